@@ -1,0 +1,38 @@
+//! The rules of admission control, pure: state in, time in, decision out.
+//!
+//! Nothing here reads a clock, allocates behind your back on a hot path, locks, logs, sleeps or draws a random
+//! number. `no_std` holds the crate to it: there is no clock, thread or socket to reach for.
+//!
+//! * [`Decision`] is the one answer every axis gives, and [`combine`] folds several into one.
+//! * [`rate`] holds the rate rules. Each is a [`rate::Rule`]: it decides from a borrowed state, so a denial
+//!   cannot write, and charges only what it allowed.
+//! * [`rate::Limit`] is the closed set of them, which every store knows how to run.
+//!
+//! ```
+//! use throttlekit_core::{Timestamp, rate::{Limit, Rate, Rule, State}};
+//!
+//! let limit = Limit::gcra(Rate::per_minute(60).burst(2))?;
+//! let mut alice = State::default();
+//! let noon = Timestamp::from_millis(1_800_000_000_000);
+//!
+//! assert!(limit.check(&mut alice, 1, noon).allowed);
+//! assert!(limit.check(&mut alice, 1, noon).allowed);
+//! let denied = limit.check(&mut alice, 1, noon);
+//! assert_eq!(denied.retry_after.wait_ms(), Some(1_000));
+//! # Ok::<(), throttlekit_core::rate::LimitError>(())
+//! ```
+#![no_std]
+
+extern crate alloc;
+
+mod decision;
+pub mod rate;
+mod time;
+
+pub use decision::{ALLOW_FULL, Decision, Forecast, Retry, combine};
+pub use time::Timestamp;
+
+/// Units asked for: requests, bytes, or whatever the limit counts.
+///
+/// Zero is a legal ask that changes nothing; it tells what is left.
+pub type Cost = u64;

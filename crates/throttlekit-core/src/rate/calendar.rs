@@ -1,0 +1,216 @@
+//! Where windows begin and end: even grids and calendar months.
+
+use core::time::Duration;
+
+use super::pace::{LimitError, checked_period};
+use crate::Timestamp;
+
+const DAY: u64 = 86_400 * 1_000_000_000;
+const MINUTE: i64 = 60 * 1_000_000_000;
+/// UTC+14:00, the furthest any clock on Earth is set.
+const OFFSET_MAX_MINUTES: i32 = 14 * 60;
+
+/// When a counted window begins and ends. Windows are half-open: the end belongs to the next one.
+///
+/// Offsets are fixed; where clocks change twice a year, pick the offset that the contract names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cadence {
+    /// Every `length`, with one window beginning at `anchor`. An anchor at the epoch gives aligned windows.
+    Every {
+        /// How long each window is.
+        length: Duration,
+        /// The beginning of one window; all others follow from it, before and after.
+        anchor: Timestamp,
+    },
+    /// Every day at midnight.
+    Day {
+        /// Minutes east of UTC.
+        utc_offset_minutes: i32,
+    },
+    /// Every week at midnight before its first day.
+    Week {
+        /// The day on which weeks begin.
+        starts_on: Weekday,
+        /// Minutes east of UTC.
+        utc_offset_minutes: i32,
+    },
+    /// Every calendar month at midnight before the first.
+    Month {
+        /// Minutes east of UTC.
+        utc_offset_minutes: i32,
+    },
+}
+
+/// A day of the week.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Weekday {
+    Monday,
+    Tuesday,
+    Wednesday,
+    Thursday,
+    Friday,
+    Saturday,
+    Sunday,
+}
+
+/// A cadence made ready for arithmetic: numbered windows with their bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grid {
+    /// Window `i` begins at `i·length − lead`.
+    Even { length: u64, lead: u64 },
+    /// Window `i` is month `i % 12` of year `i / 12`.
+    Month { utc_offset: i64 },
+}
+
+impl Grid {
+    pub(super) fn of(cadence: Cadence) -> Result<Self, LimitError> {
+        Ok(match cadence {
+            Cadence::Every { length, anchor } => {
+                let length = checked_period(length)?;
+                Self::even(length, -i128::from(anchor.as_nanos()))
+            }
+            Cadence::Day { utc_offset_minutes } => {
+                Self::even(DAY, i128::from(checked_offset(utc_offset_minutes)?))
+            }
+            Cadence::Week { starts_on, utc_offset_minutes } => {
+                // The epoch was a Thursday, three days into a week that begins on Monday.
+                let days = 3 - starts_on as i128;
+                let lead = days * i128::from(DAY) + i128::from(checked_offset(utc_offset_minutes)?);
+                Self::even(7 * DAY, lead)
+            }
+            Cadence::Month { utc_offset_minutes } => {
+                Self::Month { utc_offset: checked_offset(utc_offset_minutes)? }
+            }
+        })
+    }
+
+    fn even(length: u64, lead: i128) -> Self {
+        Self::Even { length, lead: lead.rem_euclid(i128::from(length)) as u64 }
+    }
+
+    pub(super) fn nominal_length(&self) -> Duration {
+        match *self {
+            Self::Even { length, .. } => Duration::from_nanos(length),
+            Self::Month { .. } => Duration::from_nanos(31 * DAY),
+        }
+    }
+
+    /// The number of the window that `now` lies in.
+    #[inline]
+    pub(super) fn index(&self, now: Timestamp) -> u64 {
+        match *self {
+            Self::Even { length, lead } => match now.as_nanos().checked_add(lead) {
+                Some(shifted) => shifted / length,
+                None => ((u128::from(now.as_nanos()) + u128::from(lead)) / u128::from(length)) as u64,
+            },
+            Self::Month { utc_offset } => {
+                let local = i128::from(now.as_nanos()) + i128::from(utc_offset);
+                month_of_day(local.div_euclid(i128::from(DAY)) as i64)
+            }
+        }
+    }
+
+    /// When window `index` ends and the next begins.
+    pub(super) fn end(&self, index: u64) -> Timestamp {
+        let nanos = match *self {
+            Self::Even { length, lead } => (i128::from(index) + 1) * i128::from(length) - i128::from(lead),
+            Self::Month { utc_offset } => {
+                i128::from(first_day_of_month(index + 1)) * i128::from(DAY) - i128::from(utc_offset)
+            }
+        };
+        Timestamp::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
+    }
+}
+
+fn checked_offset(minutes: i32) -> Result<i64, LimitError> {
+    if minutes.abs() > OFFSET_MAX_MINUTES {
+        return Err(LimitError::UtcOffset(minutes));
+    }
+    Ok(i64::from(minutes) * MINUTE)
+}
+
+/// Years that begin in March make February last, so a month's offset in its year is linear: five months of
+/// 153 days. A Gregorian era of 400 years has 146,097 days; the epoch is day 719,468 of era 0.
+const ERA_DAYS: i64 = 146_097;
+const EPOCH_IN_ERA: i64 = 719_468;
+
+/// Months since year 0 of the month that `day` (days since the epoch) lies in.
+fn month_of_day(day: i64) -> u64 {
+    let shifted = day + EPOCH_IN_ERA;
+    let era = shifted.div_euclid(ERA_DAYS);
+    let day_of_era = shifted.rem_euclid(ERA_DAYS);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    ((era * 400 + year_of_era) * 12 + month_from_march + 2) as u64
+}
+
+/// Days since the epoch of the first day of a month counted from year 0.
+fn first_day_of_month(month: u64) -> i64 {
+    let from_march = month as i64 - 2;
+    let (year, month_from_march) = (from_march.div_euclid(12), from_march.rem_euclid(12));
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * month_from_march + 2) / 5;
+    era * ERA_DAYS + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - EPOCH_IN_ERA
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use jiff::{ToSpan, civil::Date, tz::Offset};
+    use proptest::prelude::*;
+
+    fn judge(cadence: Cadence, now: Timestamp, offset_minutes: i32) -> Timestamp {
+        let offset = Offset::from_seconds(offset_minutes * 60).unwrap();
+        let at = jiff::Timestamp::from_nanosecond(i128::from(now.as_nanos())).unwrap();
+        let today: Date = offset.to_datetime(at).date();
+        let next = match cadence {
+            Cadence::Day { .. } => today.tomorrow().unwrap(),
+            Cadence::Month { .. } => today.first_of_month().checked_add(1.month()).unwrap(),
+            Cadence::Week { starts_on, .. } => {
+                let day = jiff::civil::Weekday::from_monday_zero_offset(starts_on as i8).unwrap();
+                today.tomorrow().unwrap().checked_sub(1.day()).unwrap().nth_weekday(1, day).unwrap()
+            }
+            Cadence::Every { .. } => unreachable!(),
+        };
+        let end = offset.to_timestamp(next.to_datetime(jiff::civil::Time::midnight())).unwrap();
+        Timestamp::from_nanos(u64::try_from(end.as_nanosecond().max(0)).unwrap())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+        #[test]
+        fn calendar_windows_end_where_a_calendar_library_says(
+            now in 0_u64..10_000_000_000_000_000_000, minutes in -840_i32..=840, day in 0_usize..7
+        ) {
+            use Weekday::*;
+            let starts_on = [Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday][day];
+            let now = Timestamp::from_nanos(now);
+            for cadence in [
+                Cadence::Day { utc_offset_minutes: minutes },
+                Cadence::Week { starts_on, utc_offset_minutes: minutes },
+                Cadence::Month { utc_offset_minutes: minutes },
+            ] {
+                let grid = Grid::of(cadence).unwrap();
+                let end = grid.end(grid.index(now));
+                prop_assert_eq!(end, judge(cadence, now, minutes), "{:?}", cadence);
+                prop_assert_eq!(grid.index(end), grid.index(now) + 1);
+            }
+        }
+
+        #[test]
+        fn anchored_windows_contain_their_instant_and_meet_their_anchor(
+            now in 0_u64..u64::MAX / 2, length in 1_u64..1_000_000_000_000, anchor in 0_u64..u64::MAX / 2
+        ) {
+            let (now, anchor) = (Timestamp::from_nanos(now), Timestamp::from_nanos(anchor));
+            let grid = Grid::of(Cadence::Every { length: Duration::from_nanos(length), anchor }).unwrap();
+            let end = grid.end(grid.index(now));
+            prop_assert!(now < end && end.since(now) <= Duration::from_nanos(length));
+            prop_assert_eq!(grid.index(anchor), grid.index(Timestamp::from_nanos(anchor.as_nanos() + length - 1)));
+            prop_assert!(anchor == Timestamp::EPOCH || length == 1 || grid.index(Timestamp::from_nanos(anchor.as_nanos() - 1)) < grid.index(anchor));
+        }
+    }
+}

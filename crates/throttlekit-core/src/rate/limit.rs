@@ -1,0 +1,225 @@
+//! The closed set of rate rules: what every store knows how to run.
+
+use core::time::Duration;
+
+use super::{
+    Cadence, Count, Gcra, LimitError, Log, Rate, Ring, Rule, SlidingLog, SlidingWindow, Tat, Window,
+};
+use crate::{Cost, Decision, Timestamp};
+
+/// One rule with its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// GCRA, token bucket or leaky bucket.
+    Gcra(Gcra),
+    /// Fixed, anchored or calendar windows.
+    Window(Window),
+    /// A window that slides by buckets.
+    SlidingWindow(SlidingWindow),
+    /// A window that slides exactly.
+    SlidingLog(SlidingLog),
+}
+
+/// What a [`Limit`] remembers of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// A key that was never seen.
+    #[default]
+    Fresh,
+    /// Of a [`Gcra`].
+    Tat(Tat),
+    /// Of a [`Window`].
+    Count(Count),
+    /// Of a [`SlidingWindow`].
+    Ring(Ring),
+    /// Of a [`SlidingLog`].
+    Log(Log),
+}
+
+impl Limit {
+    /// A smooth rate with a burst. The right choice where nothing speaks for another.
+    pub fn gcra(rate: Rate) -> Result<Self, LimitError> {
+        Gcra::new(rate).map(Self::Gcra)
+    }
+
+    /// A bucket of `capacity` units refilled at `refill`.
+    pub fn token_bucket(capacity: u64, refill: Rate) -> Result<Self, LimitError> {
+        Gcra::token_bucket(capacity, refill).map(Self::Gcra)
+    }
+
+    /// A shaper: work leaves at `rate`, and what would wait beyond `max_wait` is denied.
+    pub fn leaky_bucket(rate: Rate, max_wait: Duration) -> Result<Self, LimitError> {
+        Gcra::leaky_bucket(rate, max_wait).map(Self::Gcra)
+    }
+
+    /// `limit` units in each window of `length`, aligned to the epoch.
+    pub fn fixed_window(limit: u64, length: Duration) -> Result<Self, LimitError> {
+        Self::quota(limit, Cadence::Every { length, anchor: Timestamp::EPOCH })
+    }
+
+    /// `limit` units in each window of a calendar or anchored cadence.
+    pub fn quota(limit: u64, cadence: Cadence) -> Result<Self, LimitError> {
+        Window::new(limit, cadence).map(Self::Window)
+    }
+
+    /// `limit` units in a window that slides in ten steps.
+    pub fn sliding_window(limit: u64, length: Duration) -> Result<Self, LimitError> {
+        SlidingWindow::new(limit, length, 10).map(Self::SlidingWindow)
+    }
+
+    /// `limit` units in any interval of `length`, exactly; at most 10,000 units.
+    pub fn sliding_log(limit: u64, length: Duration) -> Result<Self, LimitError> {
+        SlidingLog::new(limit, length).map(Self::SlidingLog)
+    }
+
+    /// The most units that ever pass at once: burst, capacity or window limit.
+    pub fn units(&self) -> u64 {
+        match self {
+            Self::Gcra(rule) => rule.units(),
+            Self::Window(rule) => rule.units(),
+            Self::SlidingWindow(rule) => rule.units(),
+            Self::SlidingLog(rule) => rule.units(),
+        }
+    }
+
+    /// How long it takes until all of [`units`](Self::units) are back. A calendar month counts as 31 days.
+    pub fn period(&self) -> Duration {
+        match self {
+            Self::Gcra(rule) => rule.period(),
+            Self::Window(rule) => rule.period(),
+            Self::SlidingWindow(rule) => rule.period(),
+            Self::SlidingLog(rule) => rule.period(),
+        }
+    }
+
+    /// Whether windows begin at instants of the civil clock, so that a store should read that clock.
+    pub fn follows_wall_clock(&self) -> bool {
+        matches!(self, Self::Window(_))
+    }
+}
+
+impl TryFrom<Rate> for Limit {
+    type Error = LimitError;
+
+    fn try_from(rate: Rate) -> Result<Self, LimitError> {
+        Self::gcra(rate)
+    }
+}
+
+impl From<Gcra> for Limit {
+    fn from(rule: Gcra) -> Self {
+        Self::Gcra(rule)
+    }
+}
+
+impl From<Window> for Limit {
+    fn from(rule: Window) -> Self {
+        Self::Window(rule)
+    }
+}
+
+impl From<SlidingWindow> for Limit {
+    fn from(rule: SlidingWindow) -> Self {
+        Self::SlidingWindow(rule)
+    }
+}
+
+impl From<SlidingLog> for Limit {
+    fn from(rule: SlidingLog) -> Self {
+        Self::SlidingLog(rule)
+    }
+}
+
+/// The part of a [`State`] that belongs to one rule. A state of another rule counts as fresh: a limit that
+/// changed its kind begins anew.
+trait Part: Default {
+    fn read(state: &State) -> Option<&Self>;
+    fn write(state: &mut State) -> Option<&mut Self>;
+    fn wrap(self) -> State;
+}
+
+macro_rules! part {
+    ($part:ident) => {
+        impl Part for $part {
+            fn read(state: &State) -> Option<&Self> {
+                if let State::$part(part) = state { Some(part) } else { None }
+            }
+
+            fn write(state: &mut State) -> Option<&mut Self> {
+                if let State::$part(part) = state { Some(part) } else { None }
+            }
+
+            fn wrap(self) -> State {
+                State::$part(self)
+            }
+        }
+    };
+}
+
+part!(Tat);
+part!(Count);
+part!(Ring);
+part!(Log);
+
+fn with<R: Rule<State: Part>, T>(rule: &R, state: &State, f: impl Fn(&R, &R::State) -> T) -> T {
+    match R::State::read(state) {
+        Some(part) => f(rule, part),
+        None => f(rule, &R::State::default()),
+    }
+}
+
+fn with_mut<R: Rule<State: Part>>(rule: &R, state: &mut State, f: impl Fn(&R, &mut R::State)) {
+    if let Some(part) = R::State::write(state) {
+        return f(rule, part);
+    }
+    let mut part = R::State::default();
+    f(rule, &mut part);
+    *state = part.wrap();
+}
+
+fn join<R: Rule<State: Part>>(rule: &R, state: &mut State, other: &State) {
+    if let Some(other) = R::State::read(other) {
+        with_mut(rule, state, |rule, part| rule.join(part, other));
+    }
+}
+
+impl Rule for Limit {
+    type State = State;
+
+    fn decide(&self, state: &State, cost: Cost, now: Timestamp) -> Decision {
+        match self {
+            Self::Gcra(rule) => with(rule, state, |r, s| r.decide(s, cost, now)),
+            Self::Window(rule) => with(rule, state, |r, s| r.decide(s, cost, now)),
+            Self::SlidingWindow(rule) => with(rule, state, |r, s| r.decide(s, cost, now)),
+            Self::SlidingLog(rule) => with(rule, state, |r, s| r.decide(s, cost, now)),
+        }
+    }
+
+    fn charge(&self, state: &mut State, cost: Cost, now: Timestamp) {
+        match self {
+            Self::Gcra(rule) => with_mut(rule, state, |r, s| r.charge(s, cost, now)),
+            Self::Window(rule) => with_mut(rule, state, |r, s| r.charge(s, cost, now)),
+            Self::SlidingWindow(rule) => with_mut(rule, state, |r, s| r.charge(s, cost, now)),
+            Self::SlidingLog(rule) => with_mut(rule, state, |r, s| r.charge(s, cost, now)),
+        }
+    }
+
+    fn idle_at(&self, state: &State) -> Timestamp {
+        match self {
+            Self::Gcra(rule) => with(rule, state, Gcra::idle_at),
+            Self::Window(rule) => with(rule, state, Window::idle_at),
+            Self::SlidingWindow(rule) => with(rule, state, SlidingWindow::idle_at),
+            Self::SlidingLog(rule) => with(rule, state, SlidingLog::idle_at),
+        }
+    }
+
+    fn join(&self, state: &mut State, other: &State) {
+        match self {
+            Self::Gcra(rule) => join(rule, state, other),
+            Self::Window(rule) => join(rule, state, other),
+            Self::SlidingWindow(rule) => join(rule, state, other),
+            Self::SlidingLog(rule) => join(rule, state, other),
+        }
+    }
+}

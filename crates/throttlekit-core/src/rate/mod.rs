@@ -1,0 +1,90 @@
+//! The rate axis: how often.
+//!
+//! Four rules cover the field. [`Gcra`] is GCRA, the token bucket and the leaky-bucket shaper: the three differ
+//! only in what they are told and what they report, so they share one arithmetic. [`Window`] counts in fixed,
+//! anchored or calendar windows. [`SlidingWindow`] weighs sub-windows. [`SlidingLog`] remembers every admission.
+
+mod calendar;
+mod gcra;
+mod limit;
+mod many;
+mod pace;
+mod reciprocal;
+mod sliding_log;
+mod sliding_window;
+mod window;
+pub mod word;
+
+pub use calendar::{Cadence, Weekday};
+pub use gcra::{Gcra, Tat};
+pub use limit::{Limit, State};
+pub use many::{Charge, Need, Verdict};
+pub use pace::{LimitError, Rate};
+pub use sliding_log::{Log, SlidingLog};
+pub use sliding_window::{Ring, SlidingWindow};
+pub use window::{Count, Window};
+
+use crate::{Cost, Decision, Forecast, Retry, Timestamp};
+
+/// The most units one limit may hold: what a double, and so every wire and script, carries exactly.
+pub const UNITS_MAX: u64 = (1 << 53) - 1;
+
+/// One rate rule. Pure: what it knows of a key is in the state, what it knows of time is in `now`.
+///
+/// Time moves only forward: each rule decides at `max(now, the last instant in its state)`, so a clock that
+/// steps back never admits more.
+pub trait Rule {
+    /// What the rule remembers of one key. The default is a key that was never seen.
+    type State: Clone + Default;
+
+    /// The answer to an ask of `cost` at `now`. Borrowing the state, a denial costs nothing.
+    fn decide(&self, state: &Self::State, cost: Cost, now: Timestamp) -> Decision;
+
+    /// Takes the cost of an ask that [`decide`](Self::decide) allowed at the same instant.
+    fn charge(&self, state: &mut Self::State, cost: Cost, now: Timestamp);
+
+    /// When the state says no more than a fresh one would; a store may forget it from then on.
+    fn idle_at(&self, state: &Self::State) -> Timestamp;
+
+    /// Raises `state` to the least state that denies whatever `state` or `other` denies. What a bounded store
+    /// keeps of the keys it had to drop.
+    fn join(&self, state: &mut Self::State, other: &Self::State);
+
+    /// Decides, and charges if allowed.
+    fn check(&self, state: &mut Self::State, cost: Cost, now: Timestamp) -> Decision {
+        let decision = self.decide(state, cost, now);
+        if decision.allowed {
+            self.charge(state, cost, now);
+        }
+        decision
+    }
+
+    /// What is left right now, spending nothing: `allowed` tells whether one unit would pass.
+    fn peek(&self, state: &Self::State, now: Timestamp) -> Decision {
+        let left = self.decide(state, 0, now);
+        if left.remaining > 0 {
+            return Decision { allowed: true, retry_after: Retry::Now, ..left };
+        }
+        let next = self.decide(state, 1, now);
+        Decision { allowed: false, retry_after: next.retry_after, ..left }
+    }
+
+    /// How many asks of `cost` pass now, and when units come back. Exact, because every `retry_after` is.
+    fn forecast(&self, state: &Self::State, cost: Cost, now: Timestamp) -> Forecast {
+        let left = self.decide(state, 0, now);
+        let when = |units| match self.decide(state, units, now) {
+            Decision { allowed: false, retry_after: Retry::After(wait), .. } => now + wait,
+            _ => now,
+        };
+        Forecast {
+            spendable_now: left.remaining / cost.max(1),
+            next_replenish_at: when((left.remaining + 1).min(left.limit)),
+            full_at: when(left.limit),
+        }
+    }
+}
+
+/// The answer of a limit whose whole size is below the ask's cost.
+fn never(left: Decision) -> Decision {
+    Decision { allowed: false, retry_after: Retry::Never, ..left }
+}

@@ -1,0 +1,161 @@
+//! How fast: a rate as people say it, and as exact arithmetic needs it.
+
+use core::fmt;
+use core::time::Duration;
+
+use super::UNITS_MAX;
+use crate::time::nanos;
+
+/// The longest period a rate or window may have: a hundred years.
+const PERIOD_MAX: u64 = 100 * 366 * 86_400 * 1_000_000_000;
+
+/// So many units per period, with a burst.
+///
+/// A plain description; what cannot be a limit is refused where it becomes a [`Limit`](super::Limit).
+///
+/// ```
+/// use core::time::Duration;
+/// use throttlekit_core::rate::Rate;
+///
+/// let api = Rate::per_second(100).burst(20);
+/// let mail = Rate::every(Duration::from_secs(90));
+/// let odd = Rate::per(7, Duration::from_secs(60)); // does not divide evenly, does not drift
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub(crate) units: u64,
+    pub(crate) period: Duration,
+    pub(crate) burst: Option<u64>,
+}
+
+impl Rate {
+    /// `units` per `period`. The burst is `units` until [`burst`](Self::burst) says otherwise.
+    pub const fn per(units: u64, period: Duration) -> Self {
+        Self { units, period, burst: None }
+    }
+
+    /// `units` a second.
+    pub const fn per_second(units: u64) -> Self {
+        Self::per(units, Duration::from_secs(1))
+    }
+
+    /// `units` a minute.
+    pub const fn per_minute(units: u64) -> Self {
+        Self::per(units, Duration::from_secs(60))
+    }
+
+    /// `units` an hour.
+    pub const fn per_hour(units: u64) -> Self {
+        Self::per(units, Duration::from_secs(3600))
+    }
+
+    /// One unit every `period`, one at a time.
+    pub const fn every(period: Duration) -> Self {
+        Self::per(1, period)
+    }
+
+    /// How many units may pass at once after a quiet spell.
+    pub const fn burst(self, units: u64) -> Self {
+        Self { burst: Some(units), ..self }
+    }
+}
+
+/// Why a description cannot be a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// A limit, burst or capacity is zero or above [`UNITS_MAX`].
+    Units(u64),
+    /// A period or window is zero or longer than a hundred years.
+    Period(Duration),
+    /// A sliding window has no sub-windows, too many, or more than it has nanoseconds.
+    Buckets(u32),
+    /// A sliding log may hold this many entries at the most; use a sliding window for more.
+    LogTooLong(u64),
+    /// A UTC offset lies beyond 14 hours.
+    UtcOffset(i32),
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Units(n) => write!(f, "{n} units: a limit, burst or capacity is between 1 and {UNITS_MAX}"),
+            Self::Period(p) => write!(f, "{p:?}: a period or window is between 1 ns and 100 years"),
+            Self::Buckets(n) => {
+                write!(f, "{n} buckets: a sliding window has between 1 and 1000, each ≥ 1 ns")
+            }
+            Self::LogTooLong(n) => {
+                write!(f, "a log of {n} entries per key is too long; above 10000 use a sliding window")
+            }
+            Self::UtcOffset(m) => write!(f, "{m} minutes: a UTC offset lies within ±840 minutes"),
+        }
+    }
+}
+
+impl core::error::Error for LimitError {}
+
+/// Lets whatever already is a limit stand where a description may.
+impl From<core::convert::Infallible> for LimitError {
+    fn from(never: core::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
+pub(super) fn checked_units(units: u64) -> Result<u64, LimitError> {
+    if (1..=UNITS_MAX).contains(&units) { Ok(units) } else { Err(LimitError::Units(units)) }
+}
+
+pub(super) fn checked_period(period: Duration) -> Result<u64, LimitError> {
+    let ns = nanos(period);
+    if (1..=PERIOD_MAX).contains(&ns) { Ok(ns) } else { Err(LimitError::Period(period)) }
+}
+
+/// A rate without rounding: `ticks_per_unit / ticks_per_nano` nanoseconds a unit, in lowest terms.
+///
+/// In ticks of 1/`ticks_per_nano` ns both a unit and a nanosecond are whole numbers, so 3/s, 7/min and
+/// 1,000,001/s are as exact as 10/s, and no remainder is ever dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    pub(super) ticks_per_unit: u64,
+    pub(super) ticks_per_nano: u64,
+}
+
+impl Pace {
+    pub(super) fn of(rate: Rate) -> Result<Self, LimitError> {
+        let units = checked_units(rate.units)?;
+        let period = checked_period(rate.period)?;
+        let common = gcd(period, units);
+        Ok(Self { ticks_per_unit: period / common, ticks_per_nano: units / common })
+    }
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paces_are_exact_and_in_lowest_terms() {
+        let pace = |rate| Pace::of(rate).map(|p| (p.ticks_per_unit, p.ticks_per_nano));
+        assert_eq!(pace(Rate::per_second(10)), Ok((100_000_000, 1)));
+        assert_eq!(pace(Rate::per_second(3)), Ok((1_000_000_000, 3)));
+        assert_eq!(pace(Rate::per_minute(7)), Ok((60_000_000_000, 7)));
+        assert_eq!(pace(Rate::per_second(1_000_001)), Ok((1_000_000_000, 1_000_001)));
+        assert_eq!(pace(Rate::per_second(1_000_000_000)), Ok((1, 1)));
+        assert_eq!(pace(Rate::per_second(2_000_000_000)), Ok((1, 2)));
+    }
+
+    #[test]
+    fn what_cannot_be_a_limit_is_refused() {
+        assert_eq!(Pace::of(Rate::per_second(0)), Err(LimitError::Units(0)));
+        assert_eq!(Pace::of(Rate::per(1, Duration::ZERO)), Err(LimitError::Period(Duration::ZERO)));
+        assert!(Pace::of(Rate::per(1, Duration::MAX)).is_err());
+        assert!(Pace::of(Rate::per_second(UNITS_MAX + 1)).is_err());
+    }
+}

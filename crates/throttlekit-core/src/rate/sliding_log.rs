@@ -1,0 +1,148 @@
+//! A sliding window, exact: every admission is remembered until it leaves.
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use super::pace::{LimitError, checked_period, checked_units};
+use super::{Rule, never};
+use crate::{Cost, Decision, Retry, Timestamp};
+
+/// A key remembers at most this many units, 16 bytes each at the worst.
+const LOG_MAX: u64 = 10_000;
+
+/// At most `limit` units in any interval of `length`, exactly. Memory per key grows with the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    limit: u64,
+    length: Duration,
+}
+
+/// Admissions of one key, oldest first; those of one instant stand together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    runs: VecDeque<Run>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    at: Timestamp,
+    units: u64,
+}
+
+impl SlidingLog {
+    /// `limit` units (at most 10,000) in any interval of `length`.
+    pub fn new(limit: u64, length: Duration) -> Result<Self, LimitError> {
+        checked_period(length)?;
+        if checked_units(limit)? > LOG_MAX {
+            return Err(LimitError::LogTooLong(limit));
+        }
+        Ok(Self { limit, length })
+    }
+
+    /// The most units that ever pass at once.
+    pub fn units(&self) -> u64 {
+        self.limit
+    }
+
+    /// How long the window is.
+    pub fn period(&self) -> Duration {
+        self.length
+    }
+
+    /// The instant that holds: never before the newest admission.
+    fn current(&self, log: &Log, now: Timestamp) -> Timestamp {
+        log.runs.back().map_or(now, |newest| newest.at.max(now))
+    }
+
+    fn leaves_at(&self, run: &Run) -> Timestamp {
+        run.at + self.length
+    }
+
+    fn live<'a>(&self, log: &'a Log, now: Timestamp) -> impl Iterator<Item = &'a Run> {
+        let first = log.runs.partition_point(|run| self.leaves_at(run) <= now);
+        log.runs.range(first..)
+    }
+}
+
+impl Rule for SlidingLog {
+    type State = Log;
+
+    fn decide(&self, state: &Log, cost: Cost, now: Timestamp) -> Decision {
+        let current = self.current(state, now);
+        let used: u64 = self.live(state, current).map(|run| run.units).sum();
+        let oldest = self.live(state, current).next().map(|run| self.leaves_at(run));
+        let fresh = if cost > 0 && cost <= self.limit { current + self.length } else { current };
+        let left = self.limit.saturating_sub(used);
+        let denied = Decision {
+            allowed: false,
+            limit: self.limit,
+            remaining: left,
+            reset_at: oldest.unwrap_or(fresh),
+            retry_after: Retry::Never,
+        };
+        if cost > self.limit {
+            return never(denied);
+        }
+        if cost <= left {
+            return Decision { allowed: true, remaining: left - cost, retry_after: Retry::Now, ..denied };
+        }
+        let mut excess = cost - left;
+        let enough = self.live(state, current).find(|run| {
+            excess = excess.saturating_sub(run.units);
+            excess == 0
+        });
+        let at = enough.map_or(current, |run| self.leaves_at(run));
+        Decision { retry_after: Retry::after(at.since(now)), ..denied }
+    }
+
+    fn charge(&self, state: &mut Log, cost: Cost, now: Timestamp) {
+        let now = self.current(state, now);
+        while state.runs.front().is_some_and(|oldest| self.leaves_at(oldest) <= now) {
+            state.runs.pop_front();
+        }
+        match state.runs.back_mut() {
+            Some(newest) if newest.at == now => newest.units += cost,
+            _ if cost > 0 => state.runs.push_back(Run { at: now, units: cost }),
+            _ => {}
+        }
+    }
+
+    fn idle_at(&self, state: &Log) -> Timestamp {
+        state.runs.back().map_or(Timestamp::EPOCH, |newest| self.leaves_at(newest))
+    }
+
+    /// The k-th newest unit of the join is the later of both k-th newest units.
+    fn join(&self, state: &mut Log, other: &Log) {
+        let mut joined = Log::default();
+        let (mut mine, mut theirs) = (newest_first(state), newest_first(other));
+        let (mut a, mut b) = (mine.next(), theirs.next());
+        loop {
+            let (at, units) = match (a, b) {
+                (None, None) => break,
+                (Some(run), None) | (None, Some(run)) => (run.at, run.units),
+                (Some(x), Some(y)) => (x.at.max(y.at), x.units.min(y.units)),
+            };
+            joined.push_older(at, units);
+            a = rest(a, units).or_else(|| mine.next());
+            b = rest(b, units).or_else(|| theirs.next());
+        }
+        *state = joined;
+    }
+}
+
+impl Log {
+    fn push_older(&mut self, at: Timestamp, units: u64) {
+        match self.runs.front_mut() {
+            Some(oldest) if oldest.at == at => oldest.units += units,
+            _ => self.runs.push_front(Run { at, units }),
+        }
+    }
+}
+
+fn newest_first(log: &Log) -> impl Iterator<Item = Run> + use<> {
+    log.runs.clone().into_iter().rev()
+}
+
+fn rest(run: Option<Run>, taken: u64) -> Option<Run> {
+    run.map(|run| Run { units: run.units.saturating_sub(taken), ..run }).filter(|run| run.units > 0)
+}

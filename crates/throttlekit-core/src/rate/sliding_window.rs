@@ -1,0 +1,202 @@
+//! A sliding window, approximated by sub-windows.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use core::time::Duration;
+
+use super::pace::{LimitError, checked_period, checked_units};
+use super::{Rule, never};
+use crate::{Cost, Decision, Retry, Timestamp};
+
+const BUCKETS_MAX: u32 = 1_000;
+
+/// At most `limit` units in the weighted sum over the last window.
+///
+/// The window is cut into buckets; the newest count in full, the one that is sliding out counts by the part
+/// still inside. Arithmetic is in fractions of a nanosecond of which a bucket is a whole number, so nothing is
+/// rounded before the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingWindow {
+    limit: u64,
+    /// Length of the window in ns, which is also the length of one bucket in 1/`buckets` ns.
+    length: u64,
+    buckets: u32,
+    retry: RetryHint,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RetryHint {
+    Exact,
+    NextBucket,
+}
+
+/// Units a key used, by bucket. Empty until the first charge.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ring {
+    /// The newest bucket that was charged, counted from the epoch.
+    tick: u64,
+    /// One more than the limit's buckets; bucket `t` is at `t % len`.
+    counts: Box<[u64]>,
+}
+
+/// The window as it stands at one instant, in scaled time.
+struct View<'a> {
+    ring: &'a Ring,
+    tick: u64,
+    /// How far the current bucket has run.
+    elapsed: u128,
+    /// How long until `now` has caught up with the state, if the clock went back.
+    behind: u128,
+    /// Weighted use, times the length.
+    used: u128,
+}
+
+impl SlidingWindow {
+    /// `limit` units in any window of `length`, watched in `buckets` steps (1 to 1000).
+    pub fn new(limit: u64, length: Duration, buckets: u32) -> Result<Self, LimitError> {
+        let ns = checked_period(length)?;
+        if !(1..=BUCKETS_MAX).contains(&buckets) || u64::from(buckets) > ns {
+            return Err(LimitError::Buckets(buckets));
+        }
+        Ok(Self { limit: checked_units(limit)?, length: ns, buckets, retry: RetryHint::Exact })
+    }
+
+    /// Reports the next bucket's beginning as the wait whenever no bucket is sliding out, as version 1 of the
+    /// wire does. That may be early; the default is exact.
+    pub fn retry_at_next_bucket(self) -> Self {
+        Self { retry: RetryHint::NextBucket, ..self }
+    }
+
+    /// The most units that ever pass at once.
+    pub fn units(&self) -> u64 {
+        self.limit
+    }
+
+    /// How long the window is.
+    pub fn period(&self) -> Duration {
+        Duration::from_nanos(self.length)
+    }
+
+    fn length(&self) -> u128 {
+        u128::from(self.length)
+    }
+
+    fn view<'a>(&self, ring: &'a Ring, now: Timestamp) -> View<'a> {
+        let wanted = u128::from(now.as_nanos()) * u128::from(self.buckets);
+        let scaled = wanted.max(u128::from(ring.tick) * self.length());
+        let tick = (scaled / self.length()) as u64;
+        let elapsed = scaled % self.length();
+        let whole: u128 = (0..self.buckets).map(|age| u128::from(ring.at(tick, age))).sum();
+        let leaving = u128::from(ring.at(tick, self.buckets)) * (self.length() - elapsed);
+        View { ring, tick, elapsed, behind: scaled - wanted, used: whole * self.length() + leaving }
+    }
+
+    /// How long until `excess` (units times length) has slid out, in nanoseconds rounded up.
+    fn wait(&self, view: &View<'_>, mut excess: u128) -> u64 {
+        let mut passed = view.behind;
+        let mut left_in_bucket = self.length() - view.elapsed;
+        for age in (0..=self.buckets).rev() {
+            let leaving = u128::from(view.ring.at(view.tick, age));
+            if excess <= leaving * left_in_bucket {
+                return ceil_ns(passed * leaving + excess, leaving * u128::from(self.buckets));
+            }
+            excess -= leaving * left_in_bucket;
+            passed += left_in_bucket;
+            left_in_bucket = self.length();
+            if self.retry == RetryHint::NextBucket {
+                break;
+            }
+        }
+        ceil_ns(passed, u128::from(self.buckets))
+    }
+}
+
+impl Rule for SlidingWindow {
+    type State = Ring;
+
+    fn decide(&self, state: &Ring, cost: Cost, now: Timestamp) -> Decision {
+        let view = self.view(state, now);
+        let room = u128::from(self.limit) * self.length();
+        let after_this_tick = (u128::from(view.tick) + 1 + u128::from(self.buckets)) * self.length();
+        let left = |used: u128| (room.saturating_sub(used) / self.length()) as u64;
+        let denied = Decision {
+            allowed: false,
+            limit: self.limit,
+            remaining: left(view.used),
+            reset_at: Timestamp::from_nanos(ceil_ns(after_this_tick, u128::from(self.buckets))),
+            retry_after: Retry::Never,
+        };
+        if cost > self.limit {
+            return never(denied);
+        }
+        let used = view.used + u128::from(cost) * self.length();
+        if used <= room {
+            return Decision { allowed: true, remaining: left(used), retry_after: Retry::Now, ..denied };
+        }
+        let wait = Duration::from_nanos(self.wait(&view, used - room));
+        Decision { retry_after: Retry::after(wait), ..denied }
+    }
+
+    fn charge(&self, state: &mut Ring, cost: Cost, now: Timestamp) {
+        let tick = self.view(state, now).tick;
+        state.roll_to(tick, self.buckets);
+        *state.slot(tick) += cost;
+    }
+
+    fn idle_at(&self, state: &Ring) -> Timestamp {
+        if state.counts.is_empty() {
+            return Timestamp::EPOCH;
+        }
+        let gone = (u128::from(state.tick) + 1 + u128::from(self.buckets)) * self.length();
+        Timestamp::from_nanos(ceil_ns(gone, u128::from(self.buckets)))
+    }
+
+    fn join(&self, state: &mut Ring, other: &Ring) {
+        if other.counts.is_empty() {
+            return;
+        }
+        state.roll_to(state.tick.max(other.tick), self.buckets);
+        for age in 0..=self.buckets {
+            let (tick, theirs) = (state.tick, other.at(state.tick, age));
+            if theirs > 0 {
+                let mine = state.slot(tick - u64::from(age));
+                *mine = (*mine).max(theirs);
+            }
+        }
+    }
+}
+
+impl Ring {
+    /// Units in the bucket `age` steps before `tick`.
+    fn at(&self, tick: u64, age: u32) -> u64 {
+        let len = self.counts.len() as u64;
+        match tick.checked_sub(u64::from(age)) {
+            Some(bucket) if len > 0 && bucket <= self.tick && self.tick - bucket < len => {
+                self.counts[(bucket % len) as usize]
+            }
+            _ => 0,
+        }
+    }
+
+    fn slot(&mut self, tick: u64) -> &mut u64 {
+        let len = self.counts.len() as u64;
+        &mut self.counts[(tick % len) as usize]
+    }
+
+    /// Makes `tick` the newest bucket, clearing those that are reused on the way.
+    fn roll_to(&mut self, tick: u64, buckets: u32) {
+        if self.counts.is_empty() {
+            self.counts = vec![0; buckets as usize + 1].into_boxed_slice();
+            self.tick = tick;
+        }
+        let steps = (tick - self.tick).min(self.counts.len() as u64);
+        for step in 0..steps {
+            *self.slot(tick - step) = 0;
+        }
+        self.tick = tick;
+    }
+}
+
+fn ceil_ns(numerator: u128, denominator: u128) -> u64 {
+    u64::try_from(numerator.div_ceil(denominator)).unwrap_or(u64::MAX)
+}

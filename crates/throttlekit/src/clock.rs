@@ -1,0 +1,176 @@
+//! The only place that reads a clock.
+#![allow(clippy::disallowed_methods, reason = "this is the one file where time enters")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use throttlekit_core::Timestamp;
+
+/// Tells the time to a limiter.
+///
+/// A clock may step back; limits never admit more when it does.
+pub trait Clock: Send + Sync {
+    /// The instant now.
+    fn now(&self) -> Timestamp;
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+}
+
+/// Nanoseconds from the processor's counter: the default.
+///
+/// Anchored to the civil clock when made, then even; steps of the civil clock do not touch it. Over months it
+/// drifts from civil time by what the counter does (some parts per million), so limits that follow the
+/// calendar read [`WallClock`] instead.
+#[derive(Clone, Debug)]
+pub struct PreciseClock {
+    counter: quanta::Clock,
+    anchor_raw: u64,
+    anchor_unix: u64,
+}
+
+impl PreciseClock {
+    /// A clock anchored to the civil time of now.
+    pub fn new() -> Self {
+        let counter = quanta::Clock::new();
+        let anchor_raw = counter.raw();
+        Self { anchor_unix: unix_nanos(), anchor_raw, counter }
+    }
+}
+
+impl Default for PreciseClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for PreciseClock {
+    #[inline(always)]
+    fn now(&self) -> Timestamp {
+        let elapsed = self.counter.delta_as_nanos(self.anchor_raw, self.counter.raw());
+        Timestamp::from_nanos(self.anchor_unix + elapsed)
+    }
+}
+
+/// Civil time, as the operating system tells it: for windows that follow the calendar.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(unix_nanos())
+    }
+}
+
+/// A clock that a thread winds every half millisecond: reading it costs one load.
+///
+/// It runs behind by at most [`CoarseClock::TICK`] plus however late the operating system wakes the thread, and
+/// never ahead; so a limit that reads it may answer late, never early. Clones share the thread, which ends with
+/// the last of them.
+#[derive(Clone, Debug)]
+pub struct CoarseClock {
+    wound: Arc<AtomicU64>,
+}
+
+impl CoarseClock {
+    /// How often the clock is wound.
+    pub const TICK: Duration = Duration::from_micros(500);
+
+    /// Starts the winding thread.
+    pub fn start() -> Self {
+        let precise = PreciseClock::new();
+        let wound = Arc::new(AtomicU64::new(precise.now().as_nanos()));
+        let held = Arc::downgrade(&wound);
+        let wind = move || {
+            while let Some(wound) = held.upgrade() {
+                wound.store(precise.now().as_nanos(), Ordering::Relaxed);
+                drop(wound);
+                thread::sleep(Self::TICK);
+            }
+        };
+        thread::Builder::new()
+            .name("throttlekit-clock".into())
+            .spawn(wind)
+            .expect("a thread to wind the clock");
+        Self { wound }
+    }
+}
+
+impl Clock for CoarseClock {
+    #[inline(always)]
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.wound.load(Ordering::Relaxed))
+    }
+}
+
+/// A clock that moves only when told, in either direction: for tests.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock {
+    set_to: Arc<AtomicU64>,
+}
+
+impl ManualClock {
+    /// A clock that stands at `start`.
+    pub fn at(start: Timestamp) -> Self {
+        Self { set_to: Arc::new(AtomicU64::new(start.as_nanos())) }
+    }
+
+    /// Moves on.
+    pub fn advance(&self, by: Duration) {
+        let next = self.now() + by;
+        self.set(next);
+    }
+
+    /// Jumps, back as well as ahead.
+    pub fn set(&self, now: Timestamp) {
+        self.set_to.store(now.as_nanos(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.set_to.load(Ordering::SeqCst))
+    }
+}
+
+fn unix_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_agree_with_civil_time() {
+        let wall = WallClock.now();
+        for now in [PreciseClock::new().now(), CoarseClock::start().now()] {
+            let apart = now.since(wall).max(wall.since(now));
+            assert!(apart < Duration::from_secs(1), "{apart:?}");
+        }
+    }
+
+    #[test]
+    fn the_coarse_clock_never_runs_ahead_and_stops_with_its_last_clone() {
+        let precise = PreciseClock::new();
+        let coarse = CoarseClock::start();
+        let weak = Arc::downgrade(&coarse.wound);
+        let ahead = coarse.now().since(precise.now());
+        assert!(ahead < Duration::from_millis(1), "two anchors apart by {ahead:?}");
+        drop(coarse);
+        for _ in 0..1_000 {
+            if weak.upgrade().is_none() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("the winding thread is still there");
+    }
+}
