@@ -1,0 +1,187 @@
+//! The timed sections: who runs on what, and the ratios the contract asks for.
+
+use crate::bars::{BARS, Bar, GOVERNOR, GOVERNOR_DIRECT, RUNS_MAX};
+use crate::contenders::{Contender, build};
+use crate::harness::{Sample, View, alone, median};
+use crate::pair::together;
+use crate::report::{Report, progress};
+use crate::workloads::{MANY, Stream};
+
+/// One table of the output.
+struct Section {
+    name: &'static str,
+    title: &'static str,
+    threads: usize,
+    stream: fn() -> Stream,
+    /// How many keys are known before the first check.
+    keys: usize,
+    /// How many checks bring a contender's lines back into the cache.
+    warm: usize,
+    contenders: &'static [&'static str],
+}
+
+/// The one key of the hot stream is among the first eight.
+const HOT_KEYS: usize = 8;
+const HOT_WARM: usize = 2_048;
+const MANY_WARM: usize = 32_768;
+
+const SECTIONS: &[Section] = &[
+    Section {
+        name: "hot",
+        title: "one hot key, one thread",
+        threads: 1,
+        stream: Stream::hot,
+        keys: HOT_KEYS,
+        warm: HOT_WARM,
+        contenders: &[
+            GOVERNOR,
+            "governor-best",
+            "governor-state",
+            "rate-net",
+            "floor-precise",
+            "floor-coarse",
+            "ours-secret-precise",
+            "ours-secret-coarse",
+            "ours-trusted-precise",
+            "ours-trusted-coarse",
+        ],
+    },
+    Section {
+        name: "1m",
+        title: "a million keys, Zipf 0.99, one thread",
+        threads: 1,
+        stream: Stream::zipf_1m,
+        keys: MANY,
+        warm: MANY_WARM,
+        contenders: &[
+            GOVERNOR,
+            "governor-best",
+            "rate-net",
+            "floor-precise",
+            "floor-by-16",
+            "ours-secret-precise",
+            "ours-trusted-precise",
+            "ours-trusted-coarse",
+            "ours-by-16",
+        ],
+    },
+    Section {
+        name: "keyless",
+        title: "no key, one thread",
+        threads: 1,
+        stream: Stream::hot,
+        keys: 0,
+        warm: HOT_WARM,
+        contenders: &[
+            GOVERNOR_DIRECT,
+            "governor-direct-state",
+            "rate-net-direct",
+            "floor-direct-precise",
+            "floor-direct-coarse",
+            "ours-gate-precise",
+            "ours-gate-coarse",
+        ],
+    },
+    // No coarse clocks below: the thread that winds one would interrupt one of the two.
+    Section {
+        name: "hot-2t",
+        title: "one hot key, two threads",
+        threads: 2,
+        stream: Stream::hot,
+        keys: HOT_KEYS,
+        warm: HOT_WARM,
+        contenders: &[
+            GOVERNOR,
+            "governor-best",
+            "rate-net",
+            "floor-precise",
+            "ours-secret-precise",
+            "ours-trusted-precise",
+        ],
+    },
+    Section {
+        name: "1m-2t",
+        title: "a million keys, Zipf 0.99, two threads",
+        threads: 2,
+        stream: Stream::zipf_1m,
+        keys: MANY,
+        warm: MANY_WARM,
+        contenders: &[
+            GOVERNOR,
+            "governor-best",
+            "rate-net",
+            "floor-precise",
+            "ours-secret-precise",
+            "ours-trusted-precise",
+            "ours-by-16",
+        ],
+    },
+    Section {
+        name: "keyless-2t",
+        title: "no key, two threads",
+        threads: 2,
+        stream: Stream::hot,
+        keys: 0,
+        warm: HOT_WARM,
+        contenders: &[GOVERNOR_DIRECT, "rate-net-direct", "floor-direct-precise", "ours-gate-precise"],
+    },
+];
+
+/// One contender's numbers in one run of a section.
+pub struct Row {
+    /// Whose.
+    pub name: &'static str,
+    /// In each view that the section has.
+    pub views: Vec<(View, Sample)>,
+}
+
+/// Runs all sections, or the one that is named.
+pub fn run(report: &mut Report, rounds: usize, only: Option<&str>) {
+    for section in SECTIONS.iter().filter(|section| only.is_none_or(|name| name == section.name)) {
+        section.judge(report, rounds);
+    }
+}
+
+impl Section {
+    /// Measures; again while a bar is missed, up to [`RUNS_MAX`] times. The median run is judged.
+    fn judge(&self, report: &mut Report, rounds: usize) {
+        progress(&format!("{}: preparing", self.title));
+        let stream = (self.stream)();
+        let contenders: Vec<Contender> = self.contenders.iter().map(|name| build(name)).collect();
+        contenders.iter().for_each(|contender| contender.seed(self.keys));
+        let bars: Vec<&Bar> = BARS.iter().filter(|bar| bar.section == self.name).collect();
+        let mut ratios = vec![Vec::new(); bars.len()];
+        for run in 1..=RUNS_MAX {
+            progress(&format!("{}: run {run}, {rounds} rounds", self.title));
+            let rows = self.measure(&contenders, &stream, rounds);
+            report.section(self.name, self.title, &rows);
+            bars.iter().zip(&mut ratios).for_each(|(bar, seen)| seen.push(ratio(&rows, bar)));
+            if bars.iter().zip(&ratios).all(|(bar, seen)| median(seen) <= bar.max) {
+                break;
+            }
+        }
+        bars.iter().zip(&ratios).for_each(|(bar, seen)| report.ratio(&bar.name(), seen, bar.max));
+    }
+
+    fn measure(&self, contenders: &[Contender], stream: &Stream, rounds: usize) -> Vec<Row> {
+        let samples: Vec<Vec<(View, Sample)>> = if self.threads == 1 {
+            let samples = alone(contenders, stream, self.warm, rounds);
+            samples.into_iter().map(|views| View::ALONE.into_iter().zip(views).collect()).collect()
+        } else {
+            let samples = together(contenders, stream, self.warm, rounds);
+            samples.into_iter().map(|sample| vec![(View::Together, sample)]).collect()
+        };
+        contenders.iter().zip(samples).map(|(contender, views)| Row { name: contender.name, views }).collect()
+    }
+}
+
+fn ratio(rows: &[Row], bar: &Bar) -> f64 {
+    median_of(rows, bar.ours, bar.view) / median_of(rows, bar.peer, bar.view)
+}
+
+/// A contender's median in a view; not a number if it was not measured.
+pub fn median_of(rows: &[Row], name: &str, view: View) -> f64 {
+    let row = rows.iter().find(|row| row.name == name);
+    let sample = row.and_then(|row| row.views.iter().find(|(seen, _)| *seen == view));
+    sample.map_or(f64::NAN, |(_, sample)| sample.median())
+}
