@@ -8,6 +8,8 @@ use crate::workloads::Stream;
 const BATCH_NS: f64 = 2_500_000.0;
 /// Batches are whole multiples of this, so that contenders which take several keys a call end evenly.
 const GRAIN: usize = 16;
+/// Fewer batches say nothing.
+const BATCHES_MIN: usize = 5;
 /// How far the starts of two rounds lie apart in the stream.
 const STRIDE: usize = 99_991 * GRAIN;
 
@@ -51,9 +53,9 @@ impl Sample {
         self.0.len()
     }
 
-    /// The middle; not a number when nothing was measured.
+    /// The middle; not a number when too little was measured to tell.
     pub fn median(&self) -> f64 {
-        median(&self.0)
+        if self.len() < BATCHES_MIN { f64::NAN } else { median(&self.0) }
     }
 
     /// The least.
@@ -62,9 +64,15 @@ impl Sample {
     }
 }
 
-/// The middle of some numbers; not a number when there are none.
+impl<'a> FromIterator<&'a Sample> for Sample {
+    fn from_iter<I: IntoIterator<Item = &'a Self>>(samples: I) -> Self {
+        Self(samples.into_iter().flat_map(|sample| &sample.0).copied().collect())
+    }
+}
+
+/// The middle of those that are numbers; not a number when none is.
 pub fn median(numbers: &[f64]) -> f64 {
-    let mut sorted = numbers.to_vec();
+    let mut sorted: Vec<f64> = numbers.iter().copied().filter(|number| number.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     let half = sorted.len() / 2;
     match sorted.len() {

@@ -1,7 +1,7 @@
 //! The timed sections: who runs on what, and the ratios the contract asks for.
 
 use crate::bars::{BARS, Bar, GOVERNOR, GOVERNOR_DIRECT, RUNS_MAX};
-use crate::contenders::{Contender, build};
+use crate::contenders::{Contender, PLACES, build_at};
 use crate::harness::{Sample, View, alone, median};
 use crate::pair::together;
 use crate::report::{Report, progress};
@@ -17,6 +17,8 @@ struct Section {
     keys: usize,
     /// How many checks bring a contender's lines back into the cache.
     warm: usize,
+    /// At how many places each contender is set up.
+    places: usize,
     contenders: &'static [&'static str],
 }
 
@@ -32,6 +34,7 @@ const SECTIONS: &[Section] = &[
         threads: 1,
         stream: Stream::hot,
         keys: HOT_KEYS,
+        places: 1,
         warm: HOT_WARM,
         contenders: &[
             GOVERNOR,
@@ -52,6 +55,7 @@ const SECTIONS: &[Section] = &[
         threads: 1,
         stream: Stream::zipf_1m,
         keys: MANY,
+        places: 1,
         warm: MANY_WARM,
         contenders: &[
             GOVERNOR,
@@ -71,6 +75,7 @@ const SECTIONS: &[Section] = &[
         threads: 1,
         stream: Stream::hot,
         keys: 0,
+        places: PLACES,
         warm: HOT_WARM,
         contenders: &[
             GOVERNOR_DIRECT,
@@ -89,6 +94,7 @@ const SECTIONS: &[Section] = &[
         threads: 2,
         stream: Stream::hot,
         keys: HOT_KEYS,
+        places: 1,
         warm: HOT_WARM,
         contenders: &[
             GOVERNOR,
@@ -105,6 +111,7 @@ const SECTIONS: &[Section] = &[
         threads: 2,
         stream: Stream::zipf_1m,
         keys: MANY,
+        places: 1,
         warm: MANY_WARM,
         contenders: &[
             GOVERNOR,
@@ -122,6 +129,7 @@ const SECTIONS: &[Section] = &[
         threads: 2,
         stream: Stream::hot,
         keys: 0,
+        places: PLACES,
         warm: HOT_WARM,
         contenders: &[GOVERNOR_DIRECT, "rate-net-direct", "floor-direct-precise", "ours-gate-precise"],
     },
@@ -147,7 +155,9 @@ impl Section {
     fn judge(&self, report: &mut Report, rounds: usize) {
         progress(&format!("{}: preparing", self.title));
         let stream = (self.stream)();
-        let contenders: Vec<Contender> = self.contenders.iter().map(|name| build(name)).collect();
+        let contenders: Vec<Contender> = (0..self.places)
+            .flat_map(|place| self.contenders.iter().map(move |name| build_at(name, place)))
+            .collect();
         contenders.iter().for_each(|contender| contender.seed(self.keys));
         let bars: Vec<&Bar> = BARS.iter().filter(|bar| bar.section == self.name).collect();
         let mut ratios = vec![Vec::new(); bars.len()];
@@ -164,14 +174,23 @@ impl Section {
     }
 
     fn measure(&self, contenders: &[Contender], stream: &Stream, rounds: usize) -> Vec<Row> {
-        let samples: Vec<Vec<(View, Sample)>> = if self.threads == 1 {
+        let (views, samples): (&[View], Vec<Vec<Sample>>) = if self.threads == 1 {
             let samples = alone(contenders, stream, self.warm, rounds);
-            samples.into_iter().map(|views| View::ALONE.into_iter().zip(views).collect()).collect()
+            (&View::ALONE, samples.into_iter().map(Vec::from).collect())
         } else {
             let samples = together(contenders, stream, self.warm, rounds);
-            samples.into_iter().map(|sample| vec![(View::Together, sample)]).collect()
+            (&[View::Together], samples.into_iter().map(|sample| vec![sample]).collect())
         };
-        contenders.iter().zip(samples).map(|(contender, views)| Row { name: contender.name, views }).collect()
+        self.contenders.iter().map(|name| Row::pooled(name, views, contenders, &samples)).collect()
+    }
+}
+
+impl Row {
+    /// All batches of the contenders with this name, at whichever place they lie.
+    fn pooled(name: &'static str, views: &[View], contenders: &[Contender], samples: &[Vec<Sample>]) -> Self {
+        let mine = || contenders.iter().zip(samples).filter(|(contender, _)| contender.name == name);
+        let pool = |view: usize| mine().map(|(_, samples)| &samples[view]).collect();
+        Self { name, views: views.iter().enumerate().map(|(at, view)| (*view, pool(at))).collect() }
     }
 }
 

@@ -2,13 +2,12 @@
 //! policy; a full limiter pays more, and these rows tell how much.
 
 use std::hash::{BuildHasher, Hasher};
-use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use foldhash::fast::RandomState;
 use throttlekit::{Clock, CoarseClock};
 
-use super::Check;
+use super::{Check, consumed};
 use crate::os;
 use crate::workloads::Stream;
 
@@ -60,7 +59,7 @@ impl<N: Now> Check for Word<N> {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
-        usize::from(black_box(charge(&self.tat, self.clock.now())).0)
+        usize::from(consumed(charge(&self.tat, self.clock.now())).0)
     }
 }
 
@@ -140,7 +139,7 @@ impl<N: Now> Check for Table<N> {
 
     #[inline(always)]
     fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
-        usize::from(black_box(self.ask(stream.string(at))).0)
+        usize::from(consumed(self.ask(stream.string(at))).0)
     }
 
     fn seed(&self, key: &str) {
@@ -162,7 +161,7 @@ impl<N: Now> Check for By16<N> {
             os::prefetch(&self.0.slots[(fingerprint >> 32) as usize & (SLOTS - 1)]);
         }
         let now = self.0.clock.now();
-        let answer = |fingerprint| black_box(charge(&self.0.slot(fingerprint).tat, now)).0;
+        let answer = |fingerprint| consumed(charge(&self.0.slot(fingerprint).tat, now)).0;
         fingerprints.into_iter().map(|fingerprint| usize::from(answer(fingerprint))).sum()
     }
 

@@ -1,7 +1,6 @@
 //! governor 0.10: as it comes, at its best, and with the answer in full.
 
 use std::hash::BuildHasher;
-use std::hint::black_box;
 use std::num::NonZeroU32;
 
 use foldhash::fast::RandomState;
@@ -10,7 +9,7 @@ use governor::middleware::{NoOpMiddleware, RateLimitingMiddleware, StateInformat
 use governor::state::keyed::DashMapStateStore;
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
 
-use super::{BURST, Check, UNIT_EVERY};
+use super::{BURST, Check, UNIT_EVERY, consumed};
 use crate::workloads::{KEY_BYTES, Stream};
 
 type Array = [u8; KEY_BYTES];
@@ -69,7 +68,7 @@ where
 
     #[inline(always)]
     fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
-        usize::from(black_box(self.0.check_key(stream.string(at))).is_ok())
+        usize::from(consumed(self.0.check_key(stream.string(at))).is_ok())
     }
 
     fn seed(&self, key: &str) {
@@ -86,7 +85,7 @@ where
 
     #[inline(always)]
     fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
-        usize::from(black_box(self.0.check_key(stream.array(at))).is_ok())
+        usize::from(consumed(self.0.check_key(stream.array(at))).is_ok())
     }
 
     fn seed(&self, key: &str) {
@@ -99,6 +98,6 @@ impl<M: RateLimitingMiddleware<QuantaInstant> + Sync> Check for Direct<M> {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
-        usize::from(black_box(self.0.check()).is_ok())
+        usize::from(consumed(self.0.check()).is_ok())
     }
 }

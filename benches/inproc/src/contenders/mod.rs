@@ -23,6 +23,10 @@ pub const BURST: u32 = 400_000_000;
 /// Room for keys in the limiters that want to be told: twice what the workloads use.
 pub const KEYS_MAX: usize = 2 * MANY;
 
+/// Where in a cache line a limiter begins is the allocator's choice, and moves the time that two threads spend
+/// on one word by a quarter. So contenders without keys are set up at all places that malloc may choose.
+pub const PLACES: usize = 4;
+
 /// One check, as a contender does it.
 pub trait Check: Sync {
     /// How many keys one call takes.
@@ -30,12 +34,19 @@ pub trait Check: Sync {
     /// What a thread reuses from call to call.
     type Scratch: Default;
 
-    /// Checks the keys at `at` and the positions after it; tells how many were allowed. The whole answer must go
-    /// through [`black_box`], so that no field of it is optimised away.
+    /// Checks the keys at `at` and the positions after it; tells how many were allowed. The whole answer goes
+    /// through [`consumed`], so that no field of it is optimised away.
     fn check(&self, stream: &Stream, at: usize, scratch: &mut Self::Scratch) -> usize;
 
     /// Makes a key known and alive.
     fn seed(&self, _key: &str) {}
+}
+
+/// An answer of which every byte must have been written.
+#[inline(always)]
+pub fn consumed<T>(answer: T) -> T {
+    black_box(&answer);
+    answer
 }
 
 /// A contender with its name.
@@ -47,7 +58,19 @@ pub struct Contender {
 
 impl Contender {
     fn new<T: Check + 'static>(name: &'static str, check: T) -> Self {
-        Self { name, runner: Box::new(check) }
+        Self { name, runner: Box::new(Apart::<T, 0> { shift: [], check }) }
+    }
+
+    /// The same at one of [`PLACES`] distances from the start of a cache line.
+    fn placed<T: Check + 'static>(name: &'static str, check: T, place: usize) -> Self {
+        let runner: Box<dyn Run> = match place {
+            0 => Box::new(Apart { shift: [0; 0], check }),
+            1 => Box::new(Apart { shift: [0; 16], check }),
+            2 => Box::new(Apart { shift: [0; 32], check }),
+            3 => Box::new(Apart { shift: [0; 48], check }),
+            beyond => panic!("there are {PLACES} places, not {beyond}"),
+        };
+        Self { name, runner }
     }
 
     /// Checks `count` keys from a position on, and verifies that all were allowed.
@@ -62,22 +85,29 @@ impl Contender {
     }
 }
 
+/// Shares no cache line, nor the neighbour that the hardware fetches along, with what other contenders hold.
+#[repr(C, align(128))]
+struct Apart<T, const SHIFT: usize> {
+    shift: [u8; SHIFT],
+    check: T,
+}
+
 trait Run: Sync {
     fn run(&self, stream: &Stream, from: usize, count: usize, isolated: bool) -> usize;
     fn seed_key(&self, key: &str);
 }
 
-impl<T: Check> Run for T {
+impl<T: Check, const SHIFT: usize> Run for Apart<T, SHIFT> {
     fn run(&self, stream: &Stream, from: usize, count: usize, isolated: bool) -> usize {
         if isolated {
-            walk::<T, true>(self, stream, from, count)
+            walk::<T, true>(&self.check, stream, from, count)
         } else {
-            walk::<T, false>(self, stream, from, count)
+            walk::<T, false>(&self.check, stream, from, count)
         }
     }
 
     fn seed_key(&self, key: &str) {
-        self.seed(key);
+        self.check.seed(key);
     }
 }
 
@@ -108,27 +138,32 @@ impl Check for Nothing {
 
 /// Sets up the contender with this name. Those that read a coarse clock start one.
 pub fn build(name: &'static str) -> Contender {
+    build_at(name, 0)
+}
+
+/// The same at one of [`PLACES`]; only contenders without keys have their word in line with the rest.
+pub fn build_at(name: &'static str, place: usize) -> Contender {
     match name {
         "nothing" => Contender::new(name, Nothing),
         "governor" => Contender::new(name, governor::keyed_string()),
         "governor-best" => Contender::new(name, governor::keyed_array()),
         "governor-state" => Contender::new(name, governor::keyed_state()),
-        "governor-direct" => Contender::new(name, governor::direct()),
-        "governor-direct-state" => Contender::new(name, governor::direct_state()),
+        "governor-direct" => Contender::placed(name, governor::direct(), place),
+        "governor-direct-state" => Contender::placed(name, governor::direct_state(), place),
         "rate-net" => Contender::new(name, rate_net::keyed()),
-        "rate-net-direct" => Contender::new(name, rate_net::direct()),
+        "rate-net-direct" => Contender::placed(name, rate_net::direct(), place),
         "floor-precise" => Contender::new(name, floor::Table::new(floor::Ticks)),
         "floor-coarse" => Contender::new(name, floor::Table::new(CoarseClock::start())),
         "floor-by-16" => Contender::new(name, floor::By16(floor::Table::new(floor::Ticks))),
-        "floor-direct-precise" => Contender::new(name, floor::Word::new(floor::Ticks)),
-        "floor-direct-coarse" => Contender::new(name, floor::Word::new(CoarseClock::start())),
+        "floor-direct-precise" => Contender::placed(name, floor::Word::new(floor::Ticks), place),
+        "floor-direct-coarse" => Contender::placed(name, floor::Word::new(CoarseClock::start()), place),
         "ours-secret-precise" => Contender::new(name, ours::keyed::<_, SecretHash>(PreciseClock::new())),
         "ours-secret-coarse" => Contender::new(name, ours::keyed::<_, SecretHash>(CoarseClock::start())),
         "ours-trusted-precise" => Contender::new(name, ours::keyed::<_, TrustedHash>(PreciseClock::new())),
         "ours-trusted-coarse" => Contender::new(name, ours::keyed::<_, TrustedHash>(CoarseClock::start())),
         "ours-by-16" => Contender::new(name, ours::by_16::<_, TrustedHash>(PreciseClock::new())),
-        "ours-gate-precise" => Contender::new(name, ours::keyless(PreciseClock::new())),
-        "ours-gate-coarse" => Contender::new(name, ours::keyless(CoarseClock::start())),
+        "ours-gate-precise" => Contender::placed(name, ours::keyless(PreciseClock::new()), place),
+        "ours-gate-coarse" => Contender::placed(name, ours::keyless(CoarseClock::start()), place),
         unknown => panic!("no contender is called {unknown}"),
     }
 }

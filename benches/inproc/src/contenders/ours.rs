@@ -10,7 +10,7 @@ mod today;
 pub use today::Ask;
 use today::{Gate, Limiter};
 
-use super::{BURST, Check, KEYS_MAX, UNIT_EVERY};
+use super::{BURST, Check, KEYS_MAX, UNIT_EVERY, consumed};
 use crate::workloads::Stream;
 
 /// Enough units to keep a key alive through a run.
@@ -52,7 +52,7 @@ impl<C: Clock, H: KeyHash> Check for Keyed<C, H> {
 
     #[inline(always)]
     fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
-        usize::from(black_box(self.0.check(stream.string(at).as_str())).allowed)
+        usize::from(consumed(self.0.check(stream.string(at).as_str())).allowed)
     }
 
     fn seed(&self, key: &str) {
@@ -90,6 +90,6 @@ impl<C: Clock> Check for Keyless<C> {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
-        usize::from(black_box(self.0.check(1)).allowed)
+        usize::from(consumed(self.0.check(1)).allowed)
     }
 }

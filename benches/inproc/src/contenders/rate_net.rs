@@ -1,10 +1,8 @@
 //! rate-net 2.1: its token bucket, on raw key bytes.
 
-use std::hint::black_box;
-
 use rate_net::{DirectLimiter, Eviction, RateLimiter};
 
-use super::Check;
+use super::{Check, consumed};
 use crate::workloads::Stream;
 
 const PER_SECOND: u32 = 1_000_000_000;
@@ -27,7 +25,7 @@ impl Check for Keyed {
 
     #[inline(always)]
     fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
-        usize::from(black_box(self.0.check_bytes(stream.string(at))).is_allow())
+        usize::from(consumed(self.0.check_bytes(stream.string(at))).is_allow())
     }
 
     fn seed(&self, key: &str) {
@@ -40,6 +38,6 @@ impl Check for Direct {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
-        usize::from(black_box(self.0.check()).is_allow())
+        usize::from(consumed(self.0.check()).is_allow())
     }
 }
