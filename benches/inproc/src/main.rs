@@ -25,6 +25,8 @@ static ALLOCATOR: alloc::Counting = alloc::Counting;
 
 const USAGE: &str = "usage: inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]
 PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions";
+/// The parts that are not timed sections.
+const PROBES: [&str; 4] = ["memory", "growth", "flood", "instructions"];
 const ROUNDS: usize = 41;
 const ROUNDS_QUICK: usize = 11;
 /// More would spend a hot key's burst.
@@ -45,6 +47,8 @@ fn main() -> ExitCode {
 
 fn run(options: &Options<'_>) -> ExitCode {
     let mut report = Report::default();
+    report.note("machine", os::machine());
+    report.note("rounds", options.rounds);
     timing::run(&mut report, options.rounds, options.only);
     if options.wants("memory") {
         memory::judge(&mut report);
@@ -85,7 +89,7 @@ impl<'a> Options<'a> {
                     rest
                 }
                 ("--only", [part, rest @ ..]) => {
-                    options.only = Some(part);
+                    options.only = Some(Some(*part).filter(|part| is_part(part))?);
                     rest
                 }
                 _ => return None,
@@ -97,6 +101,10 @@ impl<'a> Options<'a> {
     fn wants(&self, part: &str) -> bool {
         self.only.is_none_or(|only| only == part)
     }
+}
+
+fn is_part(name: &str) -> bool {
+    timing::names().chain(PROBES).any(|part| part == name)
 }
 
 fn refuse() -> ExitCode {

@@ -45,6 +45,16 @@ pub fn resident_bytes() -> u64 {
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
 }
 
+/// Which processor, how many of it, and how busy.
+pub fn machine() -> String {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default();
+    format!("{}, {cores} cores, load {load}", model.trim_start_matches(['\t', ' ', ':']))
+}
+
 /// Bytes the allocator really set aside for a live allocation, its own header included.
 pub fn allocated_bytes(pointer: *mut u8) -> usize {
     const HEADER: usize = size_of::<usize>();
