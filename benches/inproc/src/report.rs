@@ -80,7 +80,7 @@ impl Report {
     /// Prints the verdict and the line of figures. True if every bar was met.
     pub fn end(self) -> bool {
         match self.missed.as_slice() {
-            [] => println!("\nevery bar is met"),
+            [] => println!("\nevery bar that was measured is met"),
             missed => println!("\n{} missed:\n  {}", missed.len(), missed.join("\n  ")),
         }
         let met = self.missed.is_empty();

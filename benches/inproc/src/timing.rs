@@ -2,7 +2,7 @@
 
 use crate::bars::{BARS, Bar, GOVERNOR, GOVERNOR_DIRECT, runs};
 use crate::contenders::{Contender, PLACES, build_at};
-use crate::harness::{Sample, View, alone, median};
+use crate::harness::{Sample, View, alone};
 use crate::pair::together;
 use crate::report::{Report, progress};
 use crate::workloads::{MANY, Stream};
