@@ -28,7 +28,9 @@ pub struct Gate<C = SystemClock> {
     clock: C,
 }
 
+/// Tagged openly: the first test on the way of a check is then one comparison.
 #[derive(Debug)]
+#[repr(u8)]
 enum GateState {
     Gcra(GcraWord, AtomicU64),
     Window(WindowWord, AtomicU64),
@@ -75,6 +77,15 @@ impl<C: Clock> Gate<C> {
         let now = self.clock.now();
         match &self.state {
             GateState::Gcra(rule, word) => check_word(rule, word, cost, now),
+            _ => self.check_other(cost, now),
+        }
+    }
+
+    /// Kept apart so that the common path stays short.
+    #[inline(never)]
+    fn check_other(&self, cost: Cost, now: Timestamp) -> Decision {
+        match &self.state {
+            GateState::Gcra(rule, word) => check_word(rule, word, cost, now),
             GateState::Window(rule, word) => check_word(rule, word, cost, now),
             GateState::Wide(state) => {
                 self.limit.check(&mut state.lock().unwrap_or_else(PoisonError::into_inner), cost, now)
@@ -105,13 +116,15 @@ fn check_word<R: WordRule>(rule: &R, word: &AtomicU64, cost: Cost, now: Timestam
     let floor = rule.floor(now);
     let mut seen = word.load(Acquire);
     loop {
-        let step = rule.step(seen, floor, cost, now);
-        if !step.decision.allowed || cost == 0 {
-            return step.decision;
+        let Some(next) = rule.next(seen, floor, cost) else {
+            return rule.denied(seen, floor, cost, now);
+        };
+        if cost == 0 {
+            return rule.allowed(next, floor, cost);
         }
-        match word.compare_exchange(seen, step.next, AcqRel, Acquire) {
-            Ok(_) => return step.decision,
-            Err(other) => seen = other,
+        match word.compare_exchange(seen, next, AcqRel, Acquire) {
+            Ok(_) => return rule.allowed(next, floor, cost),
+            Err(newer) => seen = newer,
         }
     }
 }

@@ -72,8 +72,9 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         decisions
     }
 
-    /// Like [`check_many`](Self::check_many), appending to a vector of the caller's.
+    /// Like [`check_many`](Self::check_many), into a vector of the caller's, whose content it replaces.
     pub fn check_many_into<K: AsRef<[u8]>>(&self, keys: &[K], cost: Cost, decisions: &mut Vec<Decision>) {
+        decisions.clear();
         let now = self.clock.now();
         for batch in keys.chunks(BATCH) {
             let mut fingerprints = [0; BATCH];

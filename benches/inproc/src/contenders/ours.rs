@@ -2,13 +2,8 @@
 
 use std::hint::black_box;
 
-use throttlekit::{Clock, Decision, KeyHash, Limit, Rate};
-
-// ADAPT: when `throttlekit` exports them, import `Ask`, `Gate` and `Limiter` from there and delete `today.rs`.
-#[path = "today.rs"]
-mod today;
-pub use today::Ask;
-use today::{Gate, Limiter};
+pub use throttlekit::Ask;
+use throttlekit::{Clock, Decision, Gate, KeyHash, Limit, Limiter, Rate};
 
 use super::{BURST, Check, KEYS_MAX, UNIT_EVERY, consumed};
 use crate::workloads::Stream;

@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
+use super::Rule;
 use super::calendar::{Cadence, Grid};
 use super::pace::{LimitError, checked_units};
-use super::{Rule, never};
 use crate::{Cost, Decision, Retry, Timestamp};
 
 /// At most `limit` units in each window. Across a boundary that can be twice the limit within one length.
@@ -44,24 +44,23 @@ impl Window {
         state.max(Count { window: self.grid.index(now), used: 0 })
     }
 
-    /// The answer for `cost` more units on top of `count`, the count that holds at `now`.
-    pub(super) fn answer(&self, count: Count, cost: Cost, now: Timestamp) -> Decision {
-        let left = self.limit.saturating_sub(count.used);
-        let end = self.grid.end(count.window);
-        let denied = Decision {
-            allowed: false,
+    /// The answer that leaves the key at `count`.
+    pub(super) fn allowed(&self, count: Count) -> Decision {
+        Decision {
+            allowed: true,
             limit: self.limit,
-            remaining: left,
-            reset_at: end,
-            retry_after: Retry::after(end.since(now)),
-        };
-        if cost > self.limit {
-            never(denied)
-        } else if cost > left {
-            denied
-        } else {
-            Decision { allowed: true, remaining: left - cost, retry_after: Retry::Now, ..denied }
+            remaining: self.limit.saturating_sub(count.used),
+            reset_at: self.grid.end(count.window),
+            retry_after: Retry::Now,
         }
+    }
+
+    /// The answer to an ask for which `count` leaves no room.
+    pub(super) fn denied(&self, count: Count, cost: Cost, now: Timestamp) -> Decision {
+        let left = self.allowed(count);
+        let wait = left.reset_at.since(now);
+        let retry_after = if cost > self.limit { Retry::Never } else { Retry::after(wait) };
+        Decision { allowed: false, retry_after, ..left }
     }
 }
 
@@ -69,7 +68,11 @@ impl Rule for Window {
     type State = Count;
 
     fn decide(&self, state: &Count, cost: Cost, now: Timestamp) -> Decision {
-        self.answer(self.current(*state, now), cost, now)
+        let count = self.current(*state, now);
+        if cost > self.limit.saturating_sub(count.used) {
+            return self.denied(count, cost, now);
+        }
+        self.allowed(Count { used: count.used + cost, ..count })
     }
 
     fn charge(&self, state: &mut Count, cost: Cost, now: Timestamp) {

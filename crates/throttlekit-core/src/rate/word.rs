@@ -7,7 +7,6 @@
 
 use core::time::Duration;
 
-use super::calendar::Grid;
 use super::reciprocal::Reciprocal;
 use super::window::Count;
 use super::{Gcra, Window};
@@ -19,31 +18,40 @@ pub const HORIZON: Duration = Duration::from_secs(10 * 366 * 86_400);
 /// Words stay below this bit, which a store may use as a lock.
 pub const WORD_MAX: u64 = (1 << 63) - 1;
 
-/// What an ask does to a word.
-#[derive(Clone, Copy, Debug)]
-pub struct Step {
-    /// The answer.
-    pub decision: Decision,
-    /// The key's next word if the ask is allowed.
-    pub next: u64,
-}
-
 /// A rule on words.
+///
+/// An ask is decided in two steps, so that a store can swap the word between them: [`next`](Self::next) says
+/// whether, then [`allowed`](Self::allowed) or [`denied`](Self::denied) words the answer.
 pub trait WordRule {
     /// The word of a key that has nothing to answer for at `now`. Never shrinks as time goes on.
     fn floor(&self, now: Timestamp) -> u64;
 
-    /// The answer to an ask, given the key's word and the floor at `now`.
-    fn step(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Step;
+    /// The key's next word if the ask is allowed, given its word and the floor.
+    fn next(&self, word: u64, floor: u64, cost: Cost) -> Option<u64>;
+
+    /// The answer to an ask that made the key's word `next`.
+    fn allowed(&self, next: u64, floor: u64, cost: Cost) -> Decision;
+
+    /// The answer to an ask for which the key's word left no room.
+    fn denied(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision;
+
+    /// The answer to an ask at `now`.
+    fn decide(&self, word: u64, cost: Cost, now: Timestamp) -> Decision {
+        let floor = self.floor(now);
+        match self.next(word, floor, cost) {
+            Some(next) => self.allowed(next, floor, cost),
+            None => self.denied(word, floor, cost, now),
+        }
+    }
 
     /// What a key with this word has left, spending nothing.
     fn peek(&self, word: u64, now: Timestamp) -> Decision {
-        super::peek(|cost| self.step(word, self.floor(now), cost, now).decision)
+        super::peek(|cost| self.decide(word, cost, now))
     }
 
     /// What a key with this word could spend, now and later.
     fn forecast(&self, word: u64, cost: Cost, now: Timestamp) -> Forecast {
-        super::forecast(|cost| self.step(word, self.floor(now), cost, now).decision, cost, now)
+        super::forecast(|cost| self.decide(word, cost, now), cost, now)
     }
 }
 
@@ -51,7 +59,7 @@ pub trait WordRule {
 #[derive(Clone, Copy, Debug)]
 pub struct GcraWord {
     origin: Timestamp,
-    floor_max: u64,
+    elapsed_max: u64,
     ticks_per_nano: u64,
     ticks_per_unit: u64,
     depth: u64,
@@ -73,7 +81,7 @@ impl GcraWord {
         }
         Some(Self {
             origin,
-            floor_max: WORD_MAX - ahead as u64,
+            elapsed_max: (WORD_MAX - ahead as u64) / rule.pace.ticks_per_nano,
             ticks_per_nano: rule.pace.ticks_per_nano,
             ticks_per_unit: rule.pace.ticks_per_unit,
             depth,
@@ -89,26 +97,27 @@ impl GcraWord {
         self.per_nano.divide(ticks + (self.ticks_per_nano - 1))
     }
 
+    /// The answer of a bucket that is full again at `tat`, which is never more than the depth above the floor.
     #[inline(always)]
     fn answer(&self, allowed: bool, tat: u64, floor: u64, retry_after: Retry) -> Decision {
         Decision {
             allowed,
             limit: self.limit,
-            remaining: self.per_unit.divide((floor + self.depth).saturating_sub(tat)),
-            reset_at: Timestamp::from_nanos(self.origin.as_nanos().saturating_add(self.nanos_ceil(tat))),
+            remaining: self.per_unit.divide(floor + self.depth - tat),
+            reset_at: Timestamp::from_nanos(self.origin.as_nanos() + self.nanos_ceil(tat)),
             retry_after,
         }
     }
 
+    /// Before the origin a key is answered as of the origin. Past the horizon the floor stands still, so buckets
+    /// stop refilling: closed, not open. A call rather than a clamp, which would delay every check.
     #[cold]
-    fn deny(&self, tat: u64, floor: u64, cost: Cost) -> Decision {
-        if cost > self.limit {
-            return self.answer(false, tat, floor, Retry::Never);
-        }
-        let wait = tat - floor + cost * self.ticks_per_unit - self.depth;
-        self.answer(false, tat, floor, self.wait(wait))
+    #[inline(never)]
+    fn floor_out_of_range(&self, now: Timestamp) -> u64 {
+        if now < self.origin { 0 } else { self.elapsed_max * self.ticks_per_nano }
     }
 
+    #[cold]
     fn wait(&self, ticks: u64) -> Retry {
         Retry::after(Duration::from_nanos(self.nanos_ceil(ticks)))
     }
@@ -117,20 +126,35 @@ impl GcraWord {
 impl WordRule for GcraWord {
     #[inline(always)]
     fn floor(&self, now: Timestamp) -> u64 {
-        let elapsed = now.as_nanos().saturating_sub(self.origin.as_nanos());
-        // Past the horizon the floor stands still, so buckets stop refilling: closed, not open.
-        elapsed.saturating_mul(self.ticks_per_nano).min(self.floor_max)
+        let elapsed = now.as_nanos().wrapping_sub(self.origin.as_nanos());
+        if elapsed <= self.elapsed_max { elapsed * self.ticks_per_nano } else { self.floor_out_of_range(now) }
     }
 
     #[inline(always)]
-    fn step(&self, word: u64, floor: u64, cost: Cost, _now: Timestamp) -> Step {
-        let tat = word.max(floor);
-        let next = tat.wrapping_add(cost.wrapping_mul(self.ticks_per_unit));
-        if cost > self.limit || next > floor + self.depth {
-            return Step { decision: self.deny(tat, floor, cost), next: word };
+    fn next(&self, word: u64, floor: u64, cost: Cost) -> Option<u64> {
+        let next = word.max(floor).wrapping_add(cost.wrapping_mul(self.ticks_per_unit));
+        (cost <= self.limit && next <= floor + self.depth).then_some(next)
+    }
+
+    #[inline(always)]
+    fn allowed(&self, next: u64, floor: u64, cost: Cost) -> Decision {
+        let mut decision = self.answer(true, next, floor, Retry::Now);
+        if self.shapes && cost > 0 {
+            decision.retry_after = self.wait(next - cost * self.ticks_per_unit - floor);
         }
-        let turn = if self.shapes && cost > 0 { self.wait(tat - floor) } else { Retry::Now };
-        Step { decision: self.answer(true, next, floor, turn), next }
+        decision
+    }
+
+    #[cold]
+    fn denied(&self, word: u64, floor: u64, cost: Cost, _now: Timestamp) -> Decision {
+        let tat = word.max(floor);
+        // A clock that stepped back leaves the bucket promised beyond its depth: nothing is left then.
+        let shown = floor.max(tat.saturating_sub(self.depth));
+        if cost > self.limit {
+            return self.answer(false, tat, shown, Retry::Never);
+        }
+        let wait = tat - floor + cost * self.ticks_per_unit - self.depth;
+        self.answer(false, tat, shown, self.wait(wait))
     }
 }
 
@@ -160,14 +184,22 @@ impl WindowWord {
 impl WordRule for WindowWord {
     #[inline]
     fn floor(&self, now: Timestamp) -> u64 {
-        let window = Grid::index(&self.rule.grid, now).saturating_sub(self.first);
+        let window = self.rule.grid.index(now).saturating_sub(self.first);
         window.min(WORD_MAX >> self.used_bits) << self.used_bits
     }
 
     #[inline]
-    fn step(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Step {
+    fn next(&self, word: u64, floor: u64, cost: Cost) -> Option<u64> {
         let word = word.max(floor);
-        let decision = self.rule.answer(self.count(word), cost, now);
-        Step { decision, next: if decision.allowed { word + cost } else { word } }
+        (cost <= self.rule.limit.saturating_sub(self.count(word).used)).then(|| word + cost)
+    }
+
+    #[inline]
+    fn allowed(&self, next: u64, _floor: u64, _cost: Cost) -> Decision {
+        self.rule.allowed(self.count(next))
+    }
+
+    fn denied(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision {
+        self.rule.denied(self.count(word.max(floor)), cost, now)
     }
 }

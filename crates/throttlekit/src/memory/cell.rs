@@ -16,36 +16,37 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use throttlekit_core::Cost;
 use throttlekit_core::rate::word::{WORD_MAX, WordRule};
-use throttlekit_core::{Cost, Decision, Timestamp};
 
 use crate::sync::AtomicU64;
 
 /// The bit of a word that says: someone is about to change this cell.
 const HELD: u64 = WORD_MAX + 1;
 
-/// The key of a cell that nobody has used.
-pub(super) const EMPTY: u64 = 0;
-/// The key of a cell whose owner was reset; its word stays until time has passed it.
-pub(super) const ORPHAN: u64 = 1;
+/// The key of a cell that nobody owns: its word is zero if nobody ever did, and otherwise what an owner who was
+/// reset left for time to pass.
+pub(super) const NOBODY: u64 = 0;
 
 pub(crate) struct Cell {
     key: AtomicU64,
     word: AtomicU64,
 }
 
-/// Why a cell did nothing.
+/// What became of an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missed {
-    /// It is not, or no longer, that key's.
-    Gone,
-    /// Someone holds it for a moment.
-    Busy,
+pub(super) enum Charged {
+    /// The key's word is now this.
+    Allowed(u64),
+    /// The key's word is this and leaves no room.
+    Denied(u64),
+    /// The cell is not, or no longer, that key's, or someone holds it for a moment.
+    Missed,
 }
 
 impl Cell {
     pub(super) fn empty() -> Self {
-        Self { key: AtomicU64::new(EMPTY), word: AtomicU64::new(0) }
+        Self { key: AtomicU64::new(NOBODY), word: AtomicU64::new(0) }
     }
 
     #[inline(always)]
@@ -60,51 +61,38 @@ impl Cell {
         (word & WORD_MAX, word & HELD != 0)
     }
 
-    /// Answers an ask by `key` and charges it if allowed.
+    /// Charges an ask by `key` if the rule allows it.
     #[inline(always)]
-    pub(super) fn check<R: WordRule>(
-        &self,
-        key: u64,
-        rule: &R,
-        cost: Cost,
-        floor: u64,
-        now: Timestamp,
-    ) -> Result<Decision, Missed> {
+    pub(super) fn charge<R: WordRule>(&self, key: u64, rule: &R, cost: Cost, floor: u64) -> Charged {
         let mut word = self.word.load(Acquire);
         loop {
-            self.still_of(key, word)?;
-            let step = rule.step(word, floor, cost, now);
-            if !step.decision.allowed || cost == 0 {
-                return Ok(step.decision);
+            if self.key.load(Relaxed) != key || word & HELD != 0 {
+                return Charged::Missed;
             }
-            match self.word.compare_exchange(word, step.next, AcqRel, Acquire) {
-                Ok(_) => return Ok(step.decision),
+            let Some(next) = rule.next(word, floor, cost) else {
+                return Charged::Denied(word);
+            };
+            if cost == 0 {
+                return Charged::Allowed(next);
+            }
+            match self.word.compare_exchange(word, next, AcqRel, Acquire) {
+                Ok(_) => return Charged::Allowed(next),
                 Err(newer) => word = newer,
             }
         }
     }
 
-    /// Holds the cell for `key`, whatever its word.
-    pub(super) fn hold_for(&self, key: u64) -> Result<u64, Missed> {
+    /// Holds the cell for `key`, whatever its word. Nothing if it is not that key's, or held already.
+    pub(super) fn hold_for(&self, key: u64) -> Option<u64> {
         let mut word = self.word.load(Acquire);
         loop {
-            self.still_of(key, word)?;
+            if self.key.load(Relaxed) != key || word & HELD != 0 {
+                return None;
+            }
             match self.word.compare_exchange(word, word | HELD, AcqRel, Acquire) {
-                Ok(_) => return Ok(word),
+                Ok(_) => return Some(word),
                 Err(newer) => word = newer,
             }
-        }
-    }
-
-    /// Whether the word just loaded belongs to `key` and is free to change.
-    #[inline(always)]
-    fn still_of(&self, key: u64, word: u64) -> Result<(), Missed> {
-        if self.key.load(Relaxed) != key {
-            Err(Missed::Gone)
-        } else if word & HELD != 0 {
-            Err(Missed::Busy)
-        } else {
-            Ok(())
         }
     }
 
@@ -128,11 +116,11 @@ impl Cell {
         self.word.store(word, Release);
     }
 
-    /// Takes the cell from `key`, leaving its word for time to pass.
-    pub(super) fn orphan(&self, key: u64) -> Result<(), Missed> {
+    /// Takes the cell from `key`, leaving its word for time to pass. Nothing if the cell is held.
+    pub(super) fn orphan(&self, key: u64) -> Option<()> {
         let word = self.hold_for(key)?;
-        self.key.store(ORPHAN, Release);
+        self.key.store(NOBODY, Release);
         self.release(word);
-        Ok(())
+        Some(())
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Keys {
     states: States,
 }
 
+/// Tagged openly: the first test on the way of a check is then one comparison.
+#[repr(u8)]
 enum States {
     Gcra(WordTable<GcraWord>),
     Window(WordTable<WindowWord>),
@@ -57,8 +59,17 @@ impl Keys {
     pub(crate) fn check(&self, key: u64, cost: Cost, clock: &impl Clock) -> Decision {
         match &self.states {
             States::Gcra(table) => table.check(key, cost, clock),
-            States::Window(table) => table.check(key, cost, clock),
-            States::Wide(map) => map.lock(key).check(cost, clock.now()),
+            _ => self.check_other(key, cost, clock.now()),
+        }
+    }
+
+    /// Kept apart so that the common path stays short.
+    #[inline(never)]
+    fn check_other(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
+        match &self.states {
+            States::Gcra(table) => table.check(key, cost, &At(now)),
+            States::Window(table) => table.check(key, cost, &At(now)),
+            States::Wide(map) => map.lock(key).check(cost, now),
         }
     }
 
@@ -121,8 +132,8 @@ impl Keys {
 impl HeldKey<'_> {
     pub(crate) fn decide(&self, cost: Cost, now: Timestamp) -> Decision {
         match self {
-            Self::Gcra(rule, cell) => rule.step(cell.word(), rule.floor(now), cost, now).decision,
-            Self::Window(rule, cell) => rule.step(cell.word(), rule.floor(now), cost, now).decision,
+            Self::Gcra(rule, cell) => rule.decide(cell.word(), cost, now),
+            Self::Window(rule, cell) => rule.decide(cell.word(), cost, now),
             Self::Wide(limit, state) => limit.decide(state.state(), cost, now),
         }
     }
@@ -130,8 +141,8 @@ impl HeldKey<'_> {
     /// Takes the cost of an ask that `decide` allowed at the same instant.
     pub(crate) fn charge(&mut self, cost: Cost, now: Timestamp) {
         match self {
-            Self::Gcra(rule, cell) => cell.charge(rule.step(cell.word(), rule.floor(now), cost, now).next),
-            Self::Window(rule, cell) => cell.charge(rule.step(cell.word(), rule.floor(now), cost, now).next),
+            Self::Gcra(rule, cell) => cell.charge(*rule, cost, now),
+            Self::Window(rule, cell) => cell.charge(*rule, cost, now),
             Self::Wide(_, state) => state.charge(cost, now),
         }
     }

@@ -13,7 +13,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::rate::word::{GcraWord, WordRule};
 use throttlekit_core::rate::{Gcra, Rate};
 
-use super::cell::Cell;
+use super::cell::{Cell, Charged};
 
 const ALICE: u64 = 0xA11CE;
 const BOB: u64 = 0xB0B;
@@ -39,7 +39,7 @@ fn owned_by(key: u64, word: u64) -> Cell {
 /// Whether an ask of one unit was charged; a cell that is held or gone charges nothing.
 fn charged(cell: &Cell, key: u64, burst: u64, now: Timestamp) -> bool {
     let rule = rule(burst);
-    cell.check(key, &rule, 1, rule.floor(now), now).is_ok_and(|decision| decision.allowed)
+    matches!(cell.charge(key, &rule, 1, rule.floor(now)), Charged::Allowed(_))
 }
 
 /// Four preemptions, unless the environment says otherwise.

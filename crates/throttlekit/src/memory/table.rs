@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use throttlekit_core::rate::word::WordRule;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-use super::cell::{Cell, Missed, ORPHAN};
+use super::cell::{Cell, Charged, NOBODY};
 use crate::Clock;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, pause};
 
@@ -75,15 +75,16 @@ impl<R: WordRule> WordTable<R> {
     #[inline(always)]
     pub(crate) fn check(&self, key: u64, cost: Cost, clock: &impl Clock) -> Decision {
         let key = real_key(key);
-        let home = self.home(key);
-        let found = home.line(key).iter().find(|cell| cell.key() == key);
+        let Some(cell) = self.home(key).line(key).iter().find(|cell| cell.key() == key) else {
+            return self.check_elsewhere(key, cost, clock.now());
+        };
         let now = clock.now();
-        if let Some(cell) = found
-            && let Ok(decision) = cell.check(key, &self.rule, cost, self.rule.floor(now), now)
-        {
-            return decision;
+        let floor = self.rule.floor(now);
+        match cell.charge(key, &self.rule, cost, floor) {
+            Charged::Allowed(next) => self.rule.allowed(next, floor, cost),
+            Charged::Denied(word) => self.rule.denied(word, floor, cost, now),
+            Charged::Missed => self.check_elsewhere(key, cost, now),
         }
-        self.check_elsewhere(key, cost, now)
     }
 
     /// Loads the line a key most likely lives in, and does nothing with it.
@@ -116,7 +117,8 @@ impl<R: WordRule> WordTable<R> {
     pub(crate) fn hold(&self, key: u64, now: Timestamp) -> HeldCell<'_> {
         let key = real_key(key);
         loop {
-            if let Some(held) = self.with_cell(key, |cell| Ok(HeldCell { cell, word: cell.hold_for(key)? })) {
+            if let Some(held) = self.with_cell(key, |cell| Some(HeldCell { cell, word: cell.hold_for(key)? }))
+            {
                 return held;
             }
             self.add(key, now, |start, least| Some(start.max(least)));
@@ -126,7 +128,7 @@ impl<R: WordRule> WordTable<R> {
     /// How many keys owe something at `now`. Looks at every cell.
     pub(crate) fn live(&self, now: Timestamp) -> usize {
         let floor = self.rule.floor(now);
-        let owes = |cell: &&Cell| cell.key() > ORPHAN && cell.word().0 > floor;
+        let owes = |cell: &&Cell| cell.key() != NOBODY && cell.word().0 > floor;
         self.groups.iter().flat_map(|group| group.lines.iter().flatten()).filter(owes).count()
     }
 
@@ -135,15 +137,18 @@ impl<R: WordRule> WordTable<R> {
     fn check_elsewhere(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
         let floor = self.rule.floor(now);
         loop {
-            if let Some(decision) = self.with_cell(key, |cell| cell.check(key, &self.rule, cost, floor, now))
-            {
+            let charged = self.with_cell(key, |cell| match cell.charge(key, &self.rule, cost, floor) {
+                Charged::Allowed(next) => Some(self.rule.allowed(next, floor, cost)),
+                Charged::Denied(word) => Some(self.rule.denied(word, floor, cost, now)),
+                Charged::Missed => None,
+            });
+            if let Some(decision) = charged {
                 return decision;
             }
             let mut answer = None;
             self.add(key, now, |start, _| {
-                let step = self.rule.step(start, floor, cost, now);
-                answer = Some(step.decision);
-                (step.decision.allowed && cost > 0).then_some(step.next)
+                answer = Some(self.rule.decide(start, cost, now));
+                self.rule.next(start, floor, cost).filter(|_| cost > 0)
             });
             if let Some(decision) = answer {
                 return decision;
@@ -151,16 +156,16 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// Does something with a key's cell, waiting while it is held; nothing if the key is not there.
-    fn with_cell<'a, T>(&'a self, key: u64, act: impl Fn(&'a Cell) -> Result<T, Missed>) -> Option<T> {
+    /// Does something with a key's cell, again while it is held; nothing if the key is not there.
+    fn with_cell<'a, T>(&'a self, key: u64, act: impl Fn(&'a Cell) -> Option<T>) -> Option<T> {
         let mut spins = 0;
-        while let Some(cell) = self.find(key) {
-            match act(cell) {
-                Ok(done) => return Some(done),
-                Err(_) => pause(&mut spins),
+        loop {
+            let done = act(self.find(key)?);
+            if done.is_some() {
+                return done;
             }
+            pause(&mut spins);
         }
-        None
     }
 
     /// Adds a key that is not there, with the word that `first` makes of the word it starts from and the least
@@ -192,7 +197,7 @@ impl<R: WordRule> WordTable<R> {
     /// Keeps the debt of a live key that is about to lose its cell.
     fn remember(&self, room: &Room<'_>) {
         let owner = room.cell.key();
-        if !room.free && owner > ORPHAN {
+        if !room.free && owner != NOBODY {
             self.stripe(owner).dropped.fetch_max(room.seen, AcqRel);
         }
     }
@@ -268,9 +273,9 @@ impl HeldCell<'_> {
         self.word
     }
 
-    /// Replaces the word that is released.
-    pub(crate) fn charge(&mut self, next: u64) {
-        self.word = next;
+    /// Takes the cost of an ask that the rule allows at `now`.
+    pub(crate) fn charge(&mut self, rule: &impl WordRule, cost: Cost, now: Timestamp) {
+        self.word = rule.next(self.word, rule.floor(now), cost).unwrap_or(self.word);
     }
 }
 
@@ -286,8 +291,8 @@ fn scale(bits: u64, len: usize) -> usize {
     ((u128::from(bits) * len as u128) >> 64) as usize
 }
 
-/// Fingerprints that would read as a mark become ordinary ones.
+/// A fingerprint that would read as [`NOBODY`] becomes its neighbour.
 #[inline(always)]
 fn real_key(fingerprint: u64) -> u64 {
-    if fingerprint <= ORPHAN { fingerprint + ORPHAN + 1 } else { fingerprint }
+    fingerprint.max(NOBODY + 1)
 }
