@@ -5,6 +5,7 @@
 //! that moves forward means words that grow. The answers are those of the rule in full, field for field, for
 //! [`HORIZON`] from the word's origin; a rule whose words would not last that long has no word form.
 
+use core::num::NonZeroU64;
 use core::time::Duration;
 
 use super::reciprocal::Reciprocal;
@@ -26,7 +27,8 @@ pub trait WordRule {
     /// The word of a key that has nothing to answer for at `now`. Never shrinks as time goes on.
     fn floor(&self, now: Timestamp) -> u64;
 
-    /// The key's next word if the ask is allowed, given its word and the floor.
+    /// The key's next word if the ask is allowed, given its word and the floor. A word above [`WORD_MAX`] allows
+    /// nothing, so a store need not look at its lock bit before a denial.
     fn next(&self, word: u64, floor: u64, cost: Cost) -> Option<u64>;
 
     /// The answer to an ask that made the key's word `next`.
@@ -63,7 +65,7 @@ pub struct GcraWord {
     ticks_per_nano: u64,
     ticks_per_unit: u64,
     depth: u64,
-    limit: u64,
+    limit: NonZeroU64,
     shapes: bool,
     per_unit: Reciprocal,
     per_nano: Reciprocal,
@@ -85,7 +87,7 @@ impl GcraWord {
             ticks_per_nano: rule.pace.ticks_per_nano,
             ticks_per_unit: rule.pace.ticks_per_unit,
             depth,
-            limit: rule.limit,
+            limit: NonZeroU64::new(rule.limit)?,
             shapes: rule.shapes,
             per_unit: Reciprocal::of(rule.pace.ticks_per_unit),
             per_nano: Reciprocal::of(rule.pace.ticks_per_nano),
@@ -94,6 +96,9 @@ impl GcraWord {
 
     #[inline(always)]
     fn nanos_ceil(&self, ticks: u64) -> u64 {
+        if self.ticks_per_nano == 1 {
+            return ticks;
+        }
         self.per_nano.divide(ticks + (self.ticks_per_nano - 1))
     }
 
@@ -102,7 +107,7 @@ impl GcraWord {
     fn answer(&self, allowed: bool, tat: u64, floor: u64, retry_after: Retry) -> Decision {
         Decision {
             allowed,
-            limit: self.limit,
+            limit: self.limit.get(),
             remaining: self.per_unit.divide(floor + self.depth - tat),
             reset_at: Timestamp::from_nanos(self.origin.as_nanos() + self.nanos_ceil(tat)),
             retry_after,
@@ -133,7 +138,7 @@ impl WordRule for GcraWord {
     #[inline(always)]
     fn next(&self, word: u64, floor: u64, cost: Cost) -> Option<u64> {
         let next = word.max(floor).wrapping_add(cost.wrapping_mul(self.ticks_per_unit));
-        (cost <= self.limit && next <= floor + self.depth).then_some(next)
+        (cost <= self.limit.get() && next <= floor + self.depth).then_some(next)
     }
 
     #[inline(always)]
@@ -150,7 +155,7 @@ impl WordRule for GcraWord {
         let tat = word.max(floor);
         // A clock that stepped back leaves the bucket promised beyond its depth: nothing is left then.
         let shown = floor.max(tat.saturating_sub(self.depth));
-        if cost > self.limit {
+        if cost > self.limit.get() {
             return self.answer(false, tat, shown, Retry::Never);
         }
         let wait = tat - floor + cost * self.ticks_per_unit - self.depth;
@@ -191,7 +196,8 @@ impl WordRule for WindowWord {
     #[inline]
     fn next(&self, word: u64, floor: u64, cost: Cost) -> Option<u64> {
         let word = word.max(floor);
-        (cost <= self.rule.limit.saturating_sub(self.count(word).used)).then(|| word + cost)
+        let left = self.rule.limit.saturating_sub(self.count(word).used);
+        (cost <= left && word <= WORD_MAX).then(|| word + cost)
     }
 
     #[inline]

@@ -66,11 +66,11 @@ impl Cell {
     pub(super) fn charge<R: WordRule>(&self, key: u64, rule: &R, cost: Cost, floor: u64) -> Charged {
         let mut word = self.word.load(Acquire);
         loop {
-            if self.key.load(Relaxed) != key || word & HELD != 0 {
+            if self.key.load(Relaxed) != key {
                 return Charged::Missed;
             }
             let Some(next) = rule.next(word, floor, cost) else {
-                return Charged::Denied(word);
+                return if word & HELD == 0 { Charged::Denied(word) } else { Charged::Missed };
             };
             if cost == 0 {
                 return Charged::Allowed(next);

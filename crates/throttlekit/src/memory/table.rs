@@ -1,14 +1,15 @@
 //! A fixed table of cells: one word of state per key, one compare-and-swap per check.
 //!
-//! A key may live in one of sixteen cells: the eight of its home group or the eight of a second group. A group is
-//! two neighbouring cache lines, and most keys are found in the first they look at. Nothing
-//! moves and nothing is swept. A cell whose word lies below the floor says no more than an empty one, so it is
-//! simply given to the next key that needs room; that is all there is to expiry.
+//! A key may live in one of sixteen cells: those of its home line, of the neighbouring line, of a second line
+//! elsewhere and of its neighbour. Most keys are found at home, which is one cache line. Nothing moves and nothing
+//! is swept: a cell whose word lies below the floor says no more than an empty one, so it is simply given to the
+//! next key that needs room. That is all there is to expiry.
 //!
-//! With twice as many cells as keys both groups are never full of live keys in practice. When they are, the
-//! table is at its cap: the newcomer takes the cell of the key with the least debt and starts from that debt,
-//! and the debt is remembered in the dropped key's stripe, from which every key unknown there starts. So memory
-//! is what was allocated at the start, and no key that was being limited comes back to a fresh budget.
+//! With twice as many cells as keys all sixteen are hardly ever taken by live keys. When they are, the table is at
+//! its cap: the newcomer takes the cell of the key that owes least, and starts from that debt. Whatever word a key
+//! had when it lost its cell is remembered in its stripe, from which every key unknown there starts. So memory is
+//! what was allocated at the start, and no key comes back to a fresh budget: not at the cap, and not when the clock
+//! steps back to a time at which it still owed.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -21,29 +22,28 @@ use crate::Clock;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, pause};
 
 const CELLS_PER_LINE: usize = 4;
-const CELLS_PER_GROUP: usize = 2 * CELLS_PER_LINE;
 const CELLS_PER_KEY: usize = 2;
-const GROUPS_PER_STRIPE: usize = 16;
-/// A newcomer goes to its second group when its home has fewer free cells than this.
+const LINES_PER_STRIPE: usize = 32;
+/// A newcomer goes to its second pair of lines when the first has fewer free cells than this.
 const FREE_MIN_AT_HOME: usize = 2;
 
 pub(crate) struct WordTable<R> {
     rule: R,
-    groups: Box<[Group]>,
+    /// An even number, so that each has a neighbour.
+    lines: Box<[Line]>,
     stripes: Box<[Stripe]>,
 }
 
-#[repr(align(128))]
-struct Group {
-    lines: [[Cell; CELLS_PER_LINE]; 2],
-}
+/// One cache line.
+#[repr(align(64))]
+struct Line([Cell; CELLS_PER_LINE]);
 
-/// What the keys of some neighbouring home groups share.
+/// What the keys of some neighbouring home lines share.
 struct Stripe {
     /// Held to add a key, so that no key is ever added twice.
     adding: Mutex<()>,
-    /// The greatest word of a key that had to be dropped.
-    dropped: AtomicU64,
+    /// The greatest word with which a key lost its cell.
+    lost: AtomicU64,
 }
 
 /// A cell that may be given to a newcomer.
@@ -62,11 +62,11 @@ pub(crate) struct HeldCell<'a> {
 
 impl<R: WordRule> WordTable<R> {
     pub(crate) fn new(rule: R, keys_max: usize) -> Self {
-        let groups = (keys_max * CELLS_PER_KEY).div_ceil(CELLS_PER_GROUP).max(1);
+        let lines = (keys_max * CELLS_PER_KEY).div_ceil(CELLS_PER_LINE).next_multiple_of(2).max(2);
         Self {
             rule,
-            groups: (0..groups).map(|_| Group::empty()).collect(),
-            stripes: (0..groups.div_ceil(GROUPS_PER_STRIPE)).map(|_| Stripe::new()).collect(),
+            lines: (0..lines).map(|_| Line::empty()).collect(),
+            stripes: (0..lines.div_ceil(LINES_PER_STRIPE)).map(|_| Stripe::new()).collect(),
         }
     }
 
@@ -75,7 +75,7 @@ impl<R: WordRule> WordTable<R> {
     #[inline(always)]
     pub(crate) fn check(&self, key: u64, cost: Cost, clock: &impl Clock) -> Decision {
         let key = real_key(key);
-        let Some(cell) = self.home(key).line(key).iter().find(|cell| cell.key() == key) else {
+        let Some(cell) = self.lines[self.home(key)].0.iter().find(|cell| cell.key() == key) else {
             return self.check_elsewhere(key, cost, clock.now());
         };
         let now = clock.now();
@@ -90,7 +90,7 @@ impl<R: WordRule> WordTable<R> {
     /// Loads the line a key most likely lives in, and does nothing with it.
     #[inline(always)]
     pub(crate) fn touch(&self, key: u64) -> u64 {
-        self.home(real_key(key)).line(key)[0].key()
+        self.lines[self.home(real_key(key))].0[0].key()
     }
 
     /// What a key owes, or what a key unknown here would start with.
@@ -99,7 +99,7 @@ impl<R: WordRule> WordTable<R> {
         let known = self.find(key).map(Cell::word);
         match known {
             Some((word, _)) => word,
-            None => self.stripe(key).dropped.load(Acquire),
+            None => self.stripe(key).lost.load(Acquire),
         }
     }
 
@@ -129,7 +129,7 @@ impl<R: WordRule> WordTable<R> {
     pub(crate) fn live(&self, now: Timestamp) -> usize {
         let floor = self.rule.floor(now);
         let owes = |cell: &&Cell| cell.key() != NOBODY && cell.word().0 > floor;
-        self.groups.iter().flat_map(|group| group.lines.iter().flatten()).filter(owes).count()
+        self.lines.iter().flat_map(|line| &line.0).filter(owes).count()
     }
 
     #[cold]
@@ -183,8 +183,8 @@ impl<R: WordRule> WordTable<R> {
                 pause(&mut spins);
                 continue;
             };
-            let dropped = stripe.dropped.load(Acquire);
-            let start = if room.free { dropped } else { dropped.max(room.seen) };
+            let lost = stripe.lost.load(Acquire);
+            let start = if room.free { lost } else { lost.max(room.seen) };
             let least = floor.max(room.seen + 1);
             let Some(word) = first(start, least) else { return };
             if room.cell.hold(room.seen) {
@@ -194,11 +194,11 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// Keeps the debt of a live key that is about to lose its cell.
+    /// Keeps the word of a key that is about to lose its cell.
     fn remember(&self, room: &Room<'_>) {
         let owner = room.cell.key();
-        if !room.free && owner != NOBODY {
-            self.stripe(owner).dropped.fetch_max(room.seen, AcqRel);
+        if owner != NOBODY {
+            self.stripe(owner).lost.fetch_max(room.seen, AcqRel);
         }
     }
 
@@ -206,61 +206,56 @@ impl<R: WordRule> WordTable<R> {
     /// least. Nothing while every cell is held.
     fn room(&self, key: u64, floor: u64) -> Option<Room<'_>> {
         let (home, second) = (self.home(key), self.second(key));
-        let free_at_home = home.free(key, floor).count();
-        let crowded = free_at_home < FREE_MIN_AT_HOME && second.free(key, floor).count() > free_at_home;
+        let free = |line| self.rooms(line, floor).filter(|room| room.free);
+        let free_at_home = free(home).count();
+        let crowded = free_at_home < FREE_MIN_AT_HOME && free(second).count() > free_at_home;
         let (first, then) = if crowded { (second, home) } else { (home, second) };
-        let free = first.free(key, floor).chain(then.free(key, floor)).next();
-        free.or_else(|| first.rooms(key, floor).chain(then.rooms(key, floor)).min_by_key(|room| room.seen))
+        let unused = free(first).find(|room| room.seen == 0);
+        unused
+            .or_else(|| free(first).chain(free(then)).next())
+            .or_else(|| self.rooms(first, floor).chain(self.rooms(then, floor)).min_by_key(|room| room.seen))
     }
 
-    fn find(&self, key: u64) -> Option<&Cell> {
-        self.home(key).cells(key).chain(self.second(key).cells(key)).find(|cell| cell.key() == key)
-    }
-
-    #[inline(always)]
-    fn home(&self, key: u64) -> &Group {
-        &self.groups[scale(key, self.groups.len())]
-    }
-
-    fn second(&self, key: u64) -> &Group {
-        &self.groups[scale(key.rotate_left(32), self.groups.len())]
-    }
-
-    fn stripe(&self, key: u64) -> &Stripe {
-        &self.stripes[scale(key, self.groups.len()) / GROUPS_PER_STRIPE]
-    }
-}
-
-impl Group {
-    fn empty() -> Self {
-        Self { lines: std::array::from_fn(|_| std::array::from_fn(|_| Cell::empty())) }
-    }
-
-    /// The line in which a key is looked for, and put, first.
-    #[inline(always)]
-    fn line(&self, key: u64) -> &[Cell; CELLS_PER_LINE] {
-        &self.lines[key as usize & 1]
-    }
-
-    fn cells(&self, key: u64) -> impl Iterator<Item = &Cell> {
-        self.line(key).iter().chain(self.line(!key))
-    }
-
-    fn rooms(&self, key: u64, floor: u64) -> impl Iterator<Item = Room<'_>> {
-        self.cells(key).filter_map(move |cell| match cell.word() {
+    fn rooms(&self, line: usize, floor: u64) -> impl Iterator<Item = Room<'_>> {
+        self.pair(line).filter_map(move |cell| match cell.word() {
             (_, true) => None,
             (seen, false) => Some(Room { cell, seen, free: seen < floor || seen == 0 }),
         })
     }
 
-    fn free(&self, key: u64, floor: u64) -> impl Iterator<Item = Room<'_>> {
-        self.rooms(key, floor).filter(|room| room.free)
+    fn find(&self, key: u64) -> Option<&Cell> {
+        self.pair(self.home(key)).chain(self.pair(self.second(key))).find(|cell| cell.key() == key)
+    }
+
+    /// The cells of a line and of its neighbour.
+    fn pair(&self, line: usize) -> impl Iterator<Item = &Cell> {
+        self.lines[line].0.iter().chain(&self.lines[line ^ 1].0)
+    }
+
+    /// Where a key is looked for, and put, first.
+    #[inline(always)]
+    fn home(&self, key: u64) -> usize {
+        scale(key, self.lines.len())
+    }
+
+    fn second(&self, key: u64) -> usize {
+        scale(key.rotate_left(32), self.lines.len())
+    }
+
+    fn stripe(&self, key: u64) -> &Stripe {
+        &self.stripes[self.home(key) / LINES_PER_STRIPE]
+    }
+}
+
+impl Line {
+    fn empty() -> Self {
+        Self(std::array::from_fn(|_| Cell::empty()))
     }
 }
 
 impl Stripe {
     fn new() -> Self {
-        Self { adding: Mutex::new(()), dropped: AtomicU64::new(0) }
+        Self { adding: Mutex::new(()), lost: AtomicU64::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {

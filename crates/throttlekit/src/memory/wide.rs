@@ -26,8 +26,8 @@ pub(crate) struct WideMap {
 #[derive(Default)]
 struct Shard {
     keys: HashTable<(u64, State)>,
-    /// The join of the debts of all keys this shard had to drop.
-    dropped: State,
+    /// The join of the states of all keys this shard had to drop.
+    lost: State,
     /// Where the search for a key to drop goes on.
     hand: usize,
 }
@@ -76,7 +76,7 @@ impl WideMap {
 impl Locked<'_> {
     pub(crate) fn state(&self) -> &State {
         let known = self.shard.keys.find(self.fingerprint, |(key, _)| *key == self.fingerprint);
-        known.map_or(&self.shard.dropped, |(_, state)| state)
+        known.map_or(&self.shard.lost, |(_, state)| state)
     }
 
     pub(crate) fn check(&mut self, cost: Cost, now: Timestamp) -> Decision {
@@ -94,7 +94,7 @@ impl Locked<'_> {
         {
             return limit.charge(state, cost, now);
         }
-        let mut state = self.shard.dropped.clone();
+        let mut state = self.shard.lost.clone();
         limit.charge(&mut state, cost, now);
         if self.shard.keys.len() >= self.map.keys_max_per_shard {
             self.shard.drop_one(&limit, now);
@@ -120,12 +120,10 @@ impl Shard {
                 break;
             }
         }
-        let Some((idle_at, victim)) = soonest else { return };
+        let Some((_, victim)) = soonest else { return };
         if let Ok(entry) = self.keys.find_entry(victim, |(key, _)| *key == victim) {
             let ((_, state), _) = entry.remove();
-            if idle_at > now {
-                limit.join(&mut self.dropped, &state);
-            }
+            limit.join(&mut self.lost, &state);
         }
     }
 
