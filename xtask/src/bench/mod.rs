@@ -6,7 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-const USAGE: &str = "usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]";
+const USAGE: &str =
+    "usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
 /// Runs the suite that is named first, with the rest of the arguments.
 pub fn run(args: &[String]) -> Result<()> {
