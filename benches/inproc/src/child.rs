@@ -1,14 +1,16 @@
 //! Probes run in a process of their own, so that the memory they look at is theirs alone.
 
-use std::env;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+/// The program that runs, even when a build has put another in its place meanwhile.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
 /// Runs this program again with other arguments; the answer is the JSON on its stdout.
 pub fn ask(arguments: &[&str]) -> Value {
-    let program = env::current_exe().expect("a path to this program");
-    let output = Command::new(program).args(arguments).stderr(Stdio::inherit()).output().expect("a process");
+    let output =
+        Command::new(THIS_PROGRAM).args(arguments).stderr(Stdio::inherit()).output().expect("a process");
     assert!(output.status.success(), "the probe {arguments:?} ends well");
     serde_json::from_slice(&output.stdout).expect("a probe answers in JSON")
 }

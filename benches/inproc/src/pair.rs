@@ -5,7 +5,7 @@ use std::thread;
 use std::{hint, iter};
 
 use crate::contenders::Contender;
-use crate::harness::{Sample, whole};
+use crate::harness::{GRAIN, Sample};
 use crate::os;
 use crate::workloads::Stream;
 
@@ -44,7 +44,7 @@ fn batch_size(contender: &Contender, stream: &Stream, warm: usize) -> usize {
     const PROBE: usize = 4_096;
     let spans = (0..5).map(|_| attempt(contender, stream, warm, PROBE).span());
     let quickest = spans.fold(f64::INFINITY, f64::min);
-    whole((BATCH_NS / quickest * PROBE as f64) as usize)
+    ((BATCH_NS / quickest * PROBE as f64) as usize).next_multiple_of(GRAIN)
 }
 
 /// When each of the two threads ran, and how often it was interrupted.
@@ -78,6 +78,7 @@ fn attempt(contender: &Contender, stream: &Stream, warm: usize, count: usize) ->
     let ready = AtomicUsize::new(0);
     let side = |from: usize| {
         contender.run(stream, from, warm, false);
+        stream.touch(from + warm, count);
         ready.fetch_add(1, Ordering::SeqCst);
         while ready.load(Ordering::SeqCst) < 2 {
             hint::spin_loop();

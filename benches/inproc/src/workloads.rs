@@ -1,5 +1,7 @@
 //! Which keys are asked for, in which order. All made beforehand: no sampler runs while a clock does.
 
+use std::hint::black_box;
+
 /// Length of every key.
 pub const KEY_BYTES: usize = 16;
 /// How many keys "many" are.
@@ -8,9 +10,6 @@ pub const MANY: usize = 1_000_000;
 const SKEW: f64 = 0.99;
 
 /// Asks in the order they come, as every contender wants to see them. The length is a power of two.
-///
-/// A request's key is fresh in the cache of who serves it, so keys lie in the order of the asks, and the
-/// hardware fetches them ahead. What a check misses are the limiter's own lines.
 pub struct Stream {
     strings: Vec<String>,
     arrays: Vec<[u8; KEY_BYTES]>,
@@ -54,6 +53,14 @@ impl Stream {
     #[inline(always)]
     pub fn array(&self, at: usize) -> &[u8; KEY_BYTES] {
         &self.arrays[at & (self.arrays.len() - 1)]
+    }
+
+    /// Brings keys into the cache, where a request's key is when a server has just read it. What a check misses
+    /// afterwards are the limiter's own lines.
+    pub fn touch(&self, from: usize, count: usize) {
+        for at in (from..from + count).take(self.len()) {
+            black_box((self.string(at).as_bytes()[0], self.array(at)[0]));
+        }
     }
 
     /// How many asks until it begins again.
