@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throttlekit_core::Timestamp;
+use throttlekit_core::rate::Limit;
 
 /// Tells the time to a limiter.
 ///
@@ -65,6 +66,43 @@ pub struct WallClock;
 impl Clock for WallClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_nanos(unix_nanos())
+    }
+}
+
+/// The clock that suits a limit: the default.
+///
+/// Civil time for limits that follow the calendar or align to the epoch, precise time for all others.
+#[derive(Clone, Debug)]
+pub enum SystemClock {
+    /// See [`PreciseClock`].
+    Precise(PreciseClock),
+    /// See [`WallClock`].
+    Wall(WallClock),
+}
+
+impl SystemClock {
+    /// The clock that suits this limit.
+    pub fn for_limit(limit: &Limit) -> Self {
+        Self::for_limits(std::slice::from_ref(limit))
+    }
+
+    /// The clock that suits all of these limits.
+    pub fn for_limits(limits: &[Limit]) -> Self {
+        if limits.iter().any(Limit::follows_wall_clock) {
+            Self::Wall(WallClock)
+        } else {
+            Self::Precise(PreciseClock::new())
+        }
+    }
+}
+
+impl Clock for SystemClock {
+    #[inline(always)]
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::Precise(clock) => clock.now(),
+            Self::Wall(clock) => clock.now(),
+        }
     }
 }
 

@@ -1,50 +1,125 @@
-//! What users hold: one limit, over many keys, with a clock.
+//! What users hold: one limit over many keys.
 
-use throttlekit_core::rate::{Limit, LimitError, Rule};
-use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
+use std::hint::black_box;
 
-use crate::memory::WideMap;
-use crate::{Ask, Clock, KeyHash, PreciseClock, SecretHash};
+use throttlekit_core::rate::{Limit, LimitError};
+use throttlekit_core::{Cost, Decision, Forecast};
+
+use crate::memory::Keys;
+use crate::{Ask, Builder, Clock, KeyHash, SecretHash, SystemClock};
+
+/// How many keys of a batch are fetched ahead of being decided.
+const BATCH: usize = 16;
 
 /// One limit over many keys, in this process.
-pub struct Limiter<C = PreciseClock, H = SecretHash> {
-    limit: Limit,
-    map: WideMap,
+///
+/// `check` never blocks, allocates or waits for anyone, so async code calls it as it is. Share it by reference
+/// or in an `Arc`.
+///
+/// ```
+/// use throttlekit::{Ask, Limiter, Rate};
+///
+/// let limiter = Limiter::new(Rate::per_minute(100).burst(10))?;
+///
+/// let decision = limiter.check("alice");
+/// assert!(decision.allowed && decision.remaining == 9);
+///
+/// let costly = limiter.check(Ask::of("alice").cost(20));
+/// assert!(!costly.allowed, "20 units never fit a burst of 10");
+/// # Ok::<(), throttlekit::LimitError>(())
+/// ```
+pub struct Limiter<C = SystemClock, H = SecretHash> {
+    keys: Keys,
     clock: C,
     hash: H,
 }
 
 impl Limiter {
-    /// A limiter with the defaults: precise clock, attack-resistant hash, room for 65,536 keys.
+    /// A limiter with the defaults: precise clock, attack-resistant hash, room for 65,536 keys (2 MiB).
     pub fn new<L: TryInto<Limit>>(limit: L) -> Result<Self, LimitError>
     where
         LimitError: From<L::Error>,
     {
-        let limit = limit.try_into()?;
-        Ok(Self {
-            limit,
-            map: WideMap::new(limit, 1 << 16),
-            clock: PreciseClock::new(),
-            hash: SecretHash::random(),
-        })
+        Self::builder(limit).build()
+    }
+
+    /// Everything that can be chosen.
+    pub fn builder<L: TryInto<Limit>>(limit: L) -> Builder
+    where
+        LimitError: From<L::Error>,
+    {
+        Builder::new(limit)
     }
 }
 
 impl<C: Clock, H: KeyHash> Limiter<C, H> {
+    pub(crate) fn from_parts(limit: Limit, keys_max: usize, clock: C, hash: H) -> Self {
+        let keys = Keys::new(limit, keys_max, clock.now());
+        Self { keys, clock, hash }
+    }
+
     /// Answers one ask, and charges it if allowed.
+    #[inline]
     pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
         let ask = ask.into();
+        self.keys.check(self.hash.fingerprint(ask.key), ask.cost, &self.clock)
+    }
+
+    /// Answers an ask of `cost` for each key, all at one instant and in order.
+    pub fn check_many<K: AsRef<[u8]>>(&self, keys: &[K], cost: Cost) -> Vec<Decision> {
+        let mut decisions = Vec::with_capacity(keys.len());
+        self.check_many_into(keys, cost, &mut decisions);
+        decisions
+    }
+
+    /// Like [`check_many`](Self::check_many), appending to a vector of the caller's.
+    pub fn check_many_into<K: AsRef<[u8]>>(&self, keys: &[K], cost: Cost, decisions: &mut Vec<Decision>) {
         let now = self.clock.now();
-        let mut key = self.map.lock(self.hash.fingerprint(ask.key));
-        let decision = self.limit.decide(key.state(), ask.cost, now);
-        if decision.allowed {
-            key.charge(ask.cost, now);
+        for batch in keys.chunks(BATCH) {
+            let mut fingerprints = [0; BATCH];
+            let mut touched = 0;
+            for (fingerprint, key) in fingerprints.iter_mut().zip(batch) {
+                *fingerprint = self.hash.fingerprint(key.as_ref());
+                // Sixteen independent loads: the processor waits for memory once, not sixteen times.
+                touched ^= self.keys.touch(*fingerprint);
+            }
+            black_box(touched);
+            let answers = fingerprints[..batch.len()].iter().map(|&key| self.keys.check_at(key, cost, now));
+            decisions.extend(answers);
         }
-        decision
+    }
+
+    /// What a key has left, spending nothing: `allowed` tells whether one unit would pass.
+    pub fn peek(&self, key: &(impl AsRef<[u8]> + ?Sized)) -> Decision {
+        self.keys.peek(self.hash.fingerprint(key.as_ref()), self.clock.now())
+    }
+
+    /// What a key could spend at the ask's cost, now and later.
+    pub fn forecast<'a>(&self, ask: impl Into<Ask<'a>>) -> Forecast {
+        let ask = ask.into();
+        self.keys.forecast(self.hash.fingerprint(ask.key), ask.cost, self.clock.now())
+    }
+
+    /// Forgets a key: its next ask is its first.
+    ///
+    /// At the cap a key may still start from what dropped neighbours owed.
+    pub fn reset(&self, key: &(impl AsRef<[u8]> + ?Sized)) {
+        self.keys.reset(self.hash.fingerprint(key.as_ref()));
+    }
+
+    /// How many keys owe something now. Looks at the whole store: for dashboards, not for requests.
+    pub fn live_keys(&self) -> usize {
+        self.keys.live(self.clock.now())
     }
 
     /// The limit.
     pub fn limit(&self) -> &Limit {
-        &self.limit
+        self.keys.limit()
+    }
+}
+
+impl<C, H> std::fmt::Debug for Limiter<C, H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Limiter").field("limit", self.keys.limit()).finish_non_exhaustive()
     }
 }

@@ -61,26 +61,33 @@ pub trait Rule {
 
     /// What is left right now, spending nothing: `allowed` tells whether one unit would pass.
     fn peek(&self, state: &Self::State, now: Timestamp) -> Decision {
-        let left = self.decide(state, 0, now);
-        if left.remaining > 0 {
-            return Decision { allowed: true, retry_after: Retry::Now, ..left };
-        }
-        let next = self.decide(state, 1, now);
-        Decision { allowed: false, retry_after: next.retry_after, ..left }
+        peek(|cost| self.decide(state, cost, now))
     }
 
     /// How many asks of `cost` pass now, and when units come back. Exact, because every `retry_after` is.
     fn forecast(&self, state: &Self::State, cost: Cost, now: Timestamp) -> Forecast {
-        let left = self.decide(state, 0, now);
-        let when = |units| match self.decide(state, units, now) {
-            Decision { allowed: false, retry_after: Retry::After(wait), .. } => now + wait,
-            _ => now,
-        };
-        Forecast {
-            spendable_now: left.remaining / cost.max(1),
-            next_replenish_at: when((left.remaining + 1).min(left.limit)),
-            full_at: when(left.limit),
-        }
+        forecast(|cost| self.decide(state, cost, now), cost, now)
+    }
+}
+
+fn peek(decide: impl Fn(Cost) -> Decision) -> Decision {
+    let left = decide(0);
+    if left.remaining > 0 {
+        return Decision { allowed: true, retry_after: Retry::Now, ..left };
+    }
+    Decision { allowed: false, retry_after: decide(1).retry_after, ..left }
+}
+
+fn forecast(decide: impl Fn(Cost) -> Decision, cost: Cost, now: Timestamp) -> Forecast {
+    let left = decide(0);
+    let when = |units| match decide(units) {
+        Decision { allowed: false, retry_after: Retry::After(wait), .. } => now + wait,
+        _ => now,
+    };
+    Forecast {
+        spendable_now: left.remaining / cost.max(1),
+        next_replenish_at: when((left.remaining + 1).min(left.limit)),
+        full_at: when(left.limit),
     }
 }
 

@@ -11,7 +11,7 @@ use super::calendar::Grid;
 use super::reciprocal::Reciprocal;
 use super::window::Count;
 use super::{Gcra, Window};
-use crate::{Cost, Decision, Retry, Timestamp};
+use crate::{Cost, Decision, Forecast, Retry, Timestamp};
 
 /// How long after its origin a word form stays exact: ten years of uptime. Later it denies.
 pub const HORIZON: Duration = Duration::from_secs(10 * 366 * 86_400);
@@ -35,6 +35,16 @@ pub trait WordRule {
 
     /// The answer to an ask, given the key's word and the floor at `now`.
     fn step(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Step;
+
+    /// What a key with this word has left, spending nothing.
+    fn peek(&self, word: u64, now: Timestamp) -> Decision {
+        super::peek(|cost| self.step(word, self.floor(now), cost, now).decision)
+    }
+
+    /// What a key with this word could spend, now and later.
+    fn forecast(&self, word: u64, cost: Cost, now: Timestamp) -> Forecast {
+        super::forecast(|cost| self.step(word, self.floor(now), cost, now).decision, cost, now)
+    }
 }
 
 /// [`Gcra`] on words: ticks since the origin.

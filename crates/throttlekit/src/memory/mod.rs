@@ -1,5 +1,8 @@
 //! The memory store: the state of every key, shared by threads, bounded.
 
+mod cell;
+mod keys;
+mod table;
 mod wide;
 
-pub(crate) use wide::WideMap;
+pub(crate) use keys::{HeldKey, Keys, word_origin};

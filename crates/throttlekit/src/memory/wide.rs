@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use throttlekit_core::Timestamp;
 use throttlekit_core::rate::{Limit, Rule, State};
+use throttlekit_core::{Cost, Decision, Timestamp};
 
 /// How many keys a full shard looks at to find the one to drop.
 const CANDIDATES: usize = 8;
@@ -63,8 +63,13 @@ impl WideMap {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).keys.len()).sum()
+    /// How many keys owe something at `now`. Looks at every key.
+    pub(crate) fn live(&self, now: Timestamp) -> usize {
+        let owing = |shard: &Mutex<Shard>| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.keys.iter().filter(|(_, state)| self.limit.idle_at(state) > now).count()
+        };
+        self.shards.iter().map(owing).sum()
     }
 }
 
@@ -74,7 +79,15 @@ impl Locked<'_> {
         known.map_or(&self.shard.dropped, |(_, state)| state)
     }
 
-    pub(crate) fn charge(&mut self, cost: u64, now: Timestamp) {
+    pub(crate) fn check(&mut self, cost: Cost, now: Timestamp) -> Decision {
+        let decision = self.map.limit.decide(self.state(), cost, now);
+        if decision.allowed && cost > 0 {
+            self.charge(cost, now);
+        }
+        decision
+    }
+
+    pub(crate) fn charge(&mut self, cost: Cost, now: Timestamp) {
         let limit = self.map.limit;
         if let Some((_, state)) =
             self.shard.keys.find_mut(self.fingerprint, |(key, _)| *key == self.fingerprint)

@@ -1,0 +1,117 @@
+//! One limit without keys: for a process, a route, a backend.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::{Mutex, PoisonError};
+
+use throttlekit_core::rate::word::{GcraWord, WindowWord, WordRule};
+use throttlekit_core::rate::{Limit, LimitError, Rule, State};
+use throttlekit_core::{Cost, Decision, Timestamp};
+
+use crate::memory::word_origin;
+use crate::sync::AtomicU64;
+use crate::{Clock, SystemClock};
+
+/// One limit for everything that passes through it: no keys, one word.
+///
+/// ```
+/// use throttlekit::{Gate, Rate};
+///
+/// let exports = Gate::new(Rate::per_minute(2))?;
+/// assert!(exports.check(1).allowed && exports.check(1).allowed);
+/// assert!(!exports.check(1).allowed);
+/// # Ok::<(), throttlekit::LimitError>(())
+/// ```
+#[derive(Debug)]
+pub struct Gate<C = SystemClock> {
+    limit: Limit,
+    state: GateState,
+    clock: C,
+}
+
+#[derive(Debug)]
+enum GateState {
+    Gcra(GcraWord, AtomicU64),
+    Window(WindowWord, AtomicU64),
+    Wide(Mutex<State>),
+}
+
+impl Gate {
+    /// A gate that reads the clock that suits the limit.
+    pub fn new<L: TryInto<Limit>>(limit: L) -> Result<Self, LimitError>
+    where
+        LimitError: From<L::Error>,
+    {
+        let limit = limit.try_into()?;
+        Ok(Self::with(limit, SystemClock::for_limit(&limit)))
+    }
+}
+
+impl<C: Clock> Gate<C> {
+    /// A gate that reads this clock.
+    pub fn with_clock<L: TryInto<Limit>>(limit: L, clock: C) -> Result<Self, LimitError>
+    where
+        LimitError: From<L::Error>,
+    {
+        Ok(Self::with(limit.try_into()?, clock))
+    }
+
+    fn with(limit: Limit, clock: C) -> Self {
+        let origin = word_origin(clock.now());
+        let word = match &limit {
+            Limit::Gcra(rule) => {
+                GcraWord::new(rule, origin).map(|rule| GateState::Gcra(rule, AtomicU64::new(0)))
+            }
+            Limit::Window(rule) => {
+                WindowWord::new(rule, origin).map(|rule| GateState::Window(rule, AtomicU64::new(0)))
+            }
+            _ => None,
+        };
+        Self { limit, state: word.unwrap_or_else(|| GateState::Wide(Mutex::default())), clock }
+    }
+
+    /// Answers an ask of `cost`, and charges it if allowed.
+    #[inline]
+    pub fn check(&self, cost: Cost) -> Decision {
+        let now = self.clock.now();
+        match &self.state {
+            GateState::Gcra(rule, word) => check_word(rule, word, cost, now),
+            GateState::Window(rule, word) => check_word(rule, word, cost, now),
+            GateState::Wide(state) => {
+                self.limit.check(&mut state.lock().unwrap_or_else(PoisonError::into_inner), cost, now)
+            }
+        }
+    }
+
+    /// What is left, spending nothing: `allowed` tells whether one unit would pass.
+    pub fn peek(&self) -> Decision {
+        let now = self.clock.now();
+        match &self.state {
+            GateState::Gcra(rule, word) => rule.peek(word.load(Acquire), now),
+            GateState::Window(rule, word) => rule.peek(word.load(Acquire), now),
+            GateState::Wide(state) => {
+                self.limit.peek(&state.lock().unwrap_or_else(PoisonError::into_inner), now)
+            }
+        }
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> &Limit {
+        &self.limit
+    }
+}
+
+#[inline(always)]
+fn check_word<R: WordRule>(rule: &R, word: &AtomicU64, cost: Cost, now: Timestamp) -> Decision {
+    let floor = rule.floor(now);
+    let mut seen = word.load(Acquire);
+    loop {
+        let step = rule.step(seen, floor, cost, now);
+        if !step.decision.allowed || cost == 0 {
+            return step.decision;
+        }
+        match word.compare_exchange(seen, step.next, AcqRel, Acquire) {
+            Ok(_) => return step.decision,
+            Err(other) => seen = other,
+        }
+    }
+}

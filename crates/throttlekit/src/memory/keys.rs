@@ -1,0 +1,148 @@
+//! The keys of one limit: in words where the rule allows it, in a map of states where it does not.
+
+use throttlekit_core::rate::word::{GcraWord, WindowWord, WordRule};
+use throttlekit_core::rate::{Limit, Rule};
+use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
+
+use super::table::{HeldCell, WordTable};
+use super::wide::{Locked, WideMap};
+use crate::Clock;
+
+/// Words count from this long before the limiter was made, so that a clock may step back a day and still be
+/// answered exactly; further back it is answered as of then.
+const BEFORE_START: u64 = 86_400 * 1_000_000_000;
+
+pub(crate) fn word_origin(now: Timestamp) -> Timestamp {
+    Timestamp::from_nanos(now.as_nanos().saturating_sub(BEFORE_START))
+}
+
+pub(crate) struct Keys {
+    limit: Limit,
+    states: States,
+}
+
+enum States {
+    Gcra(WordTable<GcraWord>),
+    Window(WordTable<WindowWord>),
+    Wide(WideMap),
+}
+
+/// One key, held so that several limits can decide as one.
+pub(crate) enum HeldKey<'a> {
+    Gcra(&'a GcraWord, HeldCell<'a>),
+    Window(&'a WindowWord, HeldCell<'a>),
+    Wide(&'a Limit, Locked<'a>),
+}
+
+impl Keys {
+    pub(crate) fn new(limit: Limit, keys_max: usize, now: Timestamp) -> Self {
+        let origin = word_origin(now);
+        let words = match &limit {
+            Limit::Gcra(rule) => {
+                GcraWord::new(rule, origin).map(|r| States::Gcra(WordTable::new(r, keys_max)))
+            }
+            Limit::Window(rule) => {
+                WindowWord::new(rule, origin).map(|r| States::Window(WordTable::new(r, keys_max)))
+            }
+            _ => None,
+        };
+        Self { limit, states: words.unwrap_or_else(|| States::Wide(WideMap::new(limit, keys_max))) }
+    }
+
+    pub(crate) fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    #[inline(always)]
+    pub(crate) fn check(&self, key: u64, cost: Cost, clock: &impl Clock) -> Decision {
+        match &self.states {
+            States::Gcra(table) => table.check(key, cost, clock),
+            States::Window(table) => table.check(key, cost, clock),
+            States::Wide(map) => map.lock(key).check(cost, clock.now()),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn check_at(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
+        self.check(key, cost, &At(now))
+    }
+
+    /// Brings the cell that a check will want next into the cache; the result means nothing.
+    #[inline(always)]
+    pub(crate) fn touch(&self, key: u64) -> u64 {
+        match &self.states {
+            States::Gcra(table) => table.touch(key),
+            States::Window(table) => table.touch(key),
+            States::Wide(_) => 0,
+        }
+    }
+
+    pub(crate) fn peek(&self, key: u64, now: Timestamp) -> Decision {
+        match &self.states {
+            States::Gcra(table) => table.rule().peek(table.word(key), now),
+            States::Window(table) => table.rule().peek(table.word(key), now),
+            States::Wide(map) => self.limit.peek(map.lock(key).state(), now),
+        }
+    }
+
+    pub(crate) fn forecast(&self, key: u64, cost: Cost, now: Timestamp) -> Forecast {
+        match &self.states {
+            States::Gcra(table) => table.rule().forecast(table.word(key), cost, now),
+            States::Window(table) => table.rule().forecast(table.word(key), cost, now),
+            States::Wide(map) => self.limit.forecast(map.lock(key).state(), cost, now),
+        }
+    }
+
+    pub(crate) fn reset(&self, key: u64) {
+        match &self.states {
+            States::Gcra(table) => table.remove(key),
+            States::Window(table) => table.remove(key),
+            States::Wide(map) => map.remove(key),
+        }
+    }
+
+    pub(crate) fn live(&self, now: Timestamp) -> usize {
+        match &self.states {
+            States::Gcra(table) => table.live(now),
+            States::Window(table) => table.live(now),
+            States::Wide(map) => map.live(now),
+        }
+    }
+
+    pub(crate) fn hold(&self, key: u64, now: Timestamp) -> HeldKey<'_> {
+        match &self.states {
+            States::Gcra(table) => HeldKey::Gcra(table.rule(), table.hold(key, now)),
+            States::Window(table) => HeldKey::Window(table.rule(), table.hold(key, now)),
+            States::Wide(map) => HeldKey::Wide(&self.limit, map.lock(key)),
+        }
+    }
+}
+
+impl HeldKey<'_> {
+    pub(crate) fn decide(&self, cost: Cost, now: Timestamp) -> Decision {
+        match self {
+            Self::Gcra(rule, cell) => rule.step(cell.word(), rule.floor(now), cost, now).decision,
+            Self::Window(rule, cell) => rule.step(cell.word(), rule.floor(now), cost, now).decision,
+            Self::Wide(limit, state) => limit.decide(state.state(), cost, now),
+        }
+    }
+
+    /// Takes the cost of an ask that `decide` allowed at the same instant.
+    pub(crate) fn charge(&mut self, cost: Cost, now: Timestamp) {
+        match self {
+            Self::Gcra(rule, cell) => cell.charge(rule.step(cell.word(), rule.floor(now), cost, now).next),
+            Self::Window(rule, cell) => cell.charge(rule.step(cell.word(), rule.floor(now), cost, now).next),
+            Self::Wide(_, state) => state.charge(cost, now),
+        }
+    }
+}
+
+/// A clock that stands still, for asks that share one instant.
+struct At(Timestamp);
+
+impl Clock for At {
+    #[inline(always)]
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+}
