@@ -40,7 +40,8 @@ fn check_each<R: Rule<State: PartialEq + Debug>>(rule: &R, world: &World) -> Che
         let decision = rule.check(&mut state, cost, now);
         let told = |what: &str| format!("{cost} at {now}, with the clock known to have shown {held}: {what}");
         ensure(at_held.allowed || !decision.allowed, || told("passes only because it is earlier"))?;
-        ensure(decision.remaining <= at_held.remaining, || told("leaves more because it is earlier"))?;
+        let left = |at| rule.decide(&before, 0, at).remaining;
+        ensure(left(now) <= left(held), || told("leaves more because it is earlier"))?;
         ensure(rule.idle_at(&state) >= rule.idle_at(&before), || told("moves the state back"))?;
         if decision.allowed && cost > 0 {
             let mut raised = before;

@@ -56,7 +56,7 @@ fn compare(limit: &Limit, rule: &impl WordRule, bug: Option<Bug>, origin: Timest
             let (want, got) = (print_answer(&want), print_answer(&got.decision));
             format!("{cost} at {now}, origin {origin}:\n  full {want}\n  word {got}")
         })?;
-        if got.decision.allowed {
+        if got.decision.allowed && cost > 0 {
             ensure(got.next >= word, || format!("{cost} at {now} shrank the word {word} to {}", got.next))?;
             word = got.next;
         }

@@ -138,6 +138,9 @@ impl Rule for SlidingWindow {
     }
 
     fn charge(&self, state: &mut Ring, cost: Cost, now: Timestamp) {
+        if cost == 0 {
+            return;
+        }
         let tick = self.view(state, now).tick;
         state.roll_to(tick, self.buckets);
         *state.slot(tick) += cost;

@@ -24,7 +24,7 @@ pub const WORD_MAX: u64 = (1 << 63) - 1;
 pub struct Step {
     /// The answer.
     pub decision: Decision,
-    /// The key's next word if the ask is allowed.
+    /// The key's next word if the ask is allowed and costs something; an ask of zero changes no word.
     pub next: u64,
 }
 
