@@ -33,6 +33,12 @@ impl CoreSubject {
         Self { limit, states: HashMap::new() }
     }
 
+    /// The keys that a store may have forgotten by `now`.
+    pub fn idle_keys(&self, now: Timestamp) -> Vec<String> {
+        let idle = self.states.iter().filter(|(_, state)| self.limit.idle_at(state) <= now);
+        idle.map(|(key, _)| key.clone()).collect()
+    }
+
     fn state(&self, key: &str) -> State {
         self.states.get(key).cloned().unwrap_or_default()
     }

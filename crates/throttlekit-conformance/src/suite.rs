@@ -86,7 +86,12 @@ enum Reply {
 fn compare(world: &World, subject: &mut impl Subject) -> Result<(), String> {
     let limit = world.spec.limit().map_err(|error| error.to_string())?;
     let mut reference = CoreSubject::new(limit);
+    let mut furthest = world.start;
     for (index, (now, operation)) in world.moments().enumerate() {
+        if matches!(operation, Operation::StepBack(_)) {
+            forget_idle(&mut reference, subject, furthest);
+        }
+        furthest = furthest.max(now);
         let want = reply(&mut reference, operation, now);
         let got = reply(subject, operation, now);
         if want != got {
@@ -94,6 +99,15 @@ fn compare(world: &World, subject: &mut impl Subject) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A store may forget a key from the instant it is idle, or not: what it knows of that key when the clock then
+/// steps back is its own affair. So before a step back, both forget.
+fn forget_idle(reference: &mut CoreSubject, subject: &mut impl Subject, furthest: Timestamp) {
+    for key in reference.idle_keys(furthest) {
+        reference.reset(&key);
+        subject.reset(&key);
+    }
 }
 
 fn reply(subject: &mut impl Subject, operation: Operation, now: Timestamp) -> Reply {

@@ -73,6 +73,11 @@ impl World {
         Self { seed, spec, start, operations }
     }
 
+    /// Dice for whatever a law asks beyond the world itself, not those that made the world.
+    pub fn dice(&self) -> Dice {
+        Dice::new(!self.seed)
+    }
+
     /// The same world with a clock that never steps back.
     pub fn forward(mut self) -> Self {
         self.operations.retain(|operation| !matches!(operation, Operation::StepBack(_)));

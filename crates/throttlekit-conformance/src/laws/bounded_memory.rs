@@ -6,7 +6,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::rate::{Limit, Rule};
 
 use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
-use crate::{Dice, Operation, Spec, World, world};
+use crate::{Operation, Spec, World, world};
 
 /// From the later of their instants on, whatever either of two states denies their join denies, and no sooner
 /// or later is it idle than both are. Where a state is a number of units at an instant the join is also least:
@@ -48,7 +48,7 @@ fn check_join<R: Rule<State: Debug>>(rule: &R, world: &World) -> Check {
     rule.join(&mut other_way, &one);
     let idle = rule.idle_at(&one).max(rule.idle_at(&two));
     ensure(rule.idle_at(&both) == idle, || format!("{both:?} is not idle at {idle}"))?;
-    let mut dice = Dice::new(world.seed);
+    let mut dice = world.dice();
     for _ in 0..8 {
         let cost = world::roll_cost(&mut dice, &world.spec);
         let asked = |state: &R::State| rule.decide(state, cost, later).allowed;
@@ -70,7 +70,7 @@ fn is_least(spec: &Spec, now: Timestamp) -> bool {
 
 fn check_forget<R: Rule<State: Debug>>(rule: &R, world: &World) -> Check {
     let (mut state, fresh) = (R::State::default(), R::State::default());
-    let mut dice = Dice::new(world.seed);
+    let mut dice = world.dice();
     let mut charged = false;
     for (now, cost) in world.asks() {
         charged |= rule.check(&mut state, cost, now).allowed && cost > 0;

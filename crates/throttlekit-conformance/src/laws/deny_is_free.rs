@@ -6,7 +6,7 @@ use throttlekit_core::rate::{Charge, Limit, Need, Rule, State, Verdict};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
 use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
-use crate::{Dice, World, world};
+use crate::{World, world};
 
 pub(super) fn one() -> Law {
     let buggy = |bug| over_worlds(World::roll, move |w| check_one(&Planted::new(&w.spec, bug), w));
@@ -72,7 +72,7 @@ fn shortest_wait(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verd
 }
 
 fn check_many(check: CheckMany, world: &World) -> Check {
-    let mut dice = Dice::new(world.seed);
+    let mut dice = world.dice();
     let others = dice.between(1, 2);
     let specs = (0..others).map(|_| world::roll_spec(&mut dice));
     let limits: Vec<Limit> = specs.chain([world.spec]).map(|spec| limit(&spec)).collect();

@@ -4,7 +4,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::rate::Rule;
 
 use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
-use crate::{Dice, World, world};
+use crate::{World, world};
 
 pub(super) fn law() -> Law {
     let buggy = |bug| over_worlds(World::roll, move |w| check(&Planted::new(&w.spec, bug), w));
@@ -23,7 +23,7 @@ pub(super) fn law() -> Law {
 
 fn check<R: Rule>(rule: &R, world: &World) -> Check {
     let mut state = R::State::default();
-    let mut dice = Dice::new(world.seed);
+    let mut dice = world.dice();
     for (now, cost) in world.asks() {
         rule.check(&mut state, cost, now);
         check_peek(rule, &state, now)?;

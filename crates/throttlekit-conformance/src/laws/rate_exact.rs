@@ -7,7 +7,7 @@ use throttlekit_core::{Decision, Retry, Timestamp};
 
 use super::planted::{FloatGcra, remainder_dropped};
 use super::{Bug, Check, Judge, Law, Planted, Trial, ensure, limit, over_worlds};
-use crate::{Dice, Spec, World, world};
+use crate::{Spec, World, world};
 
 /// Whatever a rule admits, the judge permits; with a clock that steps back, time is what it showed at the
 /// furthest admission.
@@ -137,7 +137,7 @@ fn check_tight<R: Rule>(rule: &R, world: &World) -> Check {
 
 fn check_retry<R: Rule>(rule: &R, world: &World) -> Check {
     let mut state = R::State::default();
-    let mut dice = Dice::new(world.seed);
+    let mut dice = world.dice();
     for (now, cost) in world.asks() {
         rule.check(&mut state, cost, now);
         for cost in [cost, world::roll_cost(&mut dice, &world.spec)] {

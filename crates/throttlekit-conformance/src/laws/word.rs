@@ -5,8 +5,8 @@ use throttlekit_core::rate::{Limit, Rule, State};
 use throttlekit_core::{Cost, Retry, Timestamp};
 
 use super::{Check, Law, ensure, limit, over_worlds};
+use crate::World;
 use crate::timeline::print_answer;
-use crate::{Dice, World};
 
 pub(super) fn law() -> Law {
     let buggy = |bug| over_worlds(World::roll, move |world| check(world, Some(bug)));
@@ -32,7 +32,7 @@ enum Bug {
 
 fn check(world: &World, bug: Option<Bug>) -> Check {
     let limit = limit(&world.spec);
-    let before = Dice::new(world.seed).any_size(366 * 86_400_000_000_000);
+    let before = world.dice().any_size(366 * 86_400_000_000_000);
     let origin = Timestamp::from_nanos(world.earliest().as_nanos().saturating_sub(before));
     match limit {
         Limit::Gcra(rule) => match GcraWord::new(&rule, origin) {
