@@ -50,8 +50,8 @@ laws! {
         one_unit_fewer, one_nano_late, charge_on_denial, float_drift, remainder_dropped
     ];
     rate_exact_retry = "rate-exact/retry" finds [retry_early, retry_late, never_as_wait, next_bucket_hint];
-    clock_back_each_ask = "clock-back/each-ask" finds [clock_trusted];
-    clock_back_total = "clock-back/total" finds [clock_trusted];
+    clock_back_each_ask = "clock-back/each-ask" finds [clock_trusted, phantom_refill];
+    clock_back_total = "clock-back/total" finds [clock_trusted, phantom_refill];
     deny_is_free_one = "deny-is-free/one" finds [charge_on_denial];
     deny_is_free_many = "deny-is-free/many" finds [charges_in_turn, charges_all_for_any, shortest_wait];
     same_everywhere_word = "same-everywhere/word" finds [

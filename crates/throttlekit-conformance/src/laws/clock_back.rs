@@ -10,6 +10,7 @@ use std::fmt::Debug;
 use throttlekit_core::Timestamp;
 use throttlekit_core::rate::Rule;
 
+use super::planted::PhantomRefill;
 use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
 use crate::World;
 
@@ -18,7 +19,10 @@ pub(super) fn each_ask() -> Law {
     Law {
         name: "clock-back/each-ask",
         holds: over_worlds(World::roll, |world| check_each(&limit(&world.spec), world)),
-        planted: vec![("clock_trusted", buggy(Bug::ClockTrusted))],
+        planted: vec![
+            ("clock_trusted", buggy(Bug::ClockTrusted)),
+            ("phantom_refill", over_worlds(World::roll, |w| phantom(w, check_each))),
+        ],
     }
 }
 
@@ -27,8 +31,15 @@ pub(super) fn total() -> Law {
     Law {
         name: "clock-back/total",
         holds: over_worlds(World::roll, |world| check_total(&limit(&world.spec), world)),
-        planted: vec![("clock_trusted", buggy(Bug::ClockTrusted))],
+        planted: vec![
+            ("clock_trusted", buggy(Bug::ClockTrusted)),
+            ("phantom_refill", over_worlds(World::roll, |w| phantom(w, check_total))),
+        ],
     }
+}
+
+fn phantom(world: &World, check: fn(&PhantomRefill, &World) -> Check) -> Check {
+    PhantomRefill::new(&world.spec).map_or(Ok(()), |rule| check(&rule, world))
 }
 
 fn check_each<R: Rule<State: PartialEq + Debug>>(rule: &R, world: &World) -> Check {

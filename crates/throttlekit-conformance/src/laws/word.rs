@@ -48,8 +48,11 @@ fn check(world: &World, bug: Option<Bug>) -> Check {
 }
 
 fn compare(limit: &Limit, rule: &impl WordRule, bug: Option<Bug>, origin: Timestamp, world: &World) -> Check {
-    let (mut state, mut word) = (State::default(), 0);
+    let (mut state, mut word, mut before) = (State::default(), 0, Timestamp::EPOCH);
     for (now, cost) in world.asks().take_while(|(now, _)| *now < origin + HORIZON) {
+        let ordered = rule.floor(now.min(before)) <= rule.floor(now.max(before));
+        ensure(ordered, || format!("the floor shrinks between {before} and {now}"))?;
+        before = now;
         let want = limit.check(&mut state, cost, now);
         let got = step(rule, bug, word, cost, now);
         ensure(want == got.decision, || {
