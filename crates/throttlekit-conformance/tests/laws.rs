@@ -53,7 +53,7 @@ laws! {
     clock_back_each_ask = "clock-back/each-ask" finds [clock_trusted, phantom_refill];
     clock_back_total = "clock-back/total" finds [clock_trusted, phantom_refill];
     deny_is_free_one = "deny-is-free/one" finds [charge_on_denial];
-    deny_is_free_many = "deny-is-free/many" finds [charges_in_turn, charges_all_for_any, shortest_wait];
+    deny_is_free_many = "deny-is-free/many" finds [charges_in_turn, charges_all_for_any, names_the_first, shortest_wait];
     same_everywhere_word = "same-everywhere/word" finds [
         cost_dropped, floor_ignored, word_ignored, retry_early
     ];

@@ -25,6 +25,7 @@ pub(super) fn many() -> Law {
         planted: vec![
             ("charges_in_turn", over_worlds(World::roll, |world| check_many(in_turn, world))),
             ("charges_all_for_any", over_worlds(World::roll, |world| check_many(all_for_any, world))),
+            ("names_the_first", over_worlds(World::roll, |world| check_many(names_the_first, world))),
             ("shortest_wait", over_worlds(World::roll, |world| check_many(shortest_wait, world))),
         ],
     }
@@ -60,6 +61,11 @@ fn all_for_any(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdic
     verdict
 }
 
+/// Blames the first limit, whichever decided.
+fn names_the_first(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
+    Verdict { binding: 0, ..need.check(charges, now) }
+}
+
 /// Tells the caller to wait for the first limit that opens, although all must.
 fn shortest_wait(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
     let denied = |d: &Decision| if d.allowed { None } else { Some(d.retry_after) };
@@ -82,6 +88,7 @@ fn check_many(check: CheckMany, world: &World) -> Check {
         let before = states.clone();
         let verdict = check_at(check, need, &limits, &mut states, cost, now);
         check_states(need, &limits, &before, &states, &verdict, cost, now)?;
+        check_binding(need, &limits[verdict.binding].decide(&before[verdict.binding], cost, now), &verdict)?;
         let again = |at| check_at(check, need, &limits, &mut before.clone(), cost, at).decision.allowed;
         check_wait(&verdict.decision, now, again)?;
     }
@@ -129,6 +136,18 @@ fn check_states(
         ensure(counts, || format!("{need:?} for {cost} at {now}: {verdict:?} against {alone:?}"))?;
     }
     Ok(())
+}
+
+/// The limit that a verdict names is one that decided it: the one to wait for, or the one with the least left
+/// (of all) or the most to spare (of any).
+fn check_binding(need: Need, named: &Decision, verdict: &Verdict) -> Check {
+    let Decision { allowed, remaining, retry_after, .. } = verdict.decision;
+    let decided = match need {
+        Need::Any => *named == verdict.decision,
+        Need::All if allowed => named.remaining == remaining,
+        Need::All => !named.allowed && named.retry_after == retry_after,
+    };
+    ensure(decided, || format!("{need:?}: {verdict:?} names {named:?}"))
 }
 
 fn check_wait(decision: &Decision, now: Timestamp, allowed: impl Fn(Timestamp) -> bool) -> Check {
