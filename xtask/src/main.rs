@@ -13,7 +13,7 @@ usage: cargo xtask <command>
   ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
-  bench <name>             measure; `bench` alone lists what there is";
+  bench inproc             checks in process beside the peers; fails when a bar is missed";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

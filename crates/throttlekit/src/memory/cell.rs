@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use throttlekit_core::rate::word::{WORD_MAX, WordRule};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-use crate::sync::{AtomicU64, pause};
+use crate::sync::AtomicU64;
 
 /// The bit of a word that says: someone is about to change this cell.
 const HELD: u64 = WORD_MAX + 1;
@@ -32,6 +32,15 @@ pub(super) const ORPHAN: u64 = 1;
 pub(crate) struct Cell {
     key: AtomicU64,
     word: AtomicU64,
+}
+
+/// Why a cell did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missed {
+    /// It is not, or no longer, that key's.
+    Gone,
+    /// Someone holds it for a moment.
+    Busy,
 }
 
 impl Cell {
@@ -51,7 +60,7 @@ impl Cell {
         (word & WORD_MAX, word & HELD != 0)
     }
 
-    /// Answers an ask by `key` and charges it if allowed; nothing if the cell is not (or no longer) that key's.
+    /// Answers an ask by `key` and charges it if allowed.
     #[inline(always)]
     pub(super) fn check<R: WordRule>(
         &self,
@@ -60,43 +69,49 @@ impl Cell {
         cost: Cost,
         floor: u64,
         now: Timestamp,
-    ) -> Option<Decision> {
-        let mut spins = 0;
+    ) -> Result<Decision, Missed> {
+        let mut word = self.word.load(Acquire);
         loop {
-            let word = self.word.load(Acquire);
-            if self.key.load(Relaxed) != key {
-                return None;
-            }
-            if word & HELD != 0 {
-                pause(&mut spins);
-                continue;
-            }
+            self.still_of(key, word)?;
             let step = rule.step(word, floor, cost, now);
-            if !step.decision.allowed || cost == 0 || self.swap(word, step.next) {
-                return Some(step.decision);
+            if !step.decision.allowed || cost == 0 {
+                return Ok(step.decision);
+            }
+            match self.word.compare_exchange(word, step.next, AcqRel, Acquire) {
+                Ok(_) => return Ok(step.decision),
+                Err(newer) => word = newer,
             }
         }
     }
 
-    /// Holds the cell for `key`, whatever its word; nothing if the cell is not that key's.
-    pub(super) fn hold_for(&self, key: u64) -> Option<u64> {
-        let mut spins = 0;
+    /// Holds the cell for `key`, whatever its word.
+    pub(super) fn hold_for(&self, key: u64) -> Result<u64, Missed> {
+        let mut word = self.word.load(Acquire);
         loop {
-            let word = self.word.load(Acquire);
-            if self.key.load(Relaxed) != key {
-                return None;
+            self.still_of(key, word)?;
+            match self.word.compare_exchange(word, word | HELD, AcqRel, Acquire) {
+                Ok(_) => return Ok(word),
+                Err(newer) => word = newer,
             }
-            if word & HELD == 0 && self.hold(word) {
-                return Some(word);
-            }
-            pause(&mut spins);
+        }
+    }
+
+    /// Whether the word just loaded belongs to `key` and is free to change.
+    #[inline(always)]
+    fn still_of(&self, key: u64, word: u64) -> Result<(), Missed> {
+        if self.key.load(Relaxed) != key {
+            Err(Missed::Gone)
+        } else if word & HELD != 0 {
+            Err(Missed::Busy)
+        } else {
+            Ok(())
         }
     }
 
     /// Holds the cell if its word is still the one seen.
     #[inline]
     pub(super) fn hold(&self, seen: u64) -> bool {
-        self.swap(seen, seen | HELD)
+        self.word.compare_exchange(seen, seen | HELD, AcqRel, Relaxed).is_ok()
     }
 
     /// Gives a held cell back to its key.
@@ -114,15 +129,10 @@ impl Cell {
     }
 
     /// Takes the cell from `key`, leaving its word for time to pass.
-    pub(super) fn orphan(&self, key: u64) {
-        if let Some(word) = self.hold_for(key) {
-            self.key.store(ORPHAN, Release);
-            self.release(word);
-        }
-    }
-
-    #[inline(always)]
-    fn swap(&self, seen: u64, next: u64) -> bool {
-        self.word.compare_exchange(seen, next, AcqRel, Relaxed).is_ok()
+    pub(super) fn orphan(&self, key: u64) -> Result<(), Missed> {
+        let word = self.hold_for(key)?;
+        self.key.store(ORPHAN, Release);
+        self.release(word);
+        Ok(())
     }
 }

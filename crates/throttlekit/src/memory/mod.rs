@@ -6,3 +6,6 @@ mod table;
 mod wide;
 
 pub(crate) use keys::{HeldKey, Keys, word_origin};
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use throttlekit_core::rate::word::WordRule;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-use super::cell::{Cell, ORPHAN};
+use super::cell::{Cell, Missed, ORPHAN};
 use crate::Clock;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, pause};
 
@@ -79,7 +79,7 @@ impl<R: WordRule> WordTable<R> {
         let found = home.line(key).iter().find(|cell| cell.key() == key);
         let now = clock.now();
         if let Some(cell) = found
-            && let Some(decision) = cell.check(key, &self.rule, cost, self.rule.floor(now), now)
+            && let Ok(decision) = cell.check(key, &self.rule, cost, self.rule.floor(now), now)
         {
             return decision;
         }
@@ -109,19 +109,15 @@ impl<R: WordRule> WordTable<R> {
     /// Forgets a key.
     pub(crate) fn remove(&self, key: u64) {
         let key = real_key(key);
-        if let Some(cell) = self.find(key) {
-            cell.orphan(key);
-        }
+        self.with_cell(key, |cell| cell.orphan(key));
     }
 
     /// Holds a key's cell, adding the key if need be. Held cells are released in a moment: waiting is short.
     pub(crate) fn hold(&self, key: u64, now: Timestamp) -> HeldCell<'_> {
         let key = real_key(key);
         loop {
-            if let Some(cell) = self.find(key)
-                && let Some(word) = cell.hold_for(key)
-            {
-                return HeldCell { cell, word };
+            if let Some(held) = self.with_cell(key, |cell| Ok(HeldCell { cell, word: cell.hold_for(key)? })) {
+                return held;
             }
             self.add(key, now, |start, least| Some(start.max(least)));
         }
@@ -139,8 +135,7 @@ impl<R: WordRule> WordTable<R> {
     fn check_elsewhere(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
         let floor = self.rule.floor(now);
         loop {
-            if let Some(cell) = self.find(key)
-                && let Some(decision) = cell.check(key, &self.rule, cost, floor, now)
+            if let Some(decision) = self.with_cell(key, |cell| cell.check(key, &self.rule, cost, floor, now))
             {
                 return decision;
             }
@@ -154,6 +149,18 @@ impl<R: WordRule> WordTable<R> {
                 return decision;
             }
         }
+    }
+
+    /// Does something with a key's cell, waiting while it is held; nothing if the key is not there.
+    fn with_cell<'a, T>(&'a self, key: u64, act: impl Fn(&'a Cell) -> Result<T, Missed>) -> Option<T> {
+        let mut spins = 0;
+        while let Some(cell) = self.find(key) {
+            match act(cell) {
+                Ok(done) => return Some(done),
+                Err(_) => pause(&mut spins),
+            }
+        }
+        None
     }
 
     /// Adds a key that is not there, with the word that `first` makes of the word it starts from and the least

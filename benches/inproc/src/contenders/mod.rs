@@ -1,0 +1,169 @@
+//! Who is measured. Each is set up so that every ask is allowed and every key stays alive.
+
+mod floor;
+mod governor;
+mod ours;
+mod rate_net;
+
+pub use governor::stale_at_once as governor_stale_at_once;
+pub use ours::{Ask, limiter};
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use throttlekit::{CoarseClock, PreciseClock, SecretHash, TrustedHash};
+
+use crate::os;
+use crate::workloads::{MANY, Stream, key, text};
+
+/// One unit comes back this often, so that a key which was charged stays alive for the whole run.
+pub const UNIT_EVERY: Duration = Duration::from_secs(10);
+/// More asks than any run makes of one key; the product with [`UNIT_EVERY`] still fits every contender's word.
+pub const BURST: u32 = 400_000_000;
+/// Room for keys in the limiters that want to be told: twice what the workloads use.
+pub const KEYS_MAX: usize = 2 * MANY;
+
+/// Where in a cache line a limiter begins is the allocator's choice, and moves the time that two threads spend
+/// on one word by a quarter. So contenders without keys are set up at all places that malloc may choose.
+pub const PLACES: usize = 4;
+
+/// One check, as a contender does it.
+pub trait Check: Sync {
+    /// How many keys one call takes.
+    const KEYS: usize = 1;
+    /// What a thread reuses from call to call.
+    type Scratch: Default;
+
+    /// Checks the keys at `at` and the positions after it; tells how many were allowed. The whole answer goes
+    /// through [`consumed`], so that no field of it is optimised away.
+    fn check(&self, stream: &Stream, at: usize, scratch: &mut Self::Scratch) -> usize;
+
+    /// Makes a key known and alive.
+    fn seed(&self, _key: &str) {}
+}
+
+/// An answer of which every byte must have been written.
+#[inline(always)]
+pub fn consumed<T>(answer: T) -> T {
+    black_box(&answer);
+    answer
+}
+
+/// A contender with its name.
+pub struct Contender {
+    /// Its name in tables and figures.
+    pub name: &'static str,
+    runner: Box<dyn Run>,
+}
+
+impl Contender {
+    fn new<T: Check + 'static>(name: &'static str, check: T) -> Self {
+        Self { name, runner: Box::new(Apart::<T, 0> { shift: [], check }) }
+    }
+
+    /// The same at one of [`PLACES`] distances from the start of a cache line.
+    fn placed<T: Check + 'static>(name: &'static str, check: T, place: usize) -> Self {
+        let runner: Box<dyn Run> = match place {
+            0 => Box::new(Apart { shift: [0; 0], check }),
+            1 => Box::new(Apart { shift: [0; 16], check }),
+            2 => Box::new(Apart { shift: [0; 32], check }),
+            3 => Box::new(Apart { shift: [0; 48], check }),
+            beyond => panic!("there are {PLACES} places, not {beyond}"),
+        };
+        Self { name, runner }
+    }
+
+    /// Checks `count` keys from a position on, and verifies that all were allowed.
+    pub fn run(&self, stream: &Stream, from: usize, count: usize, isolated: bool) {
+        let allowed = self.runner.run(stream, from, count, isolated);
+        assert_eq!(allowed, count, "{}: every ask is allowed", self.name);
+    }
+
+    /// Makes the first `count` keys known and alive.
+    pub fn seed(&self, count: usize) {
+        (0..count as u64).for_each(|number| self.runner.seed_key(text(&key(number))));
+    }
+}
+
+/// Shares no cache line, nor the neighbour that the hardware fetches along, with what other contenders hold.
+#[repr(C, align(128))]
+struct Apart<T, const SHIFT: usize> {
+    shift: [u8; SHIFT],
+    check: T,
+}
+
+trait Run: Sync {
+    fn run(&self, stream: &Stream, from: usize, count: usize, isolated: bool) -> usize;
+    fn seed_key(&self, key: &str);
+}
+
+impl<T: Check, const SHIFT: usize> Run for Apart<T, SHIFT> {
+    fn run(&self, stream: &Stream, from: usize, count: usize, isolated: bool) -> usize {
+        if isolated {
+            walk::<T, true>(&self.check, stream, from, count)
+        } else {
+            walk::<T, false>(&self.check, stream, from, count)
+        }
+    }
+
+    fn seed_key(&self, key: &str) {
+        self.check.seed(key);
+    }
+}
+
+fn walk<T: Check, const ISOLATED: bool>(check: &T, stream: &Stream, from: usize, count: usize) -> usize {
+    let mut scratch = T::Scratch::default();
+    let mut allowed = 0;
+    for at in (from..from + count).step_by(T::KEYS) {
+        if ISOLATED {
+            os::fence();
+        }
+        allowed += check.check(stream, at, &mut scratch);
+    }
+    allowed
+}
+
+/// The loop itself, to subtract from instruction counts.
+struct Nothing;
+
+impl Check for Nothing {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
+        black_box(stream.string(at).as_str());
+        1
+    }
+}
+
+/// Sets up the contender with this name. Those that read a coarse clock start one.
+pub fn build(name: &'static str) -> Contender {
+    build_at(name, 0)
+}
+
+/// The same at one of [`PLACES`]; only contenders without keys have their word in line with the rest.
+pub fn build_at(name: &'static str, place: usize) -> Contender {
+    match name {
+        "nothing" => Contender::new(name, Nothing),
+        "governor" => Contender::new(name, governor::keyed_string()),
+        "governor-best" => Contender::new(name, governor::keyed_array()),
+        "governor-state" => Contender::new(name, governor::keyed_state()),
+        "governor-direct" => Contender::placed(name, governor::direct(), place),
+        "governor-direct-state" => Contender::placed(name, governor::direct_state(), place),
+        "rate-net" => Contender::new(name, rate_net::keyed()),
+        "rate-net-direct" => Contender::placed(name, rate_net::direct(), place),
+        "floor-precise" => Contender::new(name, floor::Table::new(floor::Ticks)),
+        "floor-coarse" => Contender::new(name, floor::Table::new(CoarseClock::start())),
+        "floor-by-16" => Contender::new(name, floor::By16(floor::Table::new(floor::Ticks))),
+        "floor-direct-precise" => Contender::placed(name, floor::Word::new(floor::Ticks), place),
+        "floor-direct-coarse" => Contender::placed(name, floor::Word::new(CoarseClock::start()), place),
+        "ours-secret-precise" => Contender::new(name, ours::keyed::<_, SecretHash>(PreciseClock::new())),
+        "ours-secret-coarse" => Contender::new(name, ours::keyed::<_, SecretHash>(CoarseClock::start())),
+        "ours-trusted-precise" => Contender::new(name, ours::keyed::<_, TrustedHash>(PreciseClock::new())),
+        "ours-trusted-coarse" => Contender::new(name, ours::keyed::<_, TrustedHash>(CoarseClock::start())),
+        "ours-by-16" => Contender::new(name, ours::by_16::<_, TrustedHash>(PreciseClock::new())),
+        "ours-gate-precise" => Contender::placed(name, ours::keyless(PreciseClock::new()), place),
+        "ours-gate-coarse" => Contender::placed(name, ours::keyless(CoarseClock::start()), place),
+        unknown => panic!("no contender is called {unknown}"),
+    }
+}

@@ -1,0 +1,95 @@
+//! This house's limiter. All that the benchmarks know of its interface is on this page.
+
+use std::hint::black_box;
+
+use throttlekit::{Clock, Decision, KeyHash, Limit, Rate};
+
+// ADAPT: when `throttlekit` exports them, import `Ask`, `Gate` and `Limiter` from there and delete `today.rs`.
+#[path = "today.rs"]
+mod today;
+pub use today::Ask;
+use today::{Gate, Limiter};
+
+use super::{BURST, Check, KEYS_MAX, UNIT_EVERY, consumed};
+use crate::workloads::Stream;
+
+/// Enough units to keep a key alive through a run.
+const SEED_COST: u64 = 1_000;
+/// Keys in one batch.
+const BATCH: usize = 16;
+
+fn rate() -> Rate {
+    Rate::every(UNIT_EVERY).burst(u64::from(BURST))
+}
+
+/// A limiter over many keys.
+pub fn limiter<C: Clock, H: KeyHash>(rate: Rate, keys_max: usize, clock: C) -> Limiter<C, H> {
+    let limit = Limit::gcra(rate).expect("a limit");
+    Limiter::builder(limit).clock(clock).hash::<H>().keys_max(keys_max).build().expect("a limiter")
+}
+
+struct Keyed<C, H>(Limiter<C, H>);
+struct By16<C, H>(Limiter<C, H>);
+struct Keyless<C>(Gate<C>);
+
+/// One key a call.
+pub fn keyed<C: Clock + 'static, H: KeyHash + 'static>(clock: C) -> impl Check + 'static {
+    Keyed(limiter::<C, H>(rate(), KEYS_MAX, clock))
+}
+
+/// Sixteen keys a call.
+pub fn by_16<C: Clock + 'static, H: KeyHash + 'static>(clock: C) -> impl Check + 'static {
+    By16(limiter::<C, H>(rate(), KEYS_MAX, clock))
+}
+
+/// No key.
+pub fn keyless<C: Clock + 'static>(clock: C) -> impl Check + 'static {
+    Keyless(Gate::with_clock(Limit::gcra(rate()).expect("a limit"), clock).expect("a gate"))
+}
+
+impl<C: Clock, H: KeyHash> Check for Keyed<C, H> {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
+        usize::from(consumed(self.0.check(stream.string(at).as_str())).allowed)
+    }
+
+    fn seed(&self, key: &str) {
+        self.0.check(Ask::of(key).cost(SEED_COST));
+    }
+}
+
+/// Room for the answers of a batch.
+struct Answers(Vec<Decision>);
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self(Vec::with_capacity(BATCH))
+    }
+}
+
+impl<C: Clock, H: KeyHash> Check for By16<C, H> {
+    const KEYS: usize = BATCH;
+    type Scratch = Answers;
+
+    #[inline(always)]
+    fn check(&self, stream: &Stream, at: usize, answers: &mut Answers) -> usize {
+        let keys: [&str; BATCH] = std::array::from_fn(|i| stream.string(at + i).as_str());
+        self.0.check_many_into(&keys, 1, &mut answers.0);
+        black_box(&answers.0).iter().map(|decision| usize::from(decision.allowed)).sum()
+    }
+
+    fn seed(&self, key: &str) {
+        self.0.check(Ask::of(key).cost(SEED_COST));
+    }
+}
+
+impl<C: Clock> Check for Keyless<C> {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
+        usize::from(consumed(self.0.check(1)).allowed)
+    }
+}

@@ -1,0 +1,85 @@
+//! Instructions per check, counted by callgrind: the one number here that repeats exactly.
+
+use std::env;
+use std::process::Command;
+
+use crate::bars::INSTRUCTIONS_MAX;
+use crate::contenders::{Contender, build};
+use crate::report::{Report, progress};
+use crate::workloads::Stream;
+
+const CONTENDERS: [&str; 7] = [
+    "ours-trusted-precise",
+    "ours-secret-precise",
+    "ours-gate-precise",
+    "governor",
+    "governor-best",
+    "governor-direct",
+    "floor-precise",
+];
+/// Only what runs inside this function is counted.
+const REGION: &str = "throttlekit_inproc_region";
+const FEW: usize = 100_000;
+const KEYS: usize = 10_000;
+
+/// Counts and judges; says so where callgrind is not installed.
+pub fn judge(report: &mut Report, required: bool) {
+    progress("instructions");
+    println!("\ninstructions per check over {KEYS} keys, the loop subtracted");
+    let Some(nothing) = per_check("nothing") else {
+        report.note("instructions", "valgrind is not installed: not counted");
+        if required {
+            report.holds("instructions are counted", false);
+        }
+        return;
+    };
+    for name in CONTENDERS {
+        let count = per_check(name).map_or(f64::NAN, |count| count - nothing);
+        if name == CONTENDERS[0] {
+            report.at_most(&format!("instructions, {name}"), count, INSTRUCTIONS_MAX);
+        } else {
+            report.note(&format!("instructions, {name}"), (count * 10.0).round() / 10.0);
+        }
+    }
+}
+
+/// The difference of a long and a short run, so that what happens once cancels.
+fn per_check(name: &str) -> Option<f64> {
+    let few = collected(name, FEW)?;
+    let more = collected(name, 2 * FEW)?;
+    Some((more - few) as f64 / FEW as f64)
+}
+
+fn collected(name: &str, count: usize) -> Option<u64> {
+    let program = env::current_exe().expect("a path to this program");
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", &format!("--toggle-collect={REGION}")])
+        .arg(program)
+        .args(["callgrind", name, &count.to_string()])
+        .output()
+        .ok()?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let collected =
+        told.lines().find_map(|line| line.split_once("Collected :")).map(|(_, count)| count.trim());
+    let collected = collected.and_then(|count| count.parse().ok());
+    assert!(collected.is_some(), "callgrind tells what it collected:\n{told}");
+    collected
+}
+
+/// What callgrind looks at: `count` checks by one contender that knows all keys.
+pub fn probe(name: &str, count: usize) {
+    let known = ["nothing"].into_iter().chain(CONTENDERS);
+    let name = known.into_iter().find(|known| *known == name).expect("a contender to count");
+    let stream = Stream::even_10k();
+    let contender = build(name);
+    contender.seed(KEYS);
+    contender.run(&stream, 0, 1_024, false);
+    throttlekit_inproc_region(&contender, &stream, count);
+}
+
+/// Named for callgrind, and a call in its own right.
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn throttlekit_inproc_region(contender: &Contender, stream: &Stream, count: usize) {
+    contender.run(stream, 0, count, false);
+}

@@ -1,0 +1,113 @@
+//! In-process benchmarks beside the peers, judged against the contract. `cargo xtask bench inproc` runs them.
+
+mod alloc;
+mod bars;
+mod child;
+mod contenders;
+mod flood;
+mod growth;
+mod harness;
+mod instructions;
+mod memory;
+mod os;
+mod pair;
+mod report;
+mod timing;
+mod workloads;
+
+use std::env;
+use std::process::ExitCode;
+
+use report::Report;
+
+#[global_allocator]
+static ALLOCATOR: alloc::Counting = alloc::Counting;
+
+const USAGE: &str = "usage: inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]
+PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions";
+/// The parts that are not timed sections.
+const PROBES: [&str; 4] = ["memory", "growth", "flood", "instructions"];
+const ROUNDS: usize = 41;
+const ROUNDS_QUICK: usize = 11;
+/// More would spend a hot key's burst.
+const ROUNDS_MAX: usize = 200;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["memory"] => println!("{}", memory::probe()),
+        ["growth", who] => println!("{}", growth::probe(who)),
+        ["flood"] => println!("{}", flood::probe()),
+        ["callgrind", name, count] => instructions::probe(name, count.parse().expect("a count")),
+        options => return Options::parse(options).map_or_else(refuse, |options| run(&options)),
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(options: &Options<'_>) -> ExitCode {
+    let mut report = Report::default();
+    report.note("machine", os::machine());
+    report.note("rounds", options.rounds);
+    timing::run(&mut report, options.rounds, options.only);
+    if options.wants("memory") {
+        memory::judge(&mut report);
+    }
+    if options.wants("growth") {
+        growth::judge(&mut report);
+    }
+    if options.wants("flood") {
+        flood::judge(&mut report);
+    }
+    if options.wants("instructions") {
+        instructions::judge(&mut report, options.require_callgrind);
+    }
+    if report.end() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+struct Options<'a> {
+    rounds: usize,
+    only: Option<&'a str>,
+    require_callgrind: bool,
+}
+
+impl<'a> Options<'a> {
+    fn parse(mut words: &[&'a str]) -> Option<Self> {
+        let mut options = Self { rounds: ROUNDS, only: None, require_callgrind: false };
+        while let [word, rest @ ..] = words {
+            words = match (*word, rest) {
+                ("--quick", rest) => {
+                    options.rounds = ROUNDS_QUICK;
+                    rest
+                }
+                ("--require-callgrind", rest) => {
+                    options.require_callgrind = true;
+                    rest
+                }
+                ("--rounds", [count, rest @ ..]) => {
+                    options.rounds = count.parse().ok().filter(|count| (1..=ROUNDS_MAX).contains(count))?;
+                    rest
+                }
+                ("--only", [part, rest @ ..]) => {
+                    options.only = Some(Some(*part).filter(|part| is_part(part))?);
+                    rest
+                }
+                _ => return None,
+            };
+        }
+        Some(options)
+    }
+
+    fn wants(&self, part: &str) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
+}
+
+fn is_part(name: &str) -> bool {
+    timing::names().chain(PROBES).any(|part| part == name)
+}
+
+fn refuse() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
+}

@@ -1,0 +1,58 @@
+//! Bytes per live key, and allocations per hit.
+
+use serde_json::{Value, json};
+
+use crate::alloc;
+use crate::bars::{ALLOCATIONS_MAX, BYTES_PER_KEY_MAX};
+use crate::child::{ask, number};
+use crate::contenders::build;
+use crate::report::{Report, progress};
+use crate::workloads::{MANY, Stream};
+
+const HITS: usize = 1_000_000;
+const KEYS: usize = 10_000;
+const PEERS: [&str; 3] = ["governor", "governor-best", "rate-net"];
+const OURS: [&str; 4] = ["ours-secret-precise", "ours-trusted-precise", "ours-by-16", "ours-gate-precise"];
+
+/// Runs the probe and judges it.
+pub fn judge(report: &mut Report) {
+    progress("memory and allocations");
+    let answer = ask(&["memory"]);
+    println!("\nmemory at {MANY} live keys, allocations in {HITS} hits");
+    report.at_most("bytes per key", number(&answer, "ours-secret-precise"), BYTES_PER_KEY_MAX);
+    for peer in PEERS {
+        report.note(&format!("bytes per key, {peer}"), number(&answer, peer));
+    }
+    report.at_most("allocations", number(&answer, "allocations"), ALLOCATIONS_MAX as f64);
+}
+
+/// The probe: in its own process.
+pub fn probe() -> Value {
+    let allocations: u64 = OURS.into_iter().map(allocations).sum();
+    let mut answer = json!({ "allocations": allocations });
+    for name in [OURS[0]].into_iter().chain(PEERS) {
+        answer[name] = json!((bytes_per_key(name) * 10.0).round() / 10.0);
+    }
+    answer
+}
+
+fn bytes_per_key(name: &'static str) -> f64 {
+    let before = alloc::live_bytes();
+    let contender = build(name);
+    contender.seed(MANY);
+    (alloc::live_bytes() - before) as f64 / MANY as f64
+}
+
+/// Allocations of a million hits beyond those of a single call: the loop's own scratch does not count.
+fn allocations(name: &'static str) -> u64 {
+    let stream = Stream::even_10k();
+    let contender = build(name);
+    contender.seed(KEYS);
+    let count = |hits| {
+        let before = alloc::calls();
+        contender.run(&stream, 0, hits, false);
+        alloc::calls() - before
+    };
+    let once = count(16);
+    count(HITS) - once
+}

@@ -1,0 +1,210 @@
+//! The timed sections: who runs on what, and the ratios the contract asks for.
+
+use crate::bars::{BARS, Bar, GOVERNOR, GOVERNOR_DIRECT, runs};
+use crate::contenders::{Contender, PLACES, build_at};
+use crate::harness::{Sample, View, alone};
+use crate::pair::together;
+use crate::report::{Report, progress};
+use crate::workloads::{MANY, Stream};
+
+/// One table of the output.
+struct Section {
+    name: &'static str,
+    title: &'static str,
+    threads: usize,
+    stream: fn() -> Stream,
+    /// How many keys are known before the first check.
+    keys: usize,
+    /// How many checks bring a contender's lines back into the cache.
+    warm: usize,
+    /// At how many places each contender is set up.
+    places: usize,
+    contenders: &'static [&'static str],
+}
+
+/// The one key of the hot stream is among the first eight.
+const HOT_KEYS: usize = 8;
+const HOT_WARM: usize = 2_048;
+const MANY_WARM: usize = 32_768;
+
+const SECTIONS: &[Section] = &[
+    Section {
+        name: "hot",
+        title: "one hot key, one thread",
+        threads: 1,
+        stream: Stream::hot,
+        keys: HOT_KEYS,
+        places: 1,
+        warm: HOT_WARM,
+        contenders: &[
+            GOVERNOR,
+            "governor-best",
+            "governor-state",
+            "rate-net",
+            "floor-precise",
+            "floor-coarse",
+            "ours-secret-precise",
+            "ours-secret-coarse",
+            "ours-trusted-precise",
+            "ours-trusted-coarse",
+        ],
+    },
+    Section {
+        name: "1m",
+        title: "a million keys, Zipf 0.99, one thread",
+        threads: 1,
+        stream: Stream::zipf_1m,
+        keys: MANY,
+        places: 1,
+        warm: MANY_WARM,
+        contenders: &[
+            GOVERNOR,
+            "governor-best",
+            "rate-net",
+            "floor-precise",
+            "floor-by-16",
+            "ours-secret-precise",
+            "ours-trusted-precise",
+            "ours-trusted-coarse",
+            "ours-by-16",
+        ],
+    },
+    Section {
+        name: "keyless",
+        title: "no key, one thread",
+        threads: 1,
+        stream: Stream::hot,
+        keys: 0,
+        places: PLACES,
+        warm: HOT_WARM,
+        contenders: &[
+            GOVERNOR_DIRECT,
+            "governor-direct-state",
+            "rate-net-direct",
+            "floor-direct-precise",
+            "floor-direct-coarse",
+            "ours-gate-precise",
+            "ours-gate-coarse",
+        ],
+    },
+    // No coarse clocks below: the thread that winds one would interrupt one of the two.
+    Section {
+        name: "hot-2t",
+        title: "one hot key, two threads",
+        threads: 2,
+        stream: Stream::hot,
+        keys: HOT_KEYS,
+        places: 1,
+        warm: HOT_WARM,
+        contenders: &[
+            GOVERNOR,
+            "governor-best",
+            "rate-net",
+            "floor-precise",
+            "ours-secret-precise",
+            "ours-trusted-precise",
+        ],
+    },
+    Section {
+        name: "1m-2t",
+        title: "a million keys, Zipf 0.99, two threads",
+        threads: 2,
+        stream: Stream::zipf_1m,
+        keys: MANY,
+        places: 1,
+        warm: MANY_WARM,
+        contenders: &[
+            GOVERNOR,
+            "governor-best",
+            "rate-net",
+            "floor-precise",
+            "ours-secret-precise",
+            "ours-trusted-precise",
+            "ours-by-16",
+        ],
+    },
+    Section {
+        name: "keyless-2t",
+        title: "no key, two threads",
+        threads: 2,
+        stream: Stream::hot,
+        keys: 0,
+        places: PLACES,
+        warm: HOT_WARM,
+        contenders: &[GOVERNOR_DIRECT, "rate-net-direct", "floor-direct-precise", "ours-gate-precise"],
+    },
+];
+
+/// One contender's numbers in one run of a section.
+pub struct Row {
+    /// Whose.
+    pub name: &'static str,
+    /// In each view that the section has.
+    pub views: Vec<(View, Sample)>,
+}
+
+/// The names of the sections.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SECTIONS.iter().map(|section| section.name)
+}
+
+/// Runs all sections, or the one that is named.
+pub fn run(report: &mut Report, rounds: usize, only: Option<&str>) {
+    for section in SECTIONS.iter().filter(|section| only.is_none_or(|name| name == section.name)) {
+        section.judge(report, rounds);
+    }
+}
+
+impl Section {
+    /// Measures, and judges every ratio of the section by the median of its runs.
+    fn judge(&self, report: &mut Report, rounds: usize) {
+        progress(&format!("{}: preparing", self.title));
+        let stream = (self.stream)();
+        let contenders: Vec<Contender> = (0..self.places)
+            .flat_map(|place| self.contenders.iter().map(move |name| build_at(name, place)))
+            .collect();
+        contenders.iter().for_each(|contender| contender.seed(self.keys));
+        let bars: Vec<&Bar> = BARS.iter().filter(|bar| bar.section == self.name).collect();
+        let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); bars.len()];
+        runs(|run| {
+            progress(&format!("{}: run {run}, {rounds} rounds", self.title));
+            let rows = self.measure(&contenders, &stream, rounds);
+            report.section(self.name, self.title, &rows);
+            let now: Vec<f64> = bars.iter().map(|bar| ratio(&rows, bar)).collect();
+            ratios.iter_mut().zip(&now).for_each(|(seen, ratio)| seen.push(*ratio));
+            bars.iter().zip(&now).all(|(bar, ratio)| *ratio <= bar.max)
+        });
+        bars.iter().zip(&ratios).for_each(|(bar, seen)| report.ratio(&bar.name(), seen, bar.max));
+    }
+
+    fn measure(&self, contenders: &[Contender], stream: &Stream, rounds: usize) -> Vec<Row> {
+        let (views, samples): (&[View], Vec<Vec<Sample>>) = if self.threads == 1 {
+            let samples = alone(contenders, stream, self.warm, rounds);
+            (&View::ALONE, samples.into_iter().map(Vec::from).collect())
+        } else {
+            let samples = together(contenders, stream, self.warm, rounds);
+            (&[View::Together], samples.into_iter().map(|sample| vec![sample]).collect())
+        };
+        self.contenders.iter().map(|name| Row::pooled(name, views, contenders, &samples)).collect()
+    }
+}
+
+impl Row {
+    /// All batches of the contenders with this name, at whichever place they lie.
+    fn pooled(name: &'static str, views: &[View], contenders: &[Contender], samples: &[Vec<Sample>]) -> Self {
+        let mine = || contenders.iter().zip(samples).filter(|(contender, _)| contender.name == name);
+        let pool = |view: usize| mine().map(|(_, samples)| &samples[view]).collect();
+        Self { name, views: views.iter().enumerate().map(|(at, view)| (*view, pool(at))).collect() }
+    }
+}
+
+fn ratio(rows: &[Row], bar: &Bar) -> f64 {
+    median_of(rows, bar.ours, bar.view) / median_of(rows, bar.peer, bar.view)
+}
+
+/// A contender's median in a view; not a number if it was not measured.
+pub fn median_of(rows: &[Row], name: &str, view: View) -> f64 {
+    let row = rows.iter().find(|row| row.name == name);
+    let sample = row.and_then(|row| row.views.iter().find(|(seen, _)| *seen == view));
+    sample.map_or(f64::NAN, |(_, sample)| sample.median())
+}

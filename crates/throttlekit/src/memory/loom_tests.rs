@@ -1,0 +1,133 @@
+//! Three threads on one cell, under loom.
+//!
+//! Charging threads are run in every interleaving. Where a cell changes hands as well, CI stops at four
+//! preemptions; `LOOM_MAX_PREEMPTIONS=20` runs them all and takes long.
+//!
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p throttlekit --release --lib loom_`.
+
+use std::time::Duration;
+
+use loom::sync::Arc;
+use loom::thread;
+use throttlekit_core::Timestamp;
+use throttlekit_core::rate::word::{GcraWord, WordRule};
+use throttlekit_core::rate::{Gcra, Rate};
+
+use super::cell::Cell;
+
+const ALICE: u64 = 0xA11CE;
+const BOB: u64 = 0xB0B;
+const UNIT: u64 = 1_000_000_000;
+
+/// One unit a second: a unit is 10⁹ ticks.
+fn rule(burst: u64) -> GcraWord {
+    let gcra = Gcra::new(Rate::per_second(1).burst(burst)).unwrap();
+    GcraWord::new(&gcra, Timestamp::EPOCH).unwrap()
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::EPOCH + Duration::from_secs(seconds)
+}
+
+fn owned_by(key: u64, word: u64) -> Cell {
+    let cell = Cell::empty();
+    assert!(cell.hold(0));
+    cell.hand_over(key, word);
+    cell
+}
+
+/// Whether an ask of one unit was charged; a cell that is held or gone charges nothing.
+fn charged(cell: &Cell, key: u64, burst: u64, now: Timestamp) -> bool {
+    let rule = rule(burst);
+    cell.check(key, &rule, 1, rule.floor(now), now).is_ok_and(|decision| decision.allowed)
+}
+
+/// Four preemptions, unless the environment says otherwise.
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(4));
+    builder.check(model);
+}
+
+/// Spawns one thread more than the test's own for each of these, and returns all results in order.
+fn race<T: 'static>(here: impl FnOnce() -> T, there: [Box<dyn FnOnce() -> T + 'static>; 2]) -> [T; 3] {
+    let [second, third] = there.map(|work| thread::spawn(work));
+    [here(), second.join().unwrap(), third.join().unwrap()]
+}
+
+#[test]
+fn loom_three_threads_on_one_cell_admit_exactly_the_burst() {
+    loom::model(|| {
+        let cell = Arc::new(owned_by(ALICE, 1));
+        let asker = || {
+            let cell = Arc::clone(&cell);
+            move || charged(&cell, ALICE, 2, at(100))
+        };
+        let answers = race(asker(), [Box::new(asker()), Box::new(asker())]);
+        assert_eq!(answers.iter().filter(|charged| **charged).count(), 2);
+        assert_eq!(cell.word(), (102 * UNIT, false));
+    });
+}
+
+/// Bob wants the cell in which Alice has nothing left to answer for; Alice asks twice meanwhile.
+fn takeover(first_word_of_bob: impl Fn(u64) -> u64 + Copy + Send + Sync + 'static) {
+    explore(move || {
+        let idle = 50 * UNIT;
+        let cell = Arc::new(owned_by(ALICE, idle));
+        let asker = || {
+            let cell = Arc::clone(&cell);
+            move || charged(&cell, ALICE, 5, at(100))
+        };
+        let bob = {
+            let cell = Arc::clone(&cell);
+            move || {
+                let taken = cell.hold(idle);
+                if taken {
+                    cell.hand_over(BOB, first_word_of_bob(idle));
+                }
+                taken
+            }
+        };
+        let [taken, first, second] = race(bob, [Box::new(asker()), Box::new(asker())]);
+        let charged = u64::from(first) + u64::from(second);
+        if taken {
+            assert_eq!((cell.key(), charged), (BOB, 0), "who lost the cell was not charged in it");
+            assert_eq!(cell.word(), (first_word_of_bob(idle), false), "Bob owes only what he asked for");
+        } else {
+            assert_eq!((cell.key(), cell.word().0), (ALICE, (100 + charged) * UNIT));
+        }
+    });
+}
+
+#[test]
+fn loom_a_cell_that_changes_hands_is_never_charged_for_its_old_owner() {
+    takeover(|_| 101 * UNIT);
+}
+
+#[test]
+#[should_panic(expected = "who lost the cell was not charged in it")]
+fn loom_finds_the_planted_bug_of_a_word_that_does_not_grow() {
+    takeover(|idle| idle);
+}
+
+#[test]
+fn loom_a_reset_orphans_the_cell_and_loses_no_charge() {
+    explore(|| {
+        let cell = Arc::new(owned_by(ALICE, 1));
+        let asker = || {
+            let cell = Arc::clone(&cell);
+            move || charged(&cell, ALICE, 2, at(100))
+        };
+        let reset = {
+            let cell = Arc::clone(&cell);
+            move || {
+                cell.orphan(ALICE).expect("nobody else holds it");
+                false
+            }
+        };
+        let charged = race(reset, [Box::new(asker()), Box::new(asker())]).map(u64::from).iter().sum::<u64>();
+        let expected = if charged == 0 { 1 } else { (100 + charged) * UNIT };
+        assert_eq!(cell.word(), (expected, false));
+        assert_ne!(cell.key(), ALICE);
+    });
+}
