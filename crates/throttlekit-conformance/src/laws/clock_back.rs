@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use throttlekit_core::Timestamp;
 use throttlekit_core::rate::Rule;
 
-use super::planted::PhantomRefill;
+use super::faults::PhantomRefill;
 use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
 use crate::World;
 

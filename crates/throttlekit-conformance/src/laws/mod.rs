@@ -7,6 +7,7 @@ mod algebra;
 mod bounded_memory;
 mod clock_back;
 mod deny_is_free;
+mod faults;
 mod forecast;
 mod judge;
 mod planted;

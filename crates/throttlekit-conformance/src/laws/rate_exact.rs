@@ -5,7 +5,7 @@ use std::time::Duration;
 use throttlekit_core::rate::Rule;
 use throttlekit_core::{Decision, Retry, Timestamp};
 
-use super::planted::{FloatGcra, remainder_dropped};
+use super::faults::{FloatGcra, remainder_dropped};
 use super::{Bug, Check, Judge, Law, Planted, Trial, ensure, limit, over_worlds};
 use crate::{Spec, World, world};
 
