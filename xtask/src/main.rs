@@ -1,9 +1,36 @@
-mod bench;
+//! The project's own commands. What CI runs is here, so that everyone can run it.
 
-fn main() -> anyhow::Result<()> {
+mod bench;
+mod ci;
+mod prove;
+mod vectors;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors
+  prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
+  vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
+  bench inproc             checks in process beside the peers; fails when a bar is missed";
+
+fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match args.split_first() {
-        Some((task, rest)) if task == "bench" => bench::run(rest),
-        _ => anyhow::bail!("usage: cargo xtask bench …"),
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        ["ci"] => ci::run(),
+        ["prove", "rate", ref rest @ ..] => prove::run(rest),
+        ["vectors"] => vectors::write(),
+        ["vectors", "--check"] => vectors::check(),
+        ["bench", ..] => bench::run(&args[1..]),
+        _ => Err(anyhow::anyhow!("{USAGE}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

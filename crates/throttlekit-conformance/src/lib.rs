@@ -1,1 +1,34 @@
-//! x
+//! What every store must pass, and the laws with the bugs they find.
+//!
+//! * [`Timeline`] is a limit, asks and answers as text; [`vectors`] keeps ours, [`golden`] reads those of the
+//!   first implementation.
+//! * [`Subject`] is anything that answers asks; [`suite`] examines it against the pure rules, field by field.
+//! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
+//!   shows with planted bugs that each law can fail.
+//!
+//! A store's test is ten lines:
+//!
+//! ```
+//! use throttlekit_conformance::{CoreSubject, examine};
+//!
+//! let report = examine(|limit, _start| CoreSubject::new(*limit), 10);
+//! # drop(report);
+//! ```
+
+mod dice;
+pub mod golden;
+pub mod laws;
+mod spec;
+mod subject;
+mod suite;
+mod text;
+pub mod timeline;
+pub mod vectors;
+pub mod world;
+
+pub use dice::Dice;
+pub use spec::Spec;
+pub use subject::{CoreSubject, Subject};
+pub use suite::{Report, WORLDS, examine, play, suite};
+pub use timeline::Timeline;
+pub use world::{Operation, World};

@@ -10,7 +10,7 @@ const USAGE: &str =
     "usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
 /// Runs the suite that is named first, with the rest of the arguments.
-pub fn run(args: &[String]) -> Result<()> {
+pub(crate) fn run(args: &[String]) -> Result<()> {
     match args {
         [suite, options @ ..] if suite == "inproc" => inproc(options),
         _ => bail!(USAGE),

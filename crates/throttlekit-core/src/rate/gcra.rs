@@ -106,6 +106,9 @@ impl Rule for Gcra {
     }
 
     fn charge(&self, state: &mut Tat, cost: Cost, now: Timestamp) {
+        if cost == 0 {
+            return;
+        }
         state.0 = state.0.max(self.ticks(now)) + self.ticks_of(cost);
     }
 

@@ -197,6 +197,9 @@ impl Rule for Limit {
     }
 
     fn charge(&self, state: &mut State, cost: Cost, now: Timestamp) {
+        if cost == 0 {
+            return;
+        }
         match self {
             Self::Gcra(rule) => with_mut(rule, state, |r, s| r.charge(s, cost, now)),
             Self::Window(rule) => with_mut(rule, state, |r, s| r.charge(s, cost, now)),

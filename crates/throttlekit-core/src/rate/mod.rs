@@ -40,7 +40,8 @@ pub trait Rule {
     /// The answer to an ask of `cost` at `now`. Borrowing the state, a denial costs nothing.
     fn decide(&self, state: &Self::State, cost: Cost, now: Timestamp) -> Decision;
 
-    /// Takes the cost of an ask that [`decide`](Self::decide) allowed at the same instant.
+    /// Takes the cost of an ask that [`decide`](Self::decide) allowed at the same instant. Nothing costs nothing:
+    /// a charge of zero leaves the state as it is.
     fn charge(&self, state: &mut Self::State, cost: Cost, now: Timestamp);
 
     /// When the state says no more than a fresh one would; a store may forget it from then on.

@@ -96,14 +96,16 @@ impl Rule for SlidingLog {
     }
 
     fn charge(&self, state: &mut Log, cost: Cost, now: Timestamp) {
+        if cost == 0 {
+            return;
+        }
         let now = self.current(state, now);
         while state.runs.front().is_some_and(|oldest| self.leaves_at(oldest) <= now) {
             state.runs.pop_front();
         }
         match state.runs.back_mut() {
             Some(newest) if newest.at == now => newest.units += cost,
-            _ if cost > 0 => state.runs.push_back(Run { at: now, units: cost }),
-            _ => {}
+            _ => state.runs.push_back(Run { at: now, units: cost }),
         }
     }
 

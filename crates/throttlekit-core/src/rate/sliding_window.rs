@@ -138,6 +138,9 @@ impl Rule for SlidingWindow {
     }
 
     fn charge(&self, state: &mut Ring, cost: Cost, now: Timestamp) {
+        if cost == 0 {
+            return;
+        }
         let tick = self.view(state, now).tick;
         state.roll_to(tick, self.buckets);
         *state.slot(tick) += cost;
@@ -151,18 +154,26 @@ impl Rule for SlidingWindow {
         Timestamp::from_nanos(ceil_ns(gone, u128::from(self.buckets)))
     }
 
+    /// For every k, the newest k buckets of the join hold what the fuller of both newest k hold. Weights fall
+    /// with age, so this denies whatever either denies, and no lesser ring does.
     fn join(&self, state: &mut Ring, other: &Ring) {
         if other.counts.is_empty() {
             return;
         }
-        state.roll_to(state.tick.max(other.tick), self.buckets);
+        let tick = state.tick.max(other.tick);
+        let mut joined = Ring::default();
+        joined.roll_to(tick, self.buckets);
+        let (mut mine, mut theirs, mut placed) = (0, 0, 0);
         for age in 0..=self.buckets {
-            let (tick, theirs) = (state.tick, other.at(state.tick, age));
-            if theirs > 0 {
-                let mine = state.slot(tick - u64::from(age));
-                *mine = (*mine).max(theirs);
+            mine += state.at(tick, age);
+            theirs += other.at(tick, age);
+            let fuller = theirs.max(mine);
+            if fuller > placed {
+                *joined.slot(tick - u64::from(age)) = fuller - placed;
+                placed = fuller;
             }
         }
+        *state = joined;
     }
 }
 

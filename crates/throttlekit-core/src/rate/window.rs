@@ -76,6 +76,9 @@ impl Rule for Window {
     }
 
     fn charge(&self, state: &mut Count, cost: Cost, now: Timestamp) {
+        if cost == 0 {
+            return;
+        }
         *state = self.current(*state, now);
         state.used += cost;
     }

@@ -72,13 +72,13 @@ pub struct GcraWord {
 }
 
 impl GcraWord {
-    /// The word form, if ten years of ticks fit beside the depth.
+    /// The word form, if ten years of ticks fit beside the depth, and the origin lies before the year 2262.
     pub fn new(rule: &Gcra, origin: Timestamp) -> Option<Self> {
         let depth = u64::try_from(rule.depth).ok()?;
         let horizon = HORIZON.as_nanos() * u128::from(rule.pace.ticks_per_nano);
         // A bucket is promised one depth beyond the floor, an ask asks for one more, and a tick may round up.
         let ahead = 2 * rule.depth + u128::from(rule.pace.ticks_per_nano);
-        if horizon + ahead > u128::from(WORD_MAX) {
+        if horizon + ahead > u128::from(WORD_MAX) || origin.as_nanos() > u64::MAX - WORD_MAX {
             return None;
         }
         Some(Self {

@@ -1,0 +1,169 @@
+//! The golden vectors of the first implementation: nine rate suites, in milliseconds.
+
+use std::env;
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use throttlekit_core::rate::Cadence;
+use throttlekit_core::{Cost, Decision, Timestamp};
+
+use crate::{Spec, Subject};
+
+/// Names the file of golden vectors.
+pub const VARIABLE: &str = "THROTTLEKIT_GOLDEN_VECTORS";
+
+/// One suite: a limit, a key, and its asks in order.
+#[derive(Clone, Debug)]
+pub struct Golden {
+    /// As the first implementation calls it.
+    pub name: String,
+    /// The limit.
+    pub spec: Spec,
+    /// The one key that asks.
+    pub key: String,
+    /// The asks with their answers.
+    pub asks: Vec<GoldenAsk>,
+}
+
+/// One ask and its answer.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct GoldenAsk {
+    /// When, in milliseconds since the epoch.
+    pub now: u64,
+    /// At what cost.
+    pub cost: Cost,
+    /// What must be answered.
+    pub expect: Answer,
+}
+
+/// The five fields as version 1 of the wire carries them: times in milliseconds, rounded up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the fields of a Decision")]
+pub struct Answer {
+    pub allowed: bool,
+    pub limit: u64,
+    pub remaining: u64,
+    pub reset_at: u64,
+    pub retry_after_ms: u64,
+}
+
+impl Answer {
+    /// A decision rounded for version 1 of the wire. A wait that never ends has no number there.
+    pub fn of(decision: &Decision) -> Option<Self> {
+        Some(Self {
+            allowed: decision.allowed,
+            limit: decision.limit,
+            remaining: decision.remaining,
+            reset_at: decision.reset_at.as_millis_ceil(),
+            retry_after_ms: decision.retry_after.wait_ms()?,
+        })
+    }
+}
+
+impl Golden {
+    /// Plays the suite and compares field by field.
+    pub fn play(&self, subject: &mut impl Subject) -> Result<(), String> {
+        for (index, ask) in self.asks.iter().enumerate() {
+            let decision = subject.check(&self.key, ask.cost, Timestamp::from_millis(ask.now));
+            if Answer::of(&decision) != Some(ask.expect) {
+                return Err(format!("{}: ask {index}: want {:?}, got {decision:?}", self.name, ask.expect));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why the golden vectors could not be read, and what to do.
+#[derive(Debug)]
+pub enum GoldenError {
+    /// Nobody says where the file is.
+    Unset,
+    /// The file named is not there or not readable.
+    Missing(PathBuf, std::io::Error),
+    /// The file is not what it should be.
+    Malformed(PathBuf, String),
+}
+
+impl fmt::Display for GoldenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unset => write!(f, "set {VARIABLE} to the path of golden-vectors.json"),
+            Self::Missing(path, error) => {
+                write!(f, "{}: {error}; set {VARIABLE} to the path of golden-vectors.json", path.display())
+            }
+            Self::Malformed(path, problem) => {
+                write!(f, "{}: {problem}; is this the file of golden vectors?", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for GoldenError {}
+
+/// All suites about rates. Their absence is an error, never a skip.
+pub fn read() -> Result<Vec<Golden>, GoldenError> {
+    let path = PathBuf::from(env::var_os(VARIABLE).ok_or(GoldenError::Unset)?);
+    let text = fs::read_to_string(&path).map_err(|error| GoldenError::Missing(path.clone(), error))?;
+    parse(&text).map_err(|problem| GoldenError::Malformed(path, problem))
+}
+
+#[derive(Deserialize)]
+struct File {
+    suites: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Suite {
+    name: String,
+    strategy: Strategy,
+    key: String,
+    ops: Vec<GoldenAsk>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "kind", content = "options", rename_all = "camelCase", rename_all_fields = "camelCase")]
+enum Strategy {
+    Gcra { limit: u64, period_ms: u64, burst: u64 },
+    TokenBucket { capacity: u64, refill_per_sec: u64 },
+    FixedWindow { limit: u64, window_ms: u64 },
+    SlidingWindow { limit: u64, window_ms: u64, buckets: u32 },
+    SlidingWindowLog { limit: u64, window_ms: u64 },
+}
+
+fn parse(text: &str) -> Result<Vec<Golden>, String> {
+    let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let about_rates = file.suites.into_iter().filter(|suite| suite["primitive"] == "rateLimit");
+    about_rates
+        .map(|suite| {
+            let suite: Suite = serde_json::from_value(suite).map_err(|error| error.to_string())?;
+            Ok(Golden { spec: suite.strategy.spec(), name: suite.name, key: suite.key, asks: suite.ops })
+        })
+        .collect()
+}
+
+impl Strategy {
+    fn spec(&self) -> Spec {
+        let ms = Duration::from_millis;
+        match *self {
+            Self::Gcra { limit, period_ms, burst } => {
+                Spec::Gcra { units: limit, period: ms(period_ms), burst }
+            }
+            Self::TokenBucket { capacity, refill_per_sec } => {
+                Spec::TokenBucket { capacity, units: refill_per_sec, period: ms(1_000) }
+            }
+            Self::FixedWindow { limit, window_ms } => Spec::Window {
+                limit,
+                cadence: Cadence::Every { length: ms(window_ms), anchor: Timestamp::EPOCH },
+            },
+            // The first implementation's wait is a hint there; ours is exact unless asked for the hint.
+            Self::SlidingWindow { limit, window_ms, buckets } => {
+                Spec::SlidingWindow { limit, length: ms(window_ms), buckets, exact: false }
+            }
+            Self::SlidingWindowLog { limit, window_ms } => Spec::SlidingLog { limit, length: ms(window_ms) },
+        }
+    }
+}

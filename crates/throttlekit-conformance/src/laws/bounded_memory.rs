@@ -1,0 +1,115 @@
+//! `bounded-memory`, the part the rules carry: what a store may forget, and what it must keep of what it drops.
+
+use std::fmt::Debug;
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::rate::{Limit, Rule};
+
+use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
+use crate::{Operation, Spec, World, world};
+
+/// From the later of their instants on, whatever either of two states denies their join denies, and no sooner
+/// or later is it idle than both are. Where a state is a number of units at an instant the join is also least:
+/// it denies nothing else.
+pub(super) fn join() -> Law {
+    let buggy = |bug| over_worlds(World::roll, move |w| check_join(&Planted::new(&w.spec, bug), w));
+    Law {
+        name: "bounded-memory/join",
+        holds: over_worlds(World::roll, |world| check_join(&limit(&world.spec), world)),
+        planted: vec![
+            ("join_keeps_smaller", buggy(Bug::JoinKeepsSmaller)),
+            ("join_adds", over_worlds(World::roll, |w| check_join(&JoinAdds(limit(&w.spec)), w))),
+        ],
+    }
+}
+
+/// A state is idle from `idle_at` on, answering as a fresh one, and not one nanosecond sooner.
+pub(super) fn forget() -> Law {
+    let buggy = |bug| over_worlds(World::roll, move |w| check_forget(&Planted::new(&w.spec, bug), w));
+    Law {
+        name: "bounded-memory/forget",
+        holds: over_worlds(World::roll, |world| check_forget(&limit(&world.spec), world)),
+        planted: vec![("forget_early", buggy(Bug::ForgetEarly)), ("forget_late", buggy(Bug::ForgetLate))],
+    }
+}
+
+fn check_join<R: Rule<State: Debug>>(rule: &R, world: &World) -> Check {
+    let (mut one, mut two, mut later) = (R::State::default(), R::State::default(), world.start);
+    for (now, operation) in world.moments() {
+        if let Operation::Ask { key, cost } = operation {
+            let state = if key == 0 { &mut one } else { &mut two };
+            rule.check(state, cost, now);
+            later = later.max(now);
+        }
+    }
+    let mut both = one.clone();
+    rule.join(&mut both, &two);
+    let mut other_way = two.clone();
+    rule.join(&mut other_way, &one);
+    let idle = rule.idle_at(&one).max(rule.idle_at(&two));
+    ensure(rule.idle_at(&both) == idle, || format!("{both:?} is not idle at {idle}"))?;
+    let mut dice = world.dice();
+    for _ in 0..8 {
+        let cost = world::roll_cost(&mut dice, &world.spec);
+        let asked = |state: &R::State| rule.decide(state, cost, later).allowed;
+        let (each, joined) = (asked(&one) && asked(&two), asked(&both));
+        let told = |what: &str| format!("{cost} at {later}: {what}\n  {one:?}\n  {two:?}\n  {both:?}");
+        ensure(each || !joined, || told("the join admits what one denies"))?;
+        ensure(joined || !each || !is_least(&world.spec, later), || told("the join denies what both admit"))?;
+        ensure(asked(&other_way) == joined, || told("the join depends on the order"))?;
+        later = later + world::roll_wait(&mut dice, &world.spec);
+    }
+    Ok(())
+}
+
+/// A sliding window's join is a state of whole buckets: least where a bucket begins, when none is cut in two.
+fn is_least(spec: &Spec, now: Timestamp) -> bool {
+    let Spec::SlidingWindow { length, buckets, .. } = *spec else { return true };
+    (u128::from(now.as_nanos()) * u128::from(buckets)).is_multiple_of(length.as_nanos())
+}
+
+fn check_forget<R: Rule<State: Debug>>(rule: &R, world: &World) -> Check {
+    let (mut state, fresh) = (R::State::default(), R::State::default());
+    let mut dice = world.dice();
+    let mut charged = false;
+    for (now, cost) in world.asks() {
+        charged |= rule.check(&mut state, cost, now).allowed && cost > 0;
+        let idle = rule.idle_at(&state);
+        if !charged || idle == Timestamp::MAX {
+            continue;
+        }
+        let cost = world::roll_cost(&mut dice, &world.spec);
+        let same = |cost, at| rule.decide(&state, cost, at) == rule.decide(&fresh, cost, at);
+        let told = |what: &str| format!("after {now}, idle at {idle}: {what}\n  {state:?}");
+        let later = idle + world::roll_wait(&mut dice, &world.spec);
+        ensure(same(cost, idle) && same(cost, later), || told("something is still remembered"))?;
+        let sooner = Timestamp::from_nanos(idle.as_nanos() - 1);
+        ensure(!same(0, sooner), || told("nothing was remembered a nanosecond sooner"))?;
+    }
+    Ok(())
+}
+
+/// Joins by taking the cost of both: it denies enough, and too much.
+struct JoinAdds(Limit);
+
+impl Rule for JoinAdds {
+    type State = <Limit as Rule>::State;
+
+    fn decide(&self, state: &Self::State, cost: u64, now: Timestamp) -> throttlekit_core::Decision {
+        self.0.decide(state, cost, now)
+    }
+
+    fn charge(&self, state: &mut Self::State, cost: u64, now: Timestamp) {
+        self.0.charge(state, cost, now);
+    }
+
+    fn idle_at(&self, state: &Self::State) -> Timestamp {
+        self.0.idle_at(state)
+    }
+
+    fn join(&self, state: &mut Self::State, other: &Self::State) {
+        let at = self.0.idle_at(state).min(self.0.idle_at(other));
+        self.0.join(state, other);
+        self.0.charge(state, 1, at);
+    }
+}

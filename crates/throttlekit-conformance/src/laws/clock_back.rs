@@ -1,0 +1,84 @@
+//! `clock-back`: setting a clock back admits no more, and no state ever moves back.
+//!
+//! A key's time is the furthest instant at which it was charged. Per ask: what passes earlier would have passed
+//! at that time too, leaves the same state, and leaves no more. In total: for asks of one cost, a timeline with
+//! backward steps never gets ahead of the same timeline with each instant raised to the furthest so far.
+//! (With mixed costs totals cannot be compared: denying a small ask early may make room for a large one later.)
+
+use std::fmt::Debug;
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::rate::Rule;
+
+use super::faults::PhantomRefill;
+use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
+use crate::World;
+
+pub(super) fn each_ask() -> Law {
+    let buggy = |bug| over_worlds(World::roll, move |w| check_each(&Planted::new(&w.spec, bug), w));
+    Law {
+        name: "clock-back/each-ask",
+        holds: over_worlds(World::roll, |world| check_each(&limit(&world.spec), world)),
+        planted: vec![
+            ("clock_trusted", buggy(Bug::ClockTrusted)),
+            ("phantom_refill", over_worlds(World::roll, |w| phantom(w, check_each))),
+        ],
+    }
+}
+
+pub(super) fn total() -> Law {
+    let buggy = |bug| over_worlds(World::roll, move |w| check_total(&Planted::new(&w.spec, bug), w));
+    Law {
+        name: "clock-back/total",
+        holds: over_worlds(World::roll, |world| check_total(&limit(&world.spec), world)),
+        planted: vec![
+            ("clock_trusted", buggy(Bug::ClockTrusted)),
+            ("phantom_refill", over_worlds(World::roll, |w| phantom(w, check_total))),
+        ],
+    }
+}
+
+fn phantom(world: &World, check: fn(&PhantomRefill, &World) -> Check) -> Check {
+    PhantomRefill::new(&world.spec).map_or(Ok(()), |rule| check(&rule, world))
+}
+
+fn check_each<R: Rule<State: PartialEq + Debug>>(rule: &R, world: &World) -> Check {
+    let (mut state, mut charged) = (R::State::default(), Timestamp::EPOCH);
+    for (now, cost) in world.asks() {
+        let before = state.clone();
+        let held = charged.max(now);
+        let at_held = rule.decide(&before, cost, held);
+        let decision = rule.check(&mut state, cost, now);
+        let told = |what: &str| format!("{cost} at {now}, with the clock known to have shown {held}: {what}");
+        ensure(at_held.allowed || !decision.allowed, || told("passes only because it is earlier"))?;
+        let left = |at| rule.decide(&before, 0, at).remaining;
+        ensure(left(now) <= left(held), || told("leaves more because it is earlier"))?;
+        ensure(rule.idle_at(&state) >= rule.idle_at(&before), || told("moves the state back"))?;
+        if decision.allowed && cost > 0 {
+            let mut raised = before;
+            rule.charge(&mut raised, cost, held);
+            ensure(rule.idle_at(&state) >= rule.idle_at(&raised), || told("is charged in the past"))?;
+            charged = held;
+        }
+    }
+    Ok(())
+}
+
+fn check_total<R: Rule>(rule: &R, world: &World) -> Check {
+    let (mut back, mut raised) = (R::State::default(), R::State::default());
+    let (mut admitted_back, mut admitted_raised) = (0_u64, 0_u64);
+    let mut furthest = Timestamp::EPOCH;
+    let possible = |cost: &u64| (1..=limit(&world.spec).units()).contains(cost);
+    let Some(cost) = world.asks().map(|(_, cost)| cost).find(possible) else { return Ok(()) };
+    for (now, _) in world.asks() {
+        furthest = furthest.max(now);
+        admitted_back += u64::from(rule.check(&mut back, cost, now).allowed);
+        admitted_raised += u64::from(rule.check(&mut raised, cost, furthest).allowed);
+        ensure(admitted_back <= admitted_raised, || {
+            format!(
+                "{admitted_back} asks of {cost} passed by {now}, {admitted_raised} if the clock had stood still"
+            )
+        })?;
+    }
+    Ok(())
+}

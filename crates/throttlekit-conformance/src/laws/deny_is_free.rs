@@ -1,0 +1,159 @@
+//! `deny-is-free`: a denied ask leaves every state as it was, alone and among several limits.
+
+use std::fmt::Debug;
+
+use throttlekit_core::rate::{Charge, Limit, Need, Rule, State, Verdict};
+use throttlekit_core::{Decision, Retry, Timestamp};
+
+use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
+use crate::{World, world};
+
+pub(super) fn one() -> Law {
+    let buggy = |bug| over_worlds(World::roll, move |w| check_one(&Planted::new(&w.spec, bug), w));
+    Law {
+        name: "deny-is-free/one",
+        holds: over_worlds(World::roll, |world| check_one(&limit(&world.spec), world)),
+        planted: vec![("charge_on_denial", buggy(Bug::ChargeOnDenial))],
+    }
+}
+
+/// All or none over several limits: decided by one verdict whose wait is exact.
+pub(super) fn many() -> Law {
+    Law {
+        name: "deny-is-free/many",
+        holds: over_worlds(World::roll, |world| check_many(Need::check, world)),
+        planted: vec![
+            ("charges_in_turn", over_worlds(World::roll, |world| check_many(in_turn, world))),
+            ("charges_all_for_any", over_worlds(World::roll, |world| check_many(all_for_any, world))),
+            ("names_the_first", over_worlds(World::roll, |world| check_many(names_the_first, world))),
+            ("shortest_wait", over_worlds(World::roll, |world| check_many(shortest_wait, world))),
+        ],
+    }
+}
+
+fn check_one<R: Rule<State: PartialEq + Debug>>(rule: &R, world: &World) -> Check {
+    let mut state = R::State::default();
+    for (now, cost) in world.asks() {
+        let before = state.clone();
+        let decision = rule.check(&mut state, cost, now);
+        ensure(decision.allowed || state == before, || {
+            format!("the denial of {cost} at {now} turned {before:?} into {state:?}")
+        })?;
+    }
+    Ok(())
+}
+
+type CheckMany = fn(Need, &mut [Charge<'_>], Timestamp) -> Verdict;
+
+/// Check one, charge it, check the next: what a denial of the second leaves behind.
+fn in_turn(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
+    let decisions: Vec<Decision> = charges.iter_mut().map(|c| c.limit.check(c.state, c.cost, now)).collect();
+    need.judge(&decisions)
+}
+
+/// Charges whoever denied as well, once one allowed.
+fn all_for_any(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
+    let decisions: Vec<Decision> = charges.iter().map(|c| c.limit.decide(c.state, c.cost, now)).collect();
+    let verdict = need.judge(&decisions);
+    if verdict.decision.allowed {
+        charges.iter_mut().for_each(|c| c.limit.charge(c.state, c.cost, now));
+    }
+    verdict
+}
+
+/// Blames the first limit, whichever decided.
+fn names_the_first(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
+    Verdict { binding: 0, ..need.check(charges, now) }
+}
+
+/// Tells the caller to wait for the first limit that opens, although all must.
+fn shortest_wait(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
+    let denied = |d: &Decision| if d.allowed { None } else { Some(d.retry_after) };
+    let shortest = charges.iter().filter_map(|c| denied(&c.limit.decide(c.state, c.cost, now))).min();
+    let mut verdict = need.check(charges, now);
+    if let (false, Some(wait)) = (verdict.decision.allowed, shortest) {
+        verdict.decision.retry_after = wait;
+    }
+    verdict
+}
+
+fn check_many(check: CheckMany, world: &World) -> Check {
+    let mut dice = world.dice();
+    let others = dice.between(1, 2);
+    let specs = (0..others).map(|_| world::roll_spec(&mut dice));
+    let limits: Vec<Limit> = specs.chain([world.spec]).map(|spec| limit(&spec)).collect();
+    let mut states = vec![State::default(); limits.len()];
+    for (now, cost) in world.asks() {
+        let need = dice.pick(&[Need::All, Need::Any]);
+        let before = states.clone();
+        let verdict = check_at(check, need, &limits, &mut states, cost, now);
+        check_states(need, &limits, &before, &states, &verdict, cost, now)?;
+        check_binding(need, &limits[verdict.binding].decide(&before[verdict.binding], cost, now), &verdict)?;
+        let again = |at| check_at(check, need, &limits, &mut before.clone(), cost, at).decision.allowed;
+        check_wait(&verdict.decision, now, again)?;
+    }
+    Ok(())
+}
+
+fn check_at(
+    check: CheckMany,
+    need: Need,
+    limits: &[Limit],
+    states: &mut [State],
+    cost: u64,
+    now: Timestamp,
+) -> Verdict {
+    let mut charges: Vec<Charge<'_>> =
+        limits.iter().zip(states).map(|(limit, state)| Charge { limit, state, cost }).collect();
+    check(need, &mut charges, now)
+}
+
+/// Each state is what it was, or what its own limit makes of it, as the verdict says.
+fn check_states(
+    need: Need,
+    limits: &[Limit],
+    before: &[State],
+    after: &[State],
+    verdict: &Verdict,
+    cost: u64,
+    now: Timestamp,
+) -> Check {
+    for (limit, (before, after)) in limits.iter().zip(before.iter().zip(after)) {
+        let alone = limit.decide(before, cost, now);
+        let mut expected = before.clone();
+        if verdict.decision.allowed && alone.allowed {
+            limit.charge(&mut expected, cost, now);
+        }
+        ensure(*after == expected, || {
+            format!(
+                "{need:?} of {limits:?} for {cost} at {now}: {before:?} became {after:?}, not {expected:?}"
+            )
+        })?;
+        let counts = match need {
+            Need::All => alone.allowed || !verdict.decision.allowed,
+            Need::Any => !alone.allowed || verdict.decision.allowed,
+        };
+        ensure(counts, || format!("{need:?} for {cost} at {now}: {verdict:?} against {alone:?}"))?;
+    }
+    Ok(())
+}
+
+/// The limit that a verdict names is one that decided it: the one to wait for, or the one with the least left
+/// (of all) or the most to spare (of any).
+fn check_binding(need: Need, named: &Decision, verdict: &Verdict) -> Check {
+    let Decision { allowed, remaining, retry_after, .. } = verdict.decision;
+    let decided = match need {
+        Need::Any => *named == verdict.decision,
+        Need::All if allowed => named.remaining == remaining,
+        Need::All => !named.allowed && named.retry_after == retry_after,
+    };
+    ensure(decided, || format!("{need:?}: {verdict:?} names {named:?}"))
+}
+
+fn check_wait(decision: &Decision, now: Timestamp, allowed: impl Fn(Timestamp) -> bool) -> Check {
+    let (false, Retry::After(wait)) = (decision.allowed, decision.retry_after) else { return Ok(()) };
+    let promised = now + wait;
+    let before = Timestamp::from_nanos(promised.as_nanos() - 1);
+    let exact = promised == Timestamp::MAX || (allowed(promised) && !allowed(before));
+    ensure(exact, || format!("the wait of {wait:?} from {now} is not exact for all limits together"))
+}

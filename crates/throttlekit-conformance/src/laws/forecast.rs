@@ -1,0 +1,74 @@
+//! `forecast-exact`: what `peek` and `forecast` say is what `check` then does, to the nanosecond.
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::rate::Rule;
+
+use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
+use crate::{World, world};
+
+pub(super) fn law() -> Law {
+    let buggy = |bug| over_worlds(World::roll, move |w| check(&Planted::new(&w.spec, bug), w));
+    Law {
+        name: "forecast-exact",
+        holds: over_worlds(World::roll, |world| check(&limit(&world.spec), world)),
+        planted: vec![
+            ("peek_spends", buggy(Bug::PeekSpends)),
+            ("replenish_early", buggy(Bug::ReplenishEarly)),
+            ("replenish_late", buggy(Bug::ReplenishLate)),
+            ("full_early", buggy(Bug::FullEarly)),
+            ("full_late", buggy(Bug::FullLate)),
+        ],
+    }
+}
+
+fn check<R: Rule>(rule: &R, world: &World) -> Check {
+    let mut state = R::State::default();
+    let mut dice = world.dice();
+    for (now, cost) in world.asks() {
+        rule.check(&mut state, cost, now);
+        check_peek(rule, &state, now)?;
+        check_forecast(rule, &state, world::roll_cost(&mut dice, &world.spec), now)?;
+    }
+    Ok(())
+}
+
+fn check_peek<R: Rule>(rule: &R, state: &R::State, now: Timestamp) -> Check {
+    let seen = rule.peek(state, now);
+    let (left, next) = (rule.decide(state, 0, now), rule.decide(state, 1, now));
+    let told = || format!("peek at {now} says {seen:?}; a check of one says {next:?}");
+    ensure(seen.allowed == next.allowed && seen.remaining == left.remaining, told)?;
+    ensure(seen.allowed || seen.retry_after == next.retry_after, told)
+}
+
+fn check_forecast<R: Rule>(rule: &R, state: &R::State, cost: u64, now: Timestamp) -> Check {
+    let seen = rule.forecast(state, cost, now);
+    let allowed = |asks: u64| rule.decide(state, asks.saturating_mul(cost.max(1)), now).allowed;
+    let told = |what: &str| format!("forecast for {cost} at {now}: {what}: {seen:?}");
+    ensure(seen.spendable_now == 0 || allowed(seen.spendable_now), || told("too many"))?;
+    ensure(!allowed(seen.spendable_now + 1), || told("too few"))?;
+
+    let left = |at| rule.decide(state, 0, at).remaining;
+    let (now_left, limit) = (left(now), rule.decide(state, 0, now).limit);
+    check_instant(now, seen.next_replenish_at, now_left == limit, |at| left(at) > now_left)
+        .map_err(|what| told(&format!("replenish {what}")))?;
+    check_instant(now, seen.full_at, now_left == limit, |at| left(at) == limit)
+        .map_err(|what| told(&format!("full {what}")))
+}
+
+/// `at` is now if nothing is missing, else the first instant at which `there` holds.
+fn check_instant(
+    now: Timestamp,
+    at: Timestamp,
+    missing_nothing: bool,
+    there: impl Fn(Timestamp) -> bool,
+) -> Check {
+    if missing_nothing {
+        return ensure(at == now, || "is not now, though nothing is missing".into());
+    }
+    if at == Timestamp::MAX {
+        return Ok(()); // waits saturate at the end of time
+    }
+    ensure(at > now && there(at), || "comes too early".into())?;
+    let sooner = Timestamp::from_nanos(at.as_nanos() - 1);
+    ensure(!there(sooner), || "comes too late".into())
+}

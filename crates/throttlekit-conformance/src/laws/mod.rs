@@ -1,0 +1,115 @@
+//! The laws of the rate axis, each as a check over random worlds, each with the bugs it must find.
+//!
+//! A law that cannot fail says nothing. So every law is a function of the rule under test: the same function
+//! judges the real rules and rules with a planted bug, and both outcomes are tested.
+
+mod algebra;
+mod bounded_memory;
+mod clock_back;
+mod deny_is_free;
+mod faults;
+mod forecast;
+mod judge;
+mod planted;
+mod rate_exact;
+mod word;
+
+use std::fmt;
+use std::ops::Range;
+
+use throttlekit_core::rate::Limit;
+
+use crate::{Spec, World};
+pub use judge::Judge;
+pub use planted::{Bug, Planted};
+
+/// A promise, how it is checked, and the bugs its check must find.
+pub struct Law {
+    /// As in `docs/guarantees.md`: the law, and after a slash which part of it.
+    pub name: &'static str,
+    /// The check on the real rules.
+    pub holds: Trial,
+    /// The same check on rules with a bug.
+    pub planted: Vec<(&'static str, Trial)>,
+}
+
+/// The check of one seeded case.
+pub type Trial = Box<dyn Fn(u64) -> Result<(), Violation> + Send + Sync>;
+
+/// A case that broke a law: what replays it, and what happened.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Replays the case.
+    pub seed: u64,
+    /// What was promised and what happened instead, with the shortest story found.
+    pub story: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}: {}", self.seed, self.story)
+    }
+}
+
+impl Law {
+    /// Checks the cases of these seeds; the first violation ends it.
+    pub fn check(&self, seeds: Range<u64>) -> Result<(), Violation> {
+        seeds.into_iter().try_for_each(&self.holds)
+    }
+
+    /// How many cases it takes until the check finds the planted bug, if `cases_max` are enough.
+    pub fn find(&self, bug: &str, cases_max: u64) -> Option<u64> {
+        let (_, trial) = self.planted.iter().find(|(name, _)| *name == bug)?;
+        (0..cases_max).find(|seed| trial(*seed).is_err()).map(|seed| seed + 1)
+    }
+}
+
+/// Every law of the rate axis.
+pub fn all() -> Vec<Law> {
+    vec![
+        algebra::law(),
+        rate_exact::bound(),
+        rate_exact::tight(),
+        rate_exact::retry(),
+        clock_back::each_ask(),
+        clock_back::total(),
+        deny_is_free::one(),
+        deny_is_free::many(),
+        word::law(),
+        bounded_memory::join(),
+        bounded_memory::forget(),
+        forecast::law(),
+    ]
+}
+
+/// The law of a name.
+pub fn named(name: &str) -> Option<Law> {
+    all().into_iter().find(|law| law.name == name)
+}
+
+/// What a check over a world says when it fails.
+type Check = Result<(), String>;
+
+/// A trial over the worlds that `roll` makes. A failing world is shortened before it is told.
+fn over_worlds(
+    roll: impl Fn(u64) -> World + Send + Sync + 'static,
+    check: impl Fn(&World) -> Check + Send + Sync + 'static,
+) -> Trial {
+    Box::new(move |seed| {
+        let world = roll(seed);
+        let Err(first) = check(&world) else { return Ok(()) };
+        let short = world.shrink(|shorter| check(shorter).is_err());
+        let problem = check(&short).err().unwrap_or(first);
+        Err(Violation { seed, story: format!("{problem}\n{short}") })
+    })
+}
+
+/// The limit of a world. Worlds are made of valid descriptions.
+fn limit(spec: &Spec) -> Limit {
+    spec.limit().expect("worlds hold valid limits")
+}
+
+/// `Ok` if the promise holds, else the story.
+fn ensure(holds: bool, story: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(story()) }
+}

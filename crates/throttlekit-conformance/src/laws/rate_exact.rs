@@ -1,0 +1,182 @@
+//! `rate-exact`: no more than the bound, no less than it allows, and waits that are exact to the nanosecond.
+
+use std::time::Duration;
+
+use throttlekit_core::rate::Rule;
+use throttlekit_core::{Decision, Retry, Timestamp};
+
+use super::faults::{FloatGcra, remainder_dropped};
+use super::{Bug, Check, Judge, Law, Planted, Trial, ensure, limit, over_worlds};
+use crate::{Spec, World, world};
+
+/// Whatever a rule admits, the judge permits; with a clock that steps back, time is what it showed at the
+/// furthest admission.
+pub(super) fn bound() -> Law {
+    Law {
+        name: "rate-exact/bound",
+        holds: over_worlds(World::roll, |world| check_bound(&limit(&world.spec), world)),
+        planted: vec![
+            ("cost_ignored", buggy(World::roll, check_bound, Bug::CostIgnored)),
+            ("one_unit_more", buggy(World::roll, check_bound, Bug::OneUnitMore)),
+            ("one_nano_early", buggy(World::roll, check_bound, Bug::OneNanoEarly)),
+            ("clock_trusted", buggy(World::roll, check_bound, Bug::ClockTrusted)),
+            ("float_drift", over_worlds(World::roll, |w| float(w, check_bound))),
+            ("remainder_dropped", over_worlds(World::roll, |w| dropped(w, false, check_bound))),
+        ],
+    }
+}
+
+/// Whatever the judge permits, a rule admits, while the clock moves forward: the bound is reached, not only kept.
+pub(super) fn tight() -> Law {
+    let forward: fn(u64) -> World = |seed| World::roll(seed).forward();
+    Law {
+        name: "rate-exact/tight",
+        holds: over_worlds(forward, |world| check_tight(&limit(&world.spec), world)),
+        planted: vec![
+            ("one_unit_fewer", buggy(forward, check_tight, Bug::OneUnitFewer)),
+            ("one_nano_late", buggy(forward, check_tight, Bug::OneNanoLate)),
+            ("charge_on_denial", buggy(forward, check_tight, Bug::ChargeOnDenial)),
+            ("float_drift", over_worlds(forward, |w| float(w, check_tight))),
+            ("remainder_dropped", over_worlds(forward, |w| dropped(w, true, check_tight))),
+        ],
+    }
+}
+
+/// A denial's wait is exact: denied one nanosecond before, admitted at it and ever after; never means never.
+pub(super) fn retry() -> Law {
+    Law {
+        name: "rate-exact/retry",
+        holds: over_worlds(World::roll, |world| check_retry(&limit(&world.spec), world)),
+        planted: vec![
+            ("retry_early", buggy(World::roll, check_retry, Bug::RetryEarly)),
+            ("retry_late", buggy(World::roll, check_retry, Bug::RetryLate)),
+            ("never_as_wait", buggy(World::roll, check_retry, Bug::NeverAsWait)),
+            ("next_bucket_hint", over_worlds(hinted, |w| check_retry(&limit(&w.spec), w))),
+        ],
+    }
+}
+
+type RuleCheck = fn(&Planted, &World) -> Check;
+
+fn buggy(roll: fn(u64) -> World, check: RuleCheck, bug: Bug) -> Trial {
+    over_worlds(roll, move |world| check(&Planted::new(&world.spec, bug), world))
+}
+
+fn float(world: &World, check: fn(&FloatGcra, &World) -> Check) -> Check {
+    FloatGcra::new(&world.spec).map_or(Ok(()), |rule| check(&rule, world))
+}
+
+fn dropped(world: &World, up: bool, check: fn(&throttlekit_core::rate::Limit, &World) -> Check) -> Check {
+    remainder_dropped(&world.spec, up).map_or(Ok(()), |rule| check(&rule, world))
+}
+
+/// A world whose sliding window gives the hint of version 1 instead of the exact wait.
+fn hinted(seed: u64) -> World {
+    let mut world = World::roll(seed);
+    if let Spec::SlidingWindow { exact, .. } = &mut world.spec {
+        *exact = false;
+    }
+    world
+}
+
+fn check_bound<R: Rule>(rule: &R, world: &World) -> Check {
+    let (mut state, mut judge) = (R::State::default(), Judge::new(world.spec));
+    let mut furthest = Timestamp::EPOCH;
+    let mut starts = Starts::new(world.spec);
+    for (now, cost) in world.asks() {
+        let decision = rule.check(&mut state, cost, now);
+        if decision.allowed && cost > 0 {
+            furthest = furthest.max(now);
+            ensure(judge.permits(cost, furthest), || format!("admitted {cost} at {now} beyond the bound"))?;
+            judge.admit(cost, furthest);
+            starts.start(cost, now, &decision)?;
+        }
+    }
+    Ok(())
+}
+
+/// When the work of a shaper starts: each no sooner than its predecessor's units take to leave.
+struct Starts {
+    spec: Spec,
+    last: Option<(u64, Timestamp)>,
+}
+
+impl Starts {
+    fn new(spec: Spec) -> Self {
+        Self { spec, last: None }
+    }
+
+    fn start(&mut self, cost: u64, now: Timestamp, decision: &Decision) -> Check {
+        let Spec::LeakyBucket { units, period, .. } = self.spec else {
+            let waits = decision.retry_after != Retry::Now;
+            return ensure(!waits, || format!("allowed at {now} and told to wait"));
+        };
+        let start = now + decision.retry_after.wait().unwrap_or(Duration::MAX);
+        if let Some((units_before, before)) = self.last.replace((cost, start)) {
+            // Both starts are rounded up to a nanosecond, so their distance may be short by less than one.
+            let apart = start.since(before).as_nanos() + 1;
+            let spaced = apart * u128::from(units) > u128::from(units_before) * period.as_nanos();
+            return ensure(spaced, || format!("work starts at {start}, too soon after {before}"));
+        }
+        Ok(())
+    }
+}
+
+fn check_tight<R: Rule>(rule: &R, world: &World) -> Check {
+    let (mut state, mut judge) = (R::State::default(), Judge::new(world.spec));
+    for (now, cost) in world.asks() {
+        let decision = rule.check(&mut state, cost, now);
+        let permitted = judge.permits(cost, now);
+        ensure(decision.allowed || !permitted, || format!("denied {cost} at {now} within the bound"))?;
+        if decision.allowed {
+            judge.admit(cost, now);
+        }
+    }
+    Ok(())
+}
+
+fn check_retry<R: Rule>(rule: &R, world: &World) -> Check {
+    let mut state = R::State::default();
+    let mut dice = world.dice();
+    for (now, cost) in world.asks() {
+        rule.check(&mut state, cost, now);
+        for cost in [cost, world::roll_cost(&mut dice, &world.spec)] {
+            check_wait(rule, &state, cost, now, world::roll_wait(&mut dice, &world.spec), &world.spec)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_wait<R: Rule>(
+    rule: &R,
+    state: &R::State,
+    cost: u64,
+    now: Timestamp,
+    later: Duration,
+    spec: &Spec,
+) -> Check {
+    let allowed = |at| rule.decide(state, cost, at).allowed;
+    let decision = rule.decide(state, cost, now);
+    let possible = cost <= limit(spec).units();
+    match (decision.allowed, decision.retry_after) {
+        (true, _) => ensure(allowed(now + later), || format!("{cost} passes at {now}, not {later:?} later")),
+        (false, Retry::Never) => {
+            let far = [now + later, now + Duration::from_secs(1 << 32), Timestamp::MAX];
+            let ever = possible || far.into_iter().any(allowed);
+            ensure(!ever, || format!("{cost} at {now} is told never, and it passes some day"))
+        }
+        (false, Retry::After(wait)) => {
+            let promised = now + wait;
+            if promised == Timestamp::MAX {
+                return Ok(()); // waits saturate at the end of time
+            }
+            let before = Timestamp::from_nanos(promised.as_nanos() - 1);
+            ensure(possible && allowed(promised), || {
+                format!("{cost} at {now}: still denied after {wait:?}")
+            })?;
+            ensure(!allowed(before), || format!("{cost} at {now}: passes before {wait:?} are over"))?;
+            ensure(allowed(promised + later), || format!("{cost} at {now}: denied again after {wait:?}"))
+        }
+        (false, other) => Err(format!("{cost} at {now} is denied with {other:?}")),
+    }
+}

@@ -1,0 +1,178 @@
+//! A limit as plain numbers and one line of text.
+//!
+//! The judges of the laws compute from these numbers and never look inside a [`Limit`], so a mistake in the
+//! rules cannot hide in its own check.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, SlidingWindow, Weekday};
+
+use crate::text::{parse_duration, parse_instant, parse_number, print_duration};
+
+/// One limit, described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are the words of the text form")]
+pub enum Spec {
+    /// `gcra 3 per 1s burst 5`
+    Gcra { units: u64, period: Duration, burst: u64 },
+    /// `token-bucket 10 refill 5 per 1s`
+    TokenBucket { capacity: u64, units: u64, period: Duration },
+    /// `leaky-bucket 10 per 1s wait 250ms`
+    LeakyBucket { units: u64, period: Duration, max_wait: Duration },
+    /// `window 5 every 1s anchor 0.000000000s`, `window 5 day offset 120`, `window 5 week monday offset 0` or
+    /// `window 5 month offset -300`; offsets in minutes east of UTC.
+    Window { limit: u64, cadence: Cadence },
+    /// `sliding-window 10 in 1s buckets 10 retry exact`, or `retry next-bucket`
+    SlidingWindow { limit: u64, length: Duration, buckets: u32, exact: bool },
+    /// `sliding-log 5 in 1s`
+    SlidingLog { limit: u64, length: Duration },
+}
+
+const WEEKDAYS: [(&str, Weekday); 7] = [
+    ("monday", Weekday::Monday),
+    ("tuesday", Weekday::Tuesday),
+    ("wednesday", Weekday::Wednesday),
+    ("thursday", Weekday::Thursday),
+    ("friday", Weekday::Friday),
+    ("saturday", Weekday::Saturday),
+    ("sunday", Weekday::Sunday),
+];
+
+impl Spec {
+    /// The limit it describes.
+    pub fn limit(&self) -> Result<Limit, LimitError> {
+        match *self {
+            Self::Gcra { units, period, burst } => Limit::gcra(Rate::per(units, period).burst(burst)),
+            Self::TokenBucket { capacity, units, period } => {
+                Limit::token_bucket(capacity, Rate::per(units, period))
+            }
+            Self::LeakyBucket { units, period, max_wait } => {
+                Limit::leaky_bucket(Rate::per(units, period), max_wait)
+            }
+            Self::Window { limit, cadence } => Limit::quota(limit, cadence),
+            Self::SlidingWindow { limit, length, buckets, exact } => {
+                let rule = SlidingWindow::new(limit, length, buckets)?;
+                Ok(if exact { rule } else { rule.retry_at_next_bucket() }.into())
+            }
+            Self::SlidingLog { limit, length } => Limit::sliding_log(limit, length),
+        }
+    }
+
+    /// Whether a denial's `retry_after` is promised exactly, which only the hint of version 1 is not.
+    pub fn is_exact(&self) -> bool {
+        !matches!(self, Self::SlidingWindow { exact: false, .. })
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = print_duration;
+        match *self {
+            Self::Gcra { units, period, burst } => {
+                write!(f, "gcra {units} per {} burst {burst}", text(period))
+            }
+            Self::TokenBucket { capacity, units, period } => {
+                write!(f, "token-bucket {capacity} refill {units} per {}", text(period))
+            }
+            Self::LeakyBucket { units, period, max_wait } => {
+                write!(f, "leaky-bucket {units} per {} wait {}", text(period), text(max_wait))
+            }
+            Self::Window { limit, cadence } => {
+                write!(f, "window {limit} ")?;
+                print_cadence(cadence, f)
+            }
+            Self::SlidingWindow { limit, length, buckets, exact } => {
+                let retry = if exact { "exact" } else { "next-bucket" };
+                write!(f, "sliding-window {limit} in {} buckets {buckets} retry {retry}", text(length))
+            }
+            Self::SlidingLog { limit, length } => write!(f, "sliding-log {limit} in {}", text(length)),
+        }
+    }
+}
+
+fn print_cadence(cadence: Cadence, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match cadence {
+        Cadence::Every { length, anchor } => write!(f, "every {} anchor {anchor}", print_duration(length)),
+        Cadence::Day { utc_offset_minutes } => write!(f, "day offset {utc_offset_minutes}"),
+        Cadence::Week { starts_on, utc_offset_minutes } => {
+            let day = WEEKDAYS.iter().find(|(_, day)| *day == starts_on).map_or("", |(name, _)| name);
+            write!(f, "week {day} offset {utc_offset_minutes}")
+        }
+        Cadence::Month { utc_offset_minutes } => write!(f, "month offset {utc_offset_minutes}"),
+    }
+}
+
+impl FromStr for Spec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let units = |text| parse_number(text, "number of units");
+        let spec = match words[..] {
+            ["gcra", rate, "per", period, "burst", burst] => {
+                Self::Gcra { units: units(rate)?, period: parse_duration(period)?, burst: units(burst)? }
+            }
+            ["token-bucket", capacity, "refill", rate, "per", period] => Self::TokenBucket {
+                capacity: units(capacity)?,
+                units: units(rate)?,
+                period: parse_duration(period)?,
+            },
+            ["leaky-bucket", rate, "per", period, "wait", wait] => Self::LeakyBucket {
+                units: units(rate)?,
+                period: parse_duration(period)?,
+                max_wait: parse_duration(wait)?,
+            },
+            ["window", limit, ref cadence @ ..] => {
+                Self::Window { limit: units(limit)?, cadence: parse_cadence(cadence)? }
+            }
+            ["sliding-window", limit, "in", length, "buckets", buckets, "retry", retry] => {
+                Self::SlidingWindow {
+                    limit: units(limit)?,
+                    length: parse_duration(length)?,
+                    buckets: parse_number(buckets, "number of buckets")?,
+                    exact: parse_exact(retry)?,
+                }
+            }
+            ["sliding-log", limit, "in", length] => {
+                Self::SlidingLog { limit: units(limit)?, length: parse_duration(length)? }
+            }
+            _ => return Err(format!("`{text}` is no limit; write one such as `gcra 3 per 1s burst 5`")),
+        };
+        spec.limit().map_err(|error| error.to_string())?;
+        Ok(spec)
+    }
+}
+
+fn parse_exact(retry: &str) -> Result<bool, String> {
+    match retry {
+        "exact" => Ok(true),
+        "next-bucket" => Ok(false),
+        _ => Err(format!("`{retry}` is no kind of retry; write `exact` or `next-bucket`")),
+    }
+}
+
+fn parse_cadence(words: &[&str]) -> Result<Cadence, String> {
+    let offset = |text| parse_number(text, "offset in minutes");
+    Ok(match *words {
+        ["every", length, "anchor", anchor] => {
+            Cadence::Every { length: parse_duration(length)?, anchor: parse_instant(anchor)? }
+        }
+        ["day", "offset", minutes] => Cadence::Day { utc_offset_minutes: offset(minutes)? },
+        ["month", "offset", minutes] => Cadence::Month { utc_offset_minutes: offset(minutes)? },
+        ["week", day, "offset", minutes] => {
+            let known = WEEKDAYS.iter().find(|(name, _)| *name == day);
+            let (_, starts_on) =
+                *known.ok_or_else(|| format!("`{day}` is no day; write monday to sunday"))?;
+            Cadence::Week { starts_on, utc_offset_minutes: offset(minutes)? }
+        }
+        _ => {
+            return Err(format!(
+                "`{}` is no cadence; write `every 1s anchor 0.000000000s`, `day offset 0`, `week monday offset 0` \
+                 or `month offset 0`",
+                words.join(" ")
+            ));
+        }
+    })
+}

@@ -1,0 +1,135 @@
+//! The one suite every store runs: golden vectors, our own vectors, and random worlds against the reference.
+
+use std::fmt;
+
+use throttlekit_core::rate::Limit;
+use throttlekit_core::{Decision, Forecast, Timestamp};
+
+use crate::timeline::print_answer;
+use crate::{CoreSubject, Operation, Spec, Subject, Timeline, World, golden, vectors};
+
+/// Random worlds a store must agree with the reference on.
+pub const WORLDS: u64 = 2_000;
+
+/// How much was compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Golden suites, timelines and worlds.
+    pub timelines: usize,
+    /// Answers in them.
+    pub answers: usize,
+}
+
+/// Examines a store: law `same-everywhere`.
+///
+/// `make` builds a fresh subject for a limit. Its clock may be assumed to have shown the instant given, the
+/// earliest of the timeline, when it was made.
+///
+/// # Panics
+///
+/// When an answer differs, showing where.
+pub fn suite<S: Subject>(make: impl FnMut(&Limit, Timestamp) -> S) -> Report {
+    examine(make, WORLDS).unwrap_or_else(|difference| panic!("same-everywhere is violated\n{difference}"))
+}
+
+/// [`suite`] over a number of random worlds, returning the first difference.
+pub fn examine<S: Subject>(
+    mut make: impl FnMut(&Limit, Timestamp) -> S,
+    worlds: u64,
+) -> Result<Report, String> {
+    let mut report = Report::default();
+    let mut made =
+        |spec: &Spec, start| make(&spec.limit().expect("specs are checked where they are made"), start);
+    for suite in golden::read().map_err(|error| error.to_string())? {
+        suite.play(&mut made(&suite.spec, Timestamp::EPOCH))?;
+        report.add(suite.asks.len());
+    }
+    for (name, timeline) in vectors::read().map_err(|error| error.to_string())? {
+        let mut subject = made(&timeline.spec, timeline.start());
+        play(&timeline, &mut subject).map_err(|difference| format!("{name}: {difference}"))?;
+        report.add(timeline.lines.len());
+    }
+    for seed in 0..worlds {
+        let world = World::roll(seed);
+        compare(&world, &mut made(&world.spec, world.earliest()))?;
+        report.add(world.operations.len());
+    }
+    Ok(report)
+}
+
+impl Report {
+    fn add(&mut self, answers: usize) {
+        self.timelines += 1;
+        self.answers += answers;
+    }
+}
+
+/// Plays a timeline and compares every answer, field by field.
+pub fn play(timeline: &Timeline, subject: &mut impl Subject) -> Result<(), String> {
+    for line in &timeline.lines {
+        let answer = subject.check(&line.key, line.cost, line.now);
+        if answer != line.answer {
+            return Err(format!("\n  want {line}\n  got  {}", print_answer(&answer)));
+        }
+    }
+    Ok(())
+}
+
+#[derive(PartialEq)]
+enum Reply {
+    Decision(Decision),
+    Forecast(Forecast),
+    Done,
+}
+
+/// Plays a world to the subject and to the reference.
+fn compare(world: &World, subject: &mut impl Subject) -> Result<(), String> {
+    let limit = world.spec.limit().map_err(|error| error.to_string())?;
+    let mut reference = CoreSubject::new(limit);
+    let mut furthest = world.start;
+    for (index, (now, operation)) in world.moments().enumerate() {
+        if matches!(operation, Operation::StepBack(_)) {
+            forget_idle(&mut reference, subject, furthest);
+        }
+        furthest = furthest.max(now);
+        let want = reply(&mut reference, operation, now);
+        let got = reply(subject, operation, now);
+        if want != got {
+            return Err(format!("{world}at operation {index}, {now}\n  want {want}\n  got  {got}"));
+        }
+    }
+    Ok(())
+}
+
+/// A store may forget a key from the instant it is idle, or not: what it knows of that key when the clock then
+/// steps back is its own affair. So before a step back, both forget.
+fn forget_idle(reference: &mut CoreSubject, subject: &mut impl Subject, furthest: Timestamp) {
+    for key in reference.idle_keys(furthest) {
+        reference.reset(&key);
+        subject.reset(&key);
+    }
+}
+
+fn reply(subject: &mut impl Subject, operation: Operation, now: Timestamp) -> Reply {
+    let name = |key: u8| format!("key-{key}");
+    match operation {
+        Operation::Ask { key, cost } => Reply::Decision(subject.check(&name(key), cost, now)),
+        Operation::Peek { key } => Reply::Decision(subject.peek(&name(key), now)),
+        Operation::Forecast { key, cost } => Reply::Forecast(subject.forecast(&name(key), cost, now)),
+        Operation::Reset { key } => {
+            subject.reset(&name(key));
+            Reply::Done
+        }
+        Operation::Wait(_) | Operation::StepBack(_) => Reply::Done,
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decision(decision) => f.write_str(&print_answer(decision)),
+            Self::Forecast(forecast) => write!(f, "{forecast:?}"),
+            Self::Done => f.write_str("done"),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Timelines: asks with their instants and the answers they must get, as text to be read in review.
+//!
+//! ```text
+//! # a third of a second does not drift
+//! limit gcra 3 per 1s burst 1
+//! 1700000000.000000000s alice 1 -> allow 0/1 reset 1700000000.333333334s retry now
+//! 1700000000.333333333s alice 1 -> deny 0/1 reset 1700000000.333333334s retry 1ns
+//! ```
+//!
+//! An answer reads: allowed or not, units remaining of the limit, when all is free again, how long to wait.
+
+use std::fmt;
+use std::str::FromStr;
+
+use throttlekit_core::{Cost, Decision, Retry, Timestamp};
+
+use crate::Spec;
+use crate::text::{parse_duration, parse_instant, parse_number, print_duration};
+
+/// One limit and what it answers to a sequence of asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeline {
+    /// What the timeline shows, in words.
+    pub about: Vec<String>,
+    /// The limit.
+    pub spec: Spec,
+    /// The asks in order, with their answers.
+    pub lines: Vec<Line>,
+}
+
+/// One ask and its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// When.
+    pub now: Timestamp,
+    /// Who: any text without blanks.
+    pub key: String,
+    /// At what cost.
+    pub cost: Cost,
+    /// What must be answered.
+    pub answer: Decision,
+}
+
+impl Timeline {
+    /// The earliest instant of the timeline.
+    pub fn start(&self) -> Timestamp {
+        self.lines.iter().map(|line| line.now).min().unwrap_or_default()
+    }
+}
+
+/// Why a text is no timeline: where, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong there, and what to do.
+    pub problem: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.problem)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+impl fmt::Display for Timeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for about in &self.about {
+            writeln!(f, "# {about}")?;
+        }
+        writeln!(f, "limit {}", self.spec)?;
+        self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {} -> {}", self.now, self.key, self.cost, print_answer(&self.answer))
+    }
+}
+
+/// An answer as timelines write it.
+pub fn print_answer(answer: &Decision) -> String {
+    let verb = if answer.allowed { "allow" } else { "deny" };
+    let retry = match answer.retry_after {
+        Retry::Now => "now".into(),
+        Retry::After(wait) => print_duration(wait),
+        Retry::OnRelease => "on-release".into(),
+        Retry::Never => "never".into(),
+    };
+    format!("{verb} {}/{} reset {} retry {retry}", answer.remaining, answer.limit, answer.reset_at)
+}
+
+impl FromStr for Timeline {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let (mut about, mut spec, mut lines) = (Vec::new(), None, Vec::new());
+        for (index, raw) in text.lines().enumerate() {
+            let at = |problem| ParseError { line: index + 1, problem };
+            let raw = raw.trim();
+            if let Some(words) = raw.strip_prefix('#') {
+                about.push(words.trim().to_owned());
+            } else if let Some(words) = raw.strip_prefix("limit ") {
+                let first = spec.replace(words.parse().map_err(at)?).is_none();
+                first.then_some(()).ok_or_else(|| at("a second limit; give it a file of its own".into()))?;
+            } else if !raw.is_empty() {
+                spec.ok_or_else(|| at("an ask before its limit; begin with a `limit` line".into()))?;
+                lines.push(raw.parse().map_err(at)?);
+            }
+        }
+        let missing = || ParseError { line: 1, problem: "no limit; begin with a `limit` line".into() };
+        Ok(Self { about, spec: spec.ok_or_else(missing)?, lines })
+    }
+}
+
+impl FromStr for Line {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [now, key, cost, "->", verb, left, "reset", reset_at, "retry", retry] = words[..] else {
+            return Err(format!(
+                "`{text}` is no ask with its answer; write \
+                 `1.000000000s key 1 -> allow 4/5 reset 2.000000000s retry now`"
+            ));
+        };
+        let (remaining, limit) = left.split_once('/').ok_or_else(|| {
+            format!("`{left}` does not say what is left of what; write remaining/limit, such as 4/5")
+        })?;
+        let answer = Decision {
+            allowed: parse_verb(verb)?,
+            limit: parse_number(limit, "limit")?,
+            remaining: parse_number(remaining, "number of units")?,
+            reset_at: parse_instant(reset_at)?,
+            retry_after: parse_retry(retry)?,
+        };
+        Ok(Self { now: parse_instant(now)?, key: key.into(), cost: parse_number(cost, "cost")?, answer })
+    }
+}
+
+fn parse_verb(text: &str) -> Result<bool, String> {
+    match text {
+        "allow" => Ok(true),
+        "deny" => Ok(false),
+        _ => Err(format!("`{text}` is no answer; write `allow` or `deny`")),
+    }
+}
+
+fn parse_retry(text: &str) -> Result<Retry, String> {
+    match text {
+        "now" => Ok(Retry::Now),
+        "on-release" => Ok(Retry::OnRelease),
+        "never" => Ok(Retry::Never),
+        wait => parse_duration(wait).map(Retry::after),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+# a third of a second does not drift
+limit gcra 3 per 1s burst 1
+1700000000.000000000s alice 1 -> allow 0/1 reset 1700000000.333333334s retry now
+1700000000.333333333s alice 1 -> deny 0/1 reset 1700000000.333333334s retry 1ns
+1700000000.333333333s alice 2 -> deny 0/1 reset 1700000000.333333334s retry never
+";
+
+    #[test]
+    fn a_timeline_prints_as_it_was_read() {
+        let timeline: Timeline = TEXT.parse().unwrap();
+        assert_eq!(timeline.to_string(), TEXT);
+        assert_eq!(timeline.lines[1].answer.retry_after.wait_ms(), Some(1));
+        for limit in [
+            "token-bucket 10 refill 5 per 1s",
+            "leaky-bucket 10 per 1s wait 250ms",
+            "window 5 every 1s anchor 0.300000000s",
+            "window 5 day offset 120",
+            "window 5 week sunday offset -60",
+            "window 5 month offset 345",
+            "sliding-window 10 in 1s buckets 7 retry next-bucket",
+            "sliding-log 5 in 1ns",
+        ] {
+            assert_eq!(limit.parse::<Spec>().map(|spec| spec.to_string()), Ok(limit.into()));
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line_and_its_remedy() {
+        let mistake = |from: &str, to: &str| TEXT.replace(from, to).parse::<Timeline>().unwrap_err();
+        assert_eq!(mistake("alice 2", "alice x").to_string(), "line 5: `x` is no cost; write a whole number");
+        assert_eq!(mistake("deny 0/1 reset 1700000000.333333334s retry 1", "no").line, 4);
+        assert_eq!(mistake("burst 1", "burst 0").line, 2);
+        assert_eq!(mistake("limit gcra", "# limit gcra").line, 3);
+        assert!("".parse::<Timeline>().unwrap_err().problem.contains("begin with a `limit` line"));
+    }
+}

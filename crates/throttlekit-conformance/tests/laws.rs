@@ -1,0 +1,63 @@
+//! Every law over ten thousand worlds, and every planted bug found. Names are those of `docs/guarantees.md`.
+
+use throttlekit_conformance::laws::{self, Law};
+
+const CASES: u64 = 10_000;
+
+fn law(name: &str) -> Law {
+    laws::named(name).unwrap_or_else(|| panic!("no law is called {name}"))
+}
+
+macro_rules! laws {
+    ($($module:ident = $name:literal finds [$($bug:ident),*];)*) => {
+        $(mod $module {
+            use super::*;
+
+            #[test]
+            fn holds() {
+                law($name).check(0..CASES).unwrap_or_else(|violation| panic!("{}: {violation}", $name));
+            }
+
+            mod finds {
+                use super::*;
+
+                $(#[test]
+                fn $bug() {
+                    assert!(law($name).find(stringify!($bug), CASES).is_some(), "the law is blind to it");
+                })*
+            }
+        })*
+
+        /// A law or a planted bug without a test here would go unwatched.
+        #[test]
+        fn every_law_and_every_planted_bug_is_tested() {
+            let tested: Vec<(&str, Vec<&str>)> = vec![$(($name, vec![$(stringify!($bug)),*])),*];
+            let known: Vec<(&str, Vec<&str>)> = laws::all()
+                .iter()
+                .map(|law| (law.name, law.planted.iter().map(|(bug, _)| *bug).collect()))
+                .collect();
+            assert_eq!(tested, known);
+        }
+    };
+}
+
+laws! {
+    algebra = "algebra" finds [first_limit, adds_waits, least_reset, midpoint_remaining];
+    rate_exact_bound = "rate-exact/bound" finds [
+        cost_ignored, one_unit_more, one_nano_early, clock_trusted, float_drift, remainder_dropped
+    ];
+    rate_exact_tight = "rate-exact/tight" finds [
+        one_unit_fewer, one_nano_late, charge_on_denial, float_drift, remainder_dropped
+    ];
+    rate_exact_retry = "rate-exact/retry" finds [retry_early, retry_late, never_as_wait, next_bucket_hint];
+    clock_back_each_ask = "clock-back/each-ask" finds [clock_trusted, phantom_refill];
+    clock_back_total = "clock-back/total" finds [clock_trusted, phantom_refill];
+    deny_is_free_one = "deny-is-free/one" finds [charge_on_denial];
+    deny_is_free_many = "deny-is-free/many" finds [charges_in_turn, charges_all_for_any, names_the_first, shortest_wait];
+    same_everywhere_word = "same-everywhere/word" finds [
+        cost_dropped, floor_ignored, word_ignored, retry_early
+    ];
+    bounded_memory_join = "bounded-memory/join" finds [join_keeps_smaller, join_adds];
+    bounded_memory_forget = "bounded-memory/forget" finds [forget_early, forget_late];
+    forecast_exact = "forecast-exact" finds [peek_spends, replenish_early, replenish_late, full_early, full_late];
+}

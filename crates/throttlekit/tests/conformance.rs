@@ -1,0 +1,43 @@
+//! `same-everywhere`: the limiter in memory answers as the pure rules do, field by field.
+
+use throttlekit::{Ask, Cost, Decision, Forecast, Limiter, ManualClock, SecretHash, Timestamp};
+use throttlekit_conformance::Subject;
+
+struct InMemory {
+    limiter: Limiter<ManualClock, SecretHash>,
+    clock: ManualClock,
+}
+
+impl InMemory {
+    fn at(&self, now: Timestamp) -> &Limiter<ManualClock, SecretHash> {
+        self.clock.set(now);
+        &self.limiter
+    }
+}
+
+impl Subject for InMemory {
+    fn check(&mut self, key: &str, cost: Cost, now: Timestamp) -> Decision {
+        self.at(now).check(Ask::of(key).cost(cost))
+    }
+
+    fn peek(&mut self, key: &str, now: Timestamp) -> Decision {
+        self.at(now).peek(key)
+    }
+
+    fn forecast(&mut self, key: &str, cost: Cost, now: Timestamp) -> Forecast {
+        self.at(now).forecast(Ask::of(key).cost(cost))
+    }
+
+    fn reset(&mut self, key: &str) {
+        self.limiter.reset(key);
+    }
+}
+
+#[test]
+fn same_everywhere_in_memory() {
+    throttlekit_conformance::suite(|limit, start| {
+        let clock = ManualClock::at(start);
+        let limiter = Limiter::builder(*limit).clock(clock.clone()).keys_max(64).build().unwrap();
+        InMemory { limiter, clock }
+    });
+}

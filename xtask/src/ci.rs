@@ -1,0 +1,84 @@
+//! What CI runs, in order. The first failure ends it and says what to rerun.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use throttlekit::{Clock, PreciseClock};
+use throttlekit_conformance::golden;
+
+/// A command with its name and the variables it needs.
+struct Step {
+    name: &'static str,
+    env: &'static [(&'static str, &'static str)],
+    command: &'static str,
+}
+
+const STEPS: [Step; 8] = [
+    Step { name: "format", env: &[], command: "cargo fmt --all --check" },
+    Step {
+        name: "lints",
+        env: &[],
+        command: "cargo clippy --workspace --all-targets --all-features -- -D warnings",
+    },
+    Step { name: "tests", env: &[], command: "cargo nextest run --workspace --all-features" },
+    Step { name: "doc tests", env: &[], command: "cargo test --doc --workspace --all-features" },
+    Step {
+        name: "loom",
+        // A target of its own: other flags would rebuild everything else. Linking as one would cost minutes.
+        env: &[
+            ("RUSTFLAGS", "--cfg loom"),
+            ("CARGO_TARGET_DIR", "target/loom"),
+            ("CARGO_PROFILE_RELEASE_LTO", "off"),
+            ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+        ],
+        command: "cargo test -p throttlekit --release --lib loom_",
+    },
+    Step {
+        name: "docs",
+        env: &[("RUSTDOCFLAGS", "-Dwarnings")],
+        command: "cargo doc --no-deps --workspace --all-features",
+    },
+    Step { name: "vectors", env: &[], command: "cargo xtask vectors --check" },
+    Step { name: "laws, quickly", env: &[], command: "cargo xtask prove rate --cases 2000" },
+];
+
+/// Runs every step.
+pub(crate) fn run() -> Result<()> {
+    let clock = PreciseClock::new();
+    let begun = clock.now();
+    for step in &STEPS {
+        println!("── {}: {}", step.name, step.rerun());
+        let at = clock.now();
+        step.run()?;
+        println!("── {}: {:.1} s", step.name, clock.now().since(at).as_secs_f64());
+    }
+    println!("── all of it: {:.1} s", clock.now().since(begun).as_secs_f64());
+    Ok(())
+}
+
+impl Step {
+    fn run(&self) -> Result<()> {
+        let mut words = self.command.split(' ');
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).envs(self.env.iter().copied()).current_dir(root());
+        if env::var_os(golden::VARIABLE).is_none() {
+            command.env(golden::VARIABLE, root().join("../shared/data/golden-vectors.json"));
+        }
+        let status = command.status().with_context(|| format!("cannot start: {}", self.command))?;
+        if !status.success() {
+            bail!("{} failed; rerun with\n  {}", self.name, self.rerun());
+        }
+        Ok(())
+    }
+
+    fn rerun(&self) -> String {
+        let quoted = self.env.iter().map(|(name, value)| format!("{name}=\"{value}\" "));
+        quoted.collect::<String>() + self.command
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
