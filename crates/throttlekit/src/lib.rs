@@ -3,6 +3,8 @@
 mod ask;
 mod clock;
 mod hash;
+#[cfg(feature = "http")]
+pub mod http;
 mod limiter;
 mod memory;
 
