@@ -37,9 +37,11 @@ use super::key::{Identify, Key, Missing};
 pub struct ClientAddress {
     trust: Trust,
     header: HeaderName,
-    peer: Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>,
+    peer: Arc<FindPeer>,
     ipv6_prefix: u8,
 }
+
+type FindPeer = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 
 impl ClientAddress {
     /// The peer of the connection: for a server that clients reach directly.

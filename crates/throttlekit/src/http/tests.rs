@@ -1,8 +1,9 @@
 //! The layer as a whole, in front of a service that says what it saw.
 
 use std::convert::Infallible;
-use std::future::{Ready, ready};
-use std::pin::pin;
+use std::future::{Ready, poll_fn, ready};
+use std::mem;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -320,6 +321,42 @@ fn stacked_layers_list_every_limit_and_the_tightest_decision_stands() {
     }
 }
 
+/// A gate as a store over a network is one: its answer takes a while.
+struct SlowGate;
+
+impl Admit for SlowGate {
+    type Answer = Pin<Box<dyn Future<Output = Result<Decision, AdmitError>> + Send>>;
+
+    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+        let remaining = ask.key.len() as u64;
+        let mut asked = false;
+        Box::pin(poll_fn(move |_| match mem::replace(&mut asked, true) {
+            false => Poll::Pending,
+            true => Poll::Ready(Ok(allowed(remaining))),
+        }))
+    }
+
+    fn units(&self) -> Cost {
+        10
+    }
+
+    fn period(&self) -> Option<Duration> {
+        None
+    }
+}
+
+#[test]
+fn a_request_waits_for_a_gate_that_takes_its_time() {
+    let plan = Plan::new("slow", SlowGate).unwrap();
+    let layer = AdmitLayer::new(plan, |_: &http::request::Parts| Some(Key::from("four")));
+    let mut response = pin!(layer.layer(service()).oneshot(get()));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(response.as_mut().poll(&mut cx).is_pending());
+    let Poll::Ready(Ok(response)) = response.poll(&mut cx) else { panic!("still pending") };
+    assert_eq!(response.headers()["seen"], "4");
+    assert_eq!(response.headers()["ratelimit-policy"], r#""slow";q=10"#);
+}
+
 /// A service may hand out readiness once, as one with a bounded queue does.
 #[test]
 fn the_service_that_was_ready_is_the_one_called() {
@@ -343,7 +380,7 @@ fn the_service_that_was_ready_is_the_one_called() {
         }
 
         fn call(&mut self, _: Request<()>) -> Self::Future {
-            assert!(std::mem::take(&mut self.0), "called before it was ready");
+            assert!(mem::take(&mut self.0), "called before it was ready");
             ready(Ok(Response::default()))
         }
     }
