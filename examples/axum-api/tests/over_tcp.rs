@@ -14,8 +14,9 @@ use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use sfv::{BareItem, List, ListEntry, Parser};
 use throttlekit::http::{AdmitLayer, ClientAddress, Plan};
-use throttlekit::{Limiter, Rate};
+use throttlekit::{Limit, Limiter, Rate};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tower::{Layer, service_fn};
 
 /// One connection to a server.
@@ -166,14 +167,15 @@ async fn say_hello(_: Request<Incoming>) -> Result<Response<String>, Infallible>
 }
 
 /// A server that has no framework and no extensions: the peer is known where the connection is accepted.
-async fn hyper_server() -> SocketAddr {
+async fn hyper_server(limit: Limit) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let plan = Plan::new("plain", Limiter::new(Rate::per_hour(1)).unwrap()).unwrap();
+    let plan = Plan::new("plain", Limiter::new(limit).unwrap()).unwrap();
     tokio::spawn(async move {
         while let Ok((stream, peer)) = listener.accept().await {
             let who = ClientAddress::peer().peer_from(move |_| Some(peer.ip()));
-            let service = AdmitLayer::new(plan.clone(), who).layer(service_fn(say_hello));
+            let layer = AdmitLayer::new(plan.clone(), who).delay(tokio::time::sleep);
+            let service = layer.layer(service_fn(say_hello));
             let http = hyper::server::conn::http1::Builder::new();
             tokio::spawn(http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));
         }
@@ -183,9 +185,24 @@ async fn hyper_server() -> SocketAddr {
 
 #[tokio::test]
 async fn a_plain_hyper_service_shares_the_limit_between_connections() {
-    let server = hyper_server().await;
+    let server = hyper_server(Limit::gcra(Rate::per_hour(1)).unwrap()).await;
     let first = Client::of(server).await.get("/", &[]).await;
     assert_eq!((first.status, first.body.as_str()), (200, "hello"));
     let second = Client::of(server).await.get("/", &[]).await;
     assert_eq!((second.status, second.problem()["violated-policies"][0].as_str()), (429, Some("plain")));
+}
+
+#[tokio::test]
+async fn a_shaper_spaces_requests_and_denies_beyond_its_queue() {
+    const TURN: Duration = Duration::from_millis(400);
+    let shaper = Limit::leaky_bucket(Rate::every(TURN), Duration::from_millis(500)).unwrap();
+    let server = hyper_server(shaper).await;
+    let (mut a, mut b, mut c) =
+        (Client::of(server).await, Client::of(server).await, Client::of(server).await);
+    let start = Instant::now();
+    let (a, b, c) = tokio::join!(a.get("/", &[]), b.get("/", &[]), c.get("/", &[]));
+    let mut statuses = [a.status, b.status, c.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 429]); // at once, after one turn, and one that would wait two turns
+    assert!(start.elapsed() >= TURN);
 }

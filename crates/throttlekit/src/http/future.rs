@@ -11,7 +11,8 @@ use tower_service::Service;
 
 use super::admit::{Admit, AdmitError};
 use super::body::AdmitBody;
-use super::layer::{Delay, OnFailure, Settings};
+use super::choice::OnFailure;
+use super::layer::{Delay, Settings};
 use super::plan::Terms;
 use super::refusal::Refusal;
 use super::stamp::Stamp;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use http::request::Parts;
 use tower_layer::Layer;
 
-use super::admit::{Admit, AdmitError};
+use super::admit::Admit;
+use super::choice::{ChooseOnFailure, OnFailure, OnMissing};
 use super::headers::HeaderStyle;
 use super::key::{Identify, Missing};
 use super::plan::{Caller, Plan};
@@ -20,45 +21,6 @@ use crate::{Cost, Limiter};
 /// Clones share the limits. See the [module](super) for what it does and an example.
 pub struct AdmitLayer<A = Limiter> {
     settings: Arc<Settings<A>>,
-}
-
-/// What to do with a request for which no key is found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnMissing {
-    /// Refuse it: 400 where the client left the key out, 500 where the server did.
-    #[default]
-    Refuse,
-    /// Let it pass uncounted. To count all such requests together, end the chain of
-    /// [`Identify::or`] with a [`SharedKey`](super::SharedKey) instead.
-    Skip,
-}
-
-/// What to do with a request when nothing could be decided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnFailure {
-    /// Refuse it with 503: the limit holds, and an outage of its store is an outage of the service.
-    #[default]
-    Closed,
-    /// Let it pass: the service stays up, and during the outage nothing is limited.
-    Open,
-}
-
-/// Chooses what to do when nothing could be decided: an [`OnFailure`], or a closure that looks at the error.
-pub trait ChooseOnFailure: Send + Sync + 'static {
-    /// The choice for this error.
-    fn choose(&self, error: &AdmitError) -> OnFailure;
-}
-
-impl ChooseOnFailure for OnFailure {
-    fn choose(&self, _: &AdmitError) -> OnFailure {
-        *self
-    }
-}
-
-impl<F: Fn(&AdmitError) -> OnFailure + Send + Sync + 'static> ChooseOnFailure for F {
-    fn choose(&self, error: &AdmitError) -> OnFailure {
-        self(error)
-    }
 }
 
 impl<A: Admit> AdmitLayer<A> {
@@ -103,7 +65,8 @@ impl<A: Admit> AdmitLayer<A> {
         self.with(|settings| settings.cost = Arc::new(cost))
     }
 
-    /// Which requests pass uncounted and without headers, such as health checks; none until told.
+    /// Which requests pass uncounted, such as health checks; none until told. They carry no decision and get no
+    /// headers.
     pub fn exempt(self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.exempt = Arc::new(exempt))
     }

@@ -57,9 +57,11 @@
 
 mod admit;
 mod body;
+mod choice;
 mod client_address;
 mod forwarded;
 mod future;
+mod grpc;
 mod headers;
 mod key;
 mod layer;
@@ -73,12 +75,13 @@ mod tests;
 
 pub use admit::{Admit, AdmitError};
 pub use body::AdmitBody;
+pub use choice::{ChooseOnFailure, OnFailure, OnMissing};
 pub use client_address::ClientAddress;
 pub use future::AdmitFuture;
 pub use headers::HeaderStyle;
 pub use ipnet::IpNet;
 pub use key::{Header, Identify, Key, Missing, Or, SharedKey};
-pub use layer::{AdmitLayer, ChooseOnFailure, OnFailure, OnMissing};
+pub use layer::AdmitLayer;
 pub use plan::{Caller, NameError, Plan};
 pub use secret_header::SecretHeader;
 pub use service::AdmitService;

@@ -1,7 +1,7 @@
 //! The answer to a request that does not reach the service.
 //!
-//! HTTP clients get a problem document (RFC 9457), gRPC clients a response of trailers only: status 200, the
-//! outcome in `grpc-status`. Both learn how long to wait, and that waiting is pointless where it is.
+//! HTTP clients get a problem document (RFC 9457), gRPC clients what they read. Both learn how long to wait, and
+//! that waiting is pointless where it is.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::body::AdmitBody;
+use super::grpc;
 use super::headers::retry_secs;
 use super::key::Missing;
 use super::plan::Terms;
@@ -20,8 +21,8 @@ const UNDECIDED_WAIT: Duration = Duration::from_secs(1);
 /// When to look again for a slot that no clock gives back. `Retry-After` knows nothing shorter.
 const RELEASE_WAIT: Duration = Duration::from_secs(1);
 
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+const TYPE_DENIED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const TYPE_UNDECIDED: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 /// Why a request is refused.
 #[derive(Clone, Copy)]
@@ -34,8 +35,8 @@ pub(super) enum Refusal<'a> {
 impl Refusal<'_> {
     /// The response, in the protocol that the request's headers speak.
     pub(super) fn answer<B>(self, request: &HeaderMap) -> Response<AdmitBody<B>> {
-        match grpc_type(request) {
-            Some(content_type) => self.trailers_only(content_type),
+        match grpc::content_type(request) {
+            Some(content_type) => grpc::trailers_only(self, content_type),
             None => self.problem(),
         }
     }
@@ -61,26 +62,14 @@ impl Refusal<'_> {
         put("detail", json!(self.detail()));
         match self {
             Self::Denied(terms, decision) => {
-                put("type", json!(QUOTA_EXCEEDED));
+                put("type", json!(TYPE_DENIED));
                 put("violated-policies", json!([terms.name.as_str()]));
                 put("retry_after_ms", json!(decision.retry_after.wait_ms()));
             }
-            Self::Undecided => _ = put("type", json!(REDUCED_CAPACITY)),
+            Self::Undecided => _ = put("type", json!(TYPE_UNDECIDED)),
             Self::Missing(_) => _ = put("type", json!("about:blank")),
         }
         members
-    }
-
-    fn trailers_only<B>(self, content_type: HeaderValue) -> Response<AdmitBody<B>> {
-        let mut response = Response::new(AdmitBody::default());
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, content_type);
-        headers.insert("grpc-status", self.grpc_status().into());
-        headers.insert("grpc-message", grpc_message(&self.detail()));
-        if let Some(pushback) = self.pushback_ms() {
-            headers.insert("grpc-retry-pushback-ms", pushback.into());
-        }
-        response
     }
 
     fn status(self) -> StatusCode {
@@ -92,17 +81,8 @@ impl Refusal<'_> {
         }
     }
 
-    fn grpc_status(self) -> u16 {
-        match self {
-            Self::Denied(..) => 8,                  // RESOURCE_EXHAUSTED
-            Self::Missing(Missing::ByClient) => 3,  // INVALID_ARGUMENT
-            Self::Missing(Missing::ByServer) => 13, // INTERNAL
-            Self::Undecided => 14,                  // UNAVAILABLE
-        }
-    }
-
     /// How long to wait before trying again; `None` where that would not help.
-    fn wait(self) -> Option<Duration> {
+    pub(super) fn wait(self) -> Option<Duration> {
         match self {
             Self::Denied(_, decision) => match decision.retry_after {
                 Retry::Now => Some(Duration::ZERO),
@@ -115,15 +95,8 @@ impl Refusal<'_> {
         }
     }
 
-    /// The wait as gRPC's retry policy reads it: a negative one stops the retries.
-    fn pushback_ms(self) -> Option<i64> {
-        match self {
-            Self::Denied(_, Decision { retry_after: Retry::OnRelease, .. }) => None,
-            _ => Some(self.wait().map_or(-1, |wait| Retry::after(wait).wait_ms().map_or(-1, clamp))),
-        }
-    }
-
-    fn detail(self) -> String {
+    /// The same in words: printable ASCII, as plan names are.
+    pub(super) fn detail(self) -> String {
         match self {
             Self::Denied(terms, decision) => denial(terms, &decision),
             Self::Missing(Missing::ByClient) => "The request lacks what it is counted by.".into(),
@@ -148,24 +121,4 @@ fn denial(terms: &Terms, decision: &Decision) -> String {
             )
         }
     }
-}
-
-/// The content type of the answer, if the request is gRPC or gRPC-Web.
-fn grpc_type(request: &HeaderMap) -> Option<HeaderValue> {
-    let sent = request.get(CONTENT_TYPE)?.to_str().ok()?;
-    let kind = sent.split([';', '+']).next()?.trim();
-    ["application/grpc", "application/grpc-web", "application/grpc-web-text"]
-        .into_iter()
-        .find(|grpc| kind.eq_ignore_ascii_case(grpc))
-        .map(HeaderValue::from_static)
-}
-
-/// Printable ASCII, with `%` escaped as the protocol wants. Details are ASCII, as plan names are.
-fn grpc_message(detail: &str) -> HeaderValue {
-    let escaped = detail.replace('%', "%25");
-    HeaderValue::from_str(&escaped).expect("a detail is printable ASCII")
-}
-
-fn clamp(millis: u64) -> i64 {
-    i64::try_from(millis).unwrap_or(i64::MAX)
 }

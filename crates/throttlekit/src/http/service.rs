@@ -11,9 +11,10 @@ use tower_service::Service;
 
 use super::admit::Admit;
 use super::body::AdmitBody;
+use super::choice::OnMissing;
 use super::future::{AdmitFuture, Held, Step};
 use super::key::Missing;
-use super::layer::{OnMissing, Settings};
+use super::layer::Settings;
 use super::plan::Terms;
 use super::refusal::Refusal;
 use super::stamp::Stamp;
