@@ -158,6 +158,14 @@ mod tests {
     }
 
     #[test]
+    fn the_turn_of_a_shaped_request_is_not_its_reset() {
+        let turn = Retry::After(Duration::from_secs(9));
+        let shaped = Decision { retry_after: turn, reset_at: Timestamp::from_millis(3_001), ..allowed(7) };
+        let headers = written(HeaderStyle::Standard, "shaper", &shaped);
+        assert_eq!(reads(&headers, &RATE_LIMIT), r#""shaper";r=7;t=3"#);
+    }
+
+    #[test]
     fn a_reset_is_never_told_as_more_than_the_period() {
         let decision = Decision { reset_at: Timestamp::MAX, ..allowed(7) };
         let headers = written(HeaderStyle::Standard, "burst", &decision);

@@ -140,8 +140,9 @@ fn a_denied_request_never_reaches_the_service() {
 
 #[test]
 fn a_wait_below_a_second_is_told_as_one_second() {
-    let response = send(&deciding(denied(Retry::After(Duration::from_nanos(1)))), get());
-    assert_eq!(response.headers()["retry-after"], "1");
+    for wait in [Retry::Now, Retry::After(Duration::from_nanos(1))] {
+        assert_eq!(send(&deciding(denied(wait)), get()).headers()["retry-after"], "1");
+    }
 }
 
 #[test]
@@ -187,6 +188,15 @@ fn a_grpc_client_is_told_to_stop_retrying_what_can_never_pass() {
     assert_eq!(response.headers()["grpc-retry-pushback-ms"], "-1");
     let response = send(&deciding(denied(Retry::OnRelease)), grpc("application/grpc"));
     assert!(!response.headers().contains_key("grpc-retry-pushback-ms"));
+}
+
+#[test]
+fn a_grpc_message_is_escaped_as_the_protocol_wants() {
+    let plan = Plan::new("50%", FixedGate::answers(denied(Retry::Now))).unwrap();
+    let response = send(&AdmitLayer::new(plan, SharedKey::new("all")), grpc("application/grpc"));
+    assert!(
+        response.headers()["grpc-message"].to_str().unwrap().starts_with("The limit '50%25' has 0 of 10")
+    );
 }
 
 #[test]
