@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
-use serde_json::{Map, Value, json};
 
 use super::body::AdmitBody;
 use super::grpc;
@@ -42,8 +41,7 @@ impl Refusal<'_> {
     }
 
     fn problem<B>(self) -> Response<AdmitBody<B>> {
-        let text = Value::Object(self.members()).to_string();
-        let mut response = Response::new(AdmitBody::refusal(text));
+        let mut response = Response::new(AdmitBody::refusal(self.document()));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -53,23 +51,17 @@ impl Refusal<'_> {
         response
     }
 
-    fn members(self) -> Map<String, Value> {
-        let status = self.status();
-        let mut members = Map::new();
-        let mut put = |name: &str, value| members.insert(name.to_owned(), value);
-        put("title", json!(status.canonical_reason()));
-        put("status", json!(status.as_u16()));
-        put("detail", json!(self.detail()));
-        match self {
-            Self::Denied(terms, decision) => {
-                put("type", json!(TYPE_DENIED));
-                put("violated-policies", json!([terms.name.as_str()]));
-                put("retry_after_ms", json!(decision.retry_after.wait_ms()));
-            }
-            Self::Undecided => _ = put("type", json!(TYPE_UNDECIDED)),
-            Self::Missing(_) => _ = put("type", json!("about:blank")),
-        }
-        members
+    /// The problem document. Of printable ASCII, and nothing else comes in here, `{:?}` writes a JSON string.
+    fn document(self) -> String {
+        let (status, detail) = (self.status(), self.detail());
+        let title = status.canonical_reason().unwrap_or_default();
+        let (kind, rest) = match self {
+            Self::Denied(terms, decision) => (TYPE_DENIED, denied_members(terms, &decision)),
+            Self::Undecided => (TYPE_UNDECIDED, String::new()),
+            Self::Missing(_) => ("about:blank", String::new()),
+        };
+        let status = status.as_u16();
+        format!(r#"{{"type":{kind:?},"title":{title:?},"status":{status},"detail":{detail:?}{rest}}}"#)
     }
 
     fn status(self) -> StatusCode {
@@ -106,6 +98,12 @@ impl Refusal<'_> {
     }
 }
 
+fn denied_members(terms: &Terms, decision: &Decision) -> String {
+    let name = terms.name.as_str();
+    let wait_ms = decision.retry_after.wait_ms().map_or("null".to_owned(), |millis| millis.to_string());
+    format!(r#","violated-policies":[{name:?}],"retry_after_ms":{wait_ms}"#)
+}
+
 fn denial(terms: &Terms, decision: &Decision) -> String {
     let Decision { limit, remaining, .. } = decision;
     let name = &terms.name;
@@ -115,10 +113,8 @@ fn denial(terms: &Terms, decision: &Decision) -> String {
         Retry::Now => now,
         Retry::After(wait) => format!("{now} It passes in {} s.", retry_secs(wait)),
         Retry::OnRelease => format!("{now} It passes when another request ends."),
-        Retry::Never => {
-            format!(
-                "This request costs more than the {limit} units that '{name}' ever holds. Waiting does not help."
-            )
-        }
+        Retry::Never => format!(
+            "This request costs more than the {limit} units that '{name}' ever holds. Waiting does not help."
+        ),
     }
 }

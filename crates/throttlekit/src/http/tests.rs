@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -136,6 +137,15 @@ fn a_denied_request_never_reaches_the_service() {
         "retry_after_ms": 1_200,
     });
     assert_eq!(problem(response), expected);
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_plan_is_called_the_problem_is_json_and_names_it(name in "[ -~]{0,20}") {
+        let plan = Plan::new(&name, FixedGate::answers(denied(Retry::OnRelease))).unwrap();
+        let problem = problem(send(&AdmitLayer::new(plan, SharedKey::new("all")), get()));
+        prop_assert_eq!(&problem["violated-policies"], &json!([name]));
+    }
 }
 
 #[test]
