@@ -14,8 +14,10 @@ use throttlekit_core::Cost;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask<'a> {
-    pub(crate) key: &'a [u8],
-    pub(crate) cost: Cost,
+    /// Who asks.
+    pub key: &'a [u8],
+    /// How many units the ask takes.
+    pub cost: Cost,
 }
 
 impl<'a> Ask<'a> {

@@ -5,6 +5,8 @@ mod builder;
 mod clock;
 mod gate;
 mod hash;
+#[cfg(feature = "http")]
+pub mod http;
 mod limiter;
 mod limits;
 mod memory;

@@ -1,0 +1,86 @@
+//! What the layer asks: anything that decides, now or after a round trip.
+
+use std::error::Error;
+use std::fmt;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Ask, Clock, Cost, Decision, KeyHash, Limiter};
+
+/// Decides about asks, and may fail to.
+///
+/// A [`Limiter`] answers at once and never fails; a store over a network takes a future and may not reach it. The
+/// future does not borrow: it outlives the call that made it.
+pub trait Admit: Send + Sync + 'static {
+    /// When the answer is there. Dropped if the client goes away meanwhile.
+    type Answer: Future<Output = Result<Decision, AdmitError>>;
+
+    /// Answers one ask, and charges it if allowed. A denial is an answer, not an error.
+    fn admit(&self, ask: Ask<'_>) -> Self::Answer;
+
+    /// The most units that ever pass at once, as told in `RateLimit-Policy`.
+    fn units(&self) -> Cost;
+
+    /// How long it takes until all of them are back; `None` where no clock brings them back.
+    fn period(&self) -> Option<Duration>;
+}
+
+impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
+    type Answer = Ready<Result<Decision, AdmitError>>;
+
+    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+        ready(Ok(self.check(ask)))
+    }
+
+    fn units(&self) -> Cost {
+        self.limit().units()
+    }
+
+    fn period(&self) -> Option<Duration> {
+        Some(self.limit().period())
+    }
+}
+
+/// Lets a limiter be used elsewhere as well.
+impl<A: Admit + ?Sized> Admit for Arc<A> {
+    type Answer = A::Answer;
+
+    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+        (**self).admit(ask)
+    }
+
+    fn units(&self) -> Cost {
+        (**self).units()
+    }
+
+    fn period(&self) -> Option<Duration> {
+        (**self).period()
+    }
+}
+
+/// Nothing was decided: the store did not answer.
+///
+/// Where the layer lets such a request pass, this stands in the extensions of request and response, so that what
+/// passed uncounted can be counted.
+#[derive(Clone, Debug)]
+pub struct AdmitError(Arc<dyn Error + Send + Sync>);
+
+impl AdmitError {
+    /// An error because of `cause`.
+    pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(cause.into().into())
+    }
+}
+
+impl fmt::Display for AdmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no decision could be made")
+    }
+}
+
+impl Error for AdmitError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
+}

@@ -1,0 +1,177 @@
+//! The client's address, told apart from what the client says it is.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{Extensions, HeaderName};
+use ipnet::IpNet;
+
+use super::forwarded::{Trust, client};
+use super::key::{Identify, Key, Missing};
+
+/// The client's network address as the key.
+///
+/// By default the peer of the connection, and no header is believed. Behind proxies the peer is a proxy, and the
+/// client stands in `X-Forwarded-For`, to which each proxy adds, on the right, who connected to it. What stands
+/// further left came with the request and may be invented; so the list is read from the right, and only past
+/// proxies that are yours. An entry that is no address ends the walk at the proxy that wrote it: such clients
+/// share one budget.
+///
+/// An IPv6 address counts by its /64, since that is what one customer gets; an IPv4-mapped one counts as IPv4.
+///
+/// The peer comes from a [`SocketAddr`] in the request's extensions. Where the server keeps it elsewhere, say so:
+///
+/// ```
+/// use http::Extensions;
+/// use throttlekit::http::ClientAddress;
+/// # mod axum { pub mod extract { #[derive(Clone)] pub struct ConnectInfo<T>(pub T); } }
+/// use axum::extract::ConnectInfo;
+/// use std::net::SocketAddr;
+///
+/// let who = ClientAddress::behind_proxies(1)
+///     .peer_from(|e: &Extensions| e.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip()));
+/// ```
+#[derive(Clone)]
+pub struct ClientAddress {
+    trust: Trust,
+    header: HeaderName,
+    peer: Arc<FindPeer>,
+    ipv6_prefix: u8,
+}
+
+type FindPeer = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
+
+impl ClientAddress {
+    /// The peer of the connection: for a server that clients reach directly.
+    pub fn peer() -> Self {
+        Self::trusting(Trust::Hops(0))
+    }
+
+    /// The client in front of `count` proxies.
+    ///
+    /// Right only if every request passes all of them. Who can reach the server around the proxies can write the
+    /// header at will; where that is possible take [`behind_networks`](Self::behind_networks).
+    pub fn behind_proxies(count: u8) -> Self {
+        Self::trusting(Trust::Hops(count))
+    }
+
+    /// The nearest address outside `networks`, the addresses of your proxies.
+    pub fn behind_networks(networks: impl IntoIterator<Item = IpNet>) -> Self {
+        Self::trusting(Trust::Networks(networks.into_iter().collect()))
+    }
+
+    fn trusting(trust: Trust) -> Self {
+        Self {
+            trust,
+            header: HeaderName::from_static("x-forwarded-for"),
+            peer: Arc::new(|extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip)),
+            ipv6_prefix: 64,
+        }
+    }
+
+    /// Reads the peer's address with `peer` instead of looking for a [`SocketAddr`].
+    pub fn peer_from(self, peer: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
+        Self { peer: Arc::new(peer), ..self }
+    }
+
+    /// Reads this header instead of `X-Forwarded-For`, such as `CF-Connecting-IP`.
+    ///
+    /// The proxy must set it or add to it on the right; a header it passes through is the client's.
+    pub fn header(self, name: HeaderName) -> Self {
+        Self { header: name, ..self }
+    }
+
+    /// Counts IPv6 clients by this many leading bits, 64 until told; above 128 means all of them.
+    pub fn ipv6_prefix(self, bits: u8) -> Self {
+        Self { ipv6_prefix: bits.min(128), ..self }
+    }
+
+    fn key(&self, address: IpAddr) -> Key {
+        match address {
+            IpAddr::V4(address) => Key::from(format!("ip:{address}")),
+            IpAddr::V6(address) => {
+                let network = leading_bits(address, self.ipv6_prefix);
+                Key::from(format!("ip:{network}/{}", self.ipv6_prefix))
+            }
+        }
+    }
+}
+
+impl Identify for ClientAddress {
+    fn identify(&self, request: &Parts) -> Result<Key, Missing> {
+        let peer = (self.peer)(&request.extensions).ok_or(Missing::ByServer)?;
+        let lines = request.headers.get_all(&self.header).iter();
+        Ok(self.key(client(&self.trust, peer, lines)))
+    }
+}
+
+impl fmt::Debug for ClientAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientAddress")
+            .field("trust", &self.trust)
+            .field("header", &self.header)
+            .field("ipv6_prefix", &self.ipv6_prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+fn leading_bits(address: Ipv6Addr, bits: u8) -> Ipv6Addr {
+    let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+    Ipv6Addr::from_bits(address.to_bits() & mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn from(peer: &str, forwarded: &[&str]) -> Parts {
+        let peer: IpAddr = peer.parse().unwrap();
+        let request = Request::builder().extension(SocketAddr::new(peer, 443));
+        let request = forwarded.iter().fold(request, |r, line| r.header("x-forwarded-for", *line));
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn key(who: &ClientAddress, request: &Parts) -> String {
+        String::from_utf8(who.identify(request).unwrap().as_bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn no_header_is_believed_by_default() {
+        assert_eq!(key(&ClientAddress::peer(), &from("192.0.2.7", &["198.51.100.1"])), "ip:192.0.2.7");
+    }
+
+    #[test]
+    fn an_ipv6_customer_has_one_budget_and_its_neighbour_another() {
+        let who = ClientAddress::peer();
+        assert_eq!(key(&who, &from("2001:db8:0:1::1", &[])), "ip:2001:db8:0:1::/64");
+        assert_eq!(key(&who, &from("2001:db8:0:1:ffff::9", &[])), "ip:2001:db8:0:1::/64");
+        assert_eq!(key(&who, &from("2001:db8:0:2::1", &[])), "ip:2001:db8:0:2::/64");
+        for (bits, expected) in [(0, "ip:::/0"), (56, "ip:2001:db8::/56"), (200, "ip:2001:db8:0:1::1/128")] {
+            assert_eq!(key(&who.clone().ipv6_prefix(bits), &from("2001:db8:0:1::1", &[])), expected);
+        }
+    }
+
+    #[test]
+    fn a_mapped_ipv4_address_is_that_ipv4_address() {
+        assert_eq!(key(&ClientAddress::peer(), &from("::ffff:192.0.2.7", &[])), "ip:192.0.2.7");
+    }
+
+    #[test]
+    fn without_a_peer_the_server_is_to_blame() {
+        let request = Request::new(()).into_parts().0;
+        assert_eq!(ClientAddress::behind_proxies(1).identify(&request), Err(Missing::ByServer));
+    }
+
+    #[test]
+    fn another_header_can_carry_the_client() {
+        let name = HeaderName::from_static("cf-connecting-ip");
+        let who = ClientAddress::behind_proxies(1).header(name.clone());
+        let mut request = from("10.0.0.1", &["6.6.6.6"]);
+        request.headers.insert(name, "192.0.2.7".parse().unwrap());
+        assert_eq!(key(&who, &request), "ip:192.0.2.7");
+    }
+}

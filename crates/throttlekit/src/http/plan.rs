@@ -1,0 +1,119 @@
+//! A limit under the name that clients see.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+
+use super::admit::Admit;
+use super::headers;
+use super::key::Key;
+use crate::{Clock, Decision, Limiter, PreciseClock, Timestamp};
+
+/// A named limit, such as `free` or `pro`: the name stands in the headers and in the answer to a denied request.
+///
+/// Clones share the limit.
+///
+/// ```
+/// use throttlekit::{Limiter, Rate, http::Plan};
+///
+/// let free = Plan::new("free", Limiter::new(Rate::per_minute(60))?)?;
+/// let caller = free.caller("alice");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Plan<A = Limiter> {
+    terms: Arc<Terms>,
+    gate: Arc<A>,
+}
+
+/// One who asks, and the plan it asks under.
+#[derive(Debug)]
+pub struct Caller<A = Limiter> {
+    pub(super) plan: Plan<A>,
+    pub(super) key: Key,
+}
+
+impl<A: Admit> Plan<A> {
+    /// A plan that asks `gate`. The name is printable ASCII, as the headers need it.
+    pub fn new(name: &str, gate: A) -> Result<Self, NameError> {
+        Self::with_clock(name, gate, PreciseClock::new())
+    }
+
+    /// The same, with the clock that `gate` goes by.
+    ///
+    /// A decision names the instant of its reset, the headers tell the seconds until then: nothing but that
+    /// difference is read off this clock, and it is never told as more than the limit's whole period.
+    pub fn with_clock(name: &str, gate: A, clock: impl Clock + 'static) -> Result<Self, NameError> {
+        let name = sfv::String::from_string(name.to_owned()).map_err(|(_, name)| NameError(name))?;
+        let policy = headers::policy(&name, gate.units(), gate.period());
+        let terms = Terms { name, policy, period: gate.period(), clock: Box::new(clock) };
+        Ok(Self { terms: Arc::new(terms), gate: Arc::new(gate) })
+    }
+
+    /// Whoever asks under this plan with this key.
+    pub fn caller(&self, key: impl Into<Key>) -> Caller<A> {
+        Caller { plan: self.clone(), key: key.into() }
+    }
+
+    pub(super) fn gate(&self) -> &A {
+        &self.gate
+    }
+}
+
+impl<A> Plan<A> {
+    pub(super) fn terms(&self) -> &Arc<Terms> {
+        &self.terms
+    }
+}
+
+/// By hand, since the gate need not be `Clone`.
+impl<A> Clone for Plan<A> {
+    fn clone(&self) -> Self {
+        Self { terms: Arc::clone(&self.terms), gate: Arc::clone(&self.gate) }
+    }
+}
+
+/// What a plan tells clients.
+pub(super) struct Terms {
+    pub(super) name: sfv::String,
+    /// The value of `RateLimit-Policy`, which is the same in each response.
+    pub(super) policy: HeaderValue,
+    period: Option<Duration>,
+    clock: Box<dyn Clock>,
+}
+
+impl Terms {
+    /// How long until all units are back.
+    pub(super) fn reset_in(&self, reset_at: Timestamp) -> Duration {
+        reset_at.since(self.clock.now()).min(self.period.unwrap_or(Duration::MAX))
+    }
+}
+
+impl fmt::Debug for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Terms").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+/// Of two decisions about one request, the one that leaves less.
+///
+/// Clients hear about that one: the numbers of a limit that did not bind would mislead them.
+pub(super) fn tighter(one: Decision, other: Decision) -> Decision {
+    let room = |decision: &Decision| (decision.allowed, decision.remaining);
+    if room(&one) < room(&other) { one } else { other }
+}
+
+/// A plan's name that no header can carry: it is not printable ASCII.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameError(String);
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: the name of a plan is printable ASCII", self.0)
+    }
+}
+
+impl Error for NameError {}

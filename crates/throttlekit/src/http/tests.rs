@@ -1,0 +1,414 @@
+//! The layer as a whole, in front of a service that says what it saw.
+
+use std::convert::Infallible;
+use std::future::{Ready, poll_fn, ready};
+use std::mem;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::{HeaderName, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use super::*;
+use crate::{Ask, Cost, Decision, Limiter, Rate, Retry, Timestamp};
+
+/// A gate that gives one answer to all, and remembers the last cost.
+#[derive(Clone, Debug)]
+pub(super) struct FixedGate {
+    answer: Result<Decision, &'static str>,
+    cost: Arc<AtomicU64>,
+}
+
+impl FixedGate {
+    pub(super) fn answers(decision: Decision) -> Self {
+        Self { answer: Ok(decision), cost: Arc::default() }
+    }
+
+    fn fails() -> Self {
+        Self { answer: Err("store is down"), cost: Arc::default() }
+    }
+}
+
+impl Admit for FixedGate {
+    type Answer = Ready<Result<Decision, AdmitError>>;
+
+    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+        self.cost.store(ask.cost, Ordering::Relaxed);
+        ready(self.answer.map_err(AdmitError::new))
+    }
+
+    fn units(&self) -> Cost {
+        10
+    }
+
+    fn period(&self) -> Option<Duration> {
+        Some(Duration::from_secs(60))
+    }
+}
+
+pub(super) fn allowed(remaining: Cost) -> Decision {
+    Decision { allowed: true, limit: 10, remaining, reset_at: Timestamp::EPOCH, retry_after: Retry::Now }
+}
+
+pub(super) fn denied(retry_after: Retry) -> Decision {
+    Decision { allowed: false, retry_after, ..allowed(0) }
+}
+
+fn gated(gate: FixedGate) -> AdmitLayer<FixedGate> {
+    AdmitLayer::new(Plan::new("api", gate).unwrap(), SharedKey::new("all"))
+}
+
+fn deciding(decision: Decision) -> AdmitLayer<FixedGate> {
+    gated(FixedGate::answers(decision))
+}
+
+/// Answers with a header `seen`: what the extensions of the request said.
+fn service()
+-> impl Service<Request<()>, Response = Response<String>, Error = Infallible, Future: Send> + Clone {
+    service_fn(async |request: Request<()>| {
+        let left = request.extensions().get::<Decision>().map(|decision| decision.remaining.to_string());
+        let open = request.extensions().get::<AdmitError>().map(|_| "open".to_owned());
+        let seen = left.or(open).unwrap_or_else(|| "nothing".into());
+        Ok::<_, Infallible>(Response::builder().header("seen", seen).body("served".to_owned()).unwrap())
+    })
+}
+
+fn at_once<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("not ready at once"),
+    }
+}
+
+fn get() -> Request<()> {
+    Request::new(())
+}
+
+fn grpc(content_type: &str) -> Request<()> {
+    Request::builder().header("content-type", content_type).body(()).unwrap()
+}
+
+fn send<A: Admit>(layer: &AdmitLayer<A>, request: Request<()>) -> Response<AdmitBody<String>> {
+    let Ok(response) = at_once(layer.layer(service()).oneshot(request));
+    response
+}
+
+fn text(response: Response<AdmitBody<String>>) -> String {
+    let body = at_once(response.into_body().collect()).unwrap();
+    String::from_utf8(body.to_bytes().to_vec()).unwrap()
+}
+
+fn problem(response: Response<AdmitBody<String>>) -> Value {
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    serde_json::from_str(&text(response)).unwrap()
+}
+
+#[test]
+fn an_allowed_request_is_served_and_both_sides_see_the_decision() {
+    let response = send(&deciding(allowed(7)), get());
+    assert_eq!(response.headers()["seen"], "7");
+    assert_eq!(response.headers()["ratelimit"], r#""api";r=7;t=0"#);
+    assert!(!response.headers().contains_key("retry-after"));
+    assert_eq!(response.extensions().get(), Some(&allowed(7)));
+    assert_eq!(text(response), "served");
+}
+
+#[test]
+fn a_denied_request_never_reaches_the_service() {
+    let decision = denied(Retry::After(Duration::from_millis(1_200)));
+    let response = send(&deciding(decision), get());
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(response.headers()["retry-after"], "2");
+    assert_eq!(response.headers()["ratelimit"], r#""api";r=0;t=2"#);
+    assert!(!response.headers().contains_key("seen"));
+    assert_eq!(response.extensions().get(), Some(&decision));
+    let expected = json!({
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        "title": "Too Many Requests",
+        "status": 429,
+        "detail": "The limit 'api' has 0 of 10 units left, fewer than this request costs. It passes in 2 s.",
+        "violated-policies": ["api"],
+        "retry_after_ms": 1_200,
+    });
+    assert_eq!(problem(response), expected);
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_plan_is_called_the_problem_is_json_and_names_it(name in "[ -~]{0,20}") {
+        let plan = Plan::new(&name, FixedGate::answers(denied(Retry::OnRelease))).unwrap();
+        let problem = problem(send(&AdmitLayer::new(plan, SharedKey::new("all")), get()));
+        prop_assert_eq!(&problem["violated-policies"], &json!([name]));
+    }
+}
+
+#[test]
+fn a_wait_below_a_second_is_told_as_one_second() {
+    for wait in [Retry::Now, Retry::After(Duration::from_nanos(1))] {
+        assert_eq!(send(&deciding(denied(wait)), get()).headers()["retry-after"], "1");
+    }
+}
+
+#[test]
+fn what_can_never_pass_is_not_told_to_come_back() {
+    let response = send(&deciding(denied(Retry::Never)), get());
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(!response.headers().contains_key("retry-after"));
+    let problem = problem(response);
+    assert_eq!(problem["retry_after_ms"], Value::Null);
+    assert!(problem["detail"].as_str().unwrap().ends_with("Waiting does not help."));
+}
+
+#[test]
+fn a_slot_that_no_clock_gives_back_is_worth_another_look() {
+    let response = send(&deciding(denied(Retry::OnRelease)), get());
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert_eq!(response.headers()["ratelimit"], r#""api";r=0"#);
+    assert_eq!(problem(response)["retry_after_ms"], Value::Null);
+}
+
+#[test]
+fn a_grpc_client_gets_trailers_only() {
+    let layer = deciding(denied(Retry::After(Duration::from_micros(1_500))));
+    for (sent, answered) in [
+        ("application/grpc", "application/grpc"),
+        ("application/grpc+proto", "application/grpc"),
+        ("application/grpc-web+proto", "application/grpc-web"),
+    ] {
+        let response = send(&layer, grpc(sent));
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["content-type"], answered);
+        assert_eq!(response.headers()["grpc-status"], "8");
+        assert_eq!(response.headers()["grpc-retry-pushback-ms"], "2");
+        assert_eq!(response.headers()["ratelimit"], r#""api";r=0;t=1"#);
+        assert!(http_body::Body::is_end_stream(response.body()));
+    }
+    assert_eq!(send(&layer, grpc("application/grpcish")).status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[test]
+fn a_grpc_client_is_told_to_stop_retrying_what_can_never_pass() {
+    let response = send(&deciding(denied(Retry::Never)), grpc("application/grpc"));
+    assert_eq!(response.headers()["grpc-retry-pushback-ms"], "-1");
+    let response = send(&deciding(denied(Retry::OnRelease)), grpc("application/grpc"));
+    assert!(!response.headers().contains_key("grpc-retry-pushback-ms"));
+}
+
+#[test]
+fn a_grpc_message_is_escaped_as_the_protocol_wants() {
+    let plan = Plan::new("50%", FixedGate::answers(denied(Retry::Now))).unwrap();
+    let response = send(&AdmitLayer::new(plan, SharedKey::new("all")), grpc("application/grpc"));
+    assert!(
+        response.headers()["grpc-message"].to_str().unwrap().starts_with("The limit '50%25' has 0 of 10")
+    );
+}
+
+#[test]
+fn a_missing_key_is_refused_by_whose_fault_it_is_or_skipped() {
+    let plan = Plan::new("api", FixedGate::answers(allowed(1))).unwrap();
+    let by_header = AdmitLayer::new(plan.clone(), Header::new(HeaderName::from_static("x-tenant")));
+    let by_address = AdmitLayer::new(plan, ClientAddress::peer());
+    for (layer, status, grpc_status) in [(by_header, 400, "3"), (by_address, 500, "13")] {
+        let response = send(&layer, get());
+        assert_eq!(response.status(), status);
+        assert_eq!(problem(response)["type"], "about:blank");
+        assert_eq!(send(&layer, grpc("application/grpc")).headers()["grpc-status"], grpc_status);
+
+        let skipped = send(&layer.on_missing(OnMissing::Skip), get());
+        assert_eq!(skipped.headers()["seen"], "nothing");
+        assert!(!skipped.headers().contains_key("ratelimit"));
+    }
+}
+
+#[test]
+fn without_a_decision_the_door_is_closed_unless_told_otherwise() {
+    let closed = send(&gated(FixedGate::fails()), get());
+    assert_eq!(closed.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(closed.headers()["retry-after"], "1");
+    assert_eq!(problem(closed)["status"], 503);
+    let closed = send(&gated(FixedGate::fails()), grpc("application/grpc"));
+    assert_eq!(closed.headers()["grpc-status"], "14");
+
+    let open = send(&gated(FixedGate::fails()).on_failure(OnFailure::Open), get());
+    assert_eq!(open.headers()["seen"], "open");
+    assert!(open.extensions().get::<AdmitError>().is_some());
+
+    let by_error = |error: &AdmitError| {
+        let cause = std::error::Error::source(error).map(ToString::to_string);
+        if cause.as_deref() == Some("store is down") { OnFailure::Open } else { OnFailure::Closed }
+    };
+    assert_eq!(send(&gated(FixedGate::fails()).on_failure(by_error), get()).headers()["seen"], "open");
+}
+
+#[test]
+fn exempt_requests_pass_untouched() {
+    let layer = deciding(denied(Retry::Never)).exempt(|request| request.uri.path() == "/healthz");
+    let health = Request::get("/healthz").body(()).unwrap();
+    let response = send(&layer, health);
+    assert_eq!(response.headers()["seen"], "nothing");
+    assert!(!response.headers().contains_key("ratelimit"));
+    assert_eq!(send(&layer, get()).status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[test]
+fn a_request_costs_what_the_closure_says() {
+    let gate = FixedGate::answers(allowed(1));
+    send(&gated(gate.clone()), get());
+    assert_eq!(gate.cost.load(Ordering::Relaxed), 1);
+    send(&gated(gate.clone()).cost(|request| request.uri.path().len() as u64), get());
+    assert_eq!(gate.cost.load(Ordering::Relaxed), "/".len() as u64);
+}
+
+#[test]
+fn a_shaped_request_waits_for_its_turn_only_where_someone_can_wait() {
+    let turn = Duration::from_millis(30);
+    let shaped = Decision { retry_after: Retry::After(turn), ..allowed(3) };
+    assert_eq!(send(&deciding(shaped), get()).headers()["seen"], "3");
+
+    let forever = deciding(shaped).delay(|_| std::future::pending());
+    let waiting = pin!(forever.layer(service()).oneshot(get()));
+    assert!(waiting.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+
+    let waited = Arc::new(AtomicU64::new(0));
+    let told = Arc::clone(&waited);
+    let patient = deciding(shaped).delay(move |wait| {
+        told.store(wait.as_millis() as u64, Ordering::Relaxed);
+        ready(())
+    });
+    let response = send(&patient, get());
+    assert_eq!(response.headers()["seen"], "3");
+    assert_eq!(waited.load(Ordering::Relaxed), 30);
+    assert!(!response.headers().contains_key("retry-after"));
+}
+
+#[test]
+fn clones_and_services_of_one_layer_share_the_limit() {
+    let plan = Plan::new("api", Limiter::new(Rate::per_hour(2)).unwrap()).unwrap();
+    let layer = AdmitLayer::new(plan, SharedKey::new("all"));
+    let statuses = [send(&layer, get()), send(&layer.clone(), get()), send(&layer, get())];
+    assert_eq!(statuses.map(|response| response.status().as_u16()), [200, 200, 429]);
+}
+
+#[test]
+fn a_limiter_can_be_shared_between_plans() {
+    let limiter = Arc::new(Limiter::new(Rate::per_hour(1)).unwrap());
+    let layer = |name| {
+        let plan = Plan::new(name, Arc::clone(&limiter)).unwrap();
+        AdmitLayer::new(plan, SharedKey::new("all"))
+    };
+    assert_eq!(send(&layer("reads"), get()).status(), 200);
+    assert_eq!(send(&layer("writes"), get()).status(), 429);
+}
+
+#[test]
+fn plans_are_chosen_by_request_and_do_not_share() {
+    let plan = |name, rate| Plan::new(name, Limiter::new(rate).unwrap()).unwrap();
+    let (free, pro) = (plan("free", Rate::per_hour(1)), plan("pro", Rate::per_hour(100)));
+    let layer = AdmitLayer::choosing(move |request: &http::request::Parts| match request.uri.path() {
+        "/pro" => Ok(pro.caller("alice")),
+        "/free" => Ok(free.caller("alice")),
+        _ => Err(Missing::ByClient),
+    });
+    let told = |path: &str| {
+        let response = send(&layer, Request::get(path).body(()).unwrap());
+        let policy =
+            response.headers().get("ratelimit-policy").map(|value| value.to_str().unwrap().to_owned());
+        (response.status().as_u16(), policy.unwrap_or_default())
+    };
+    assert_eq!(told("/free"), (200, r#""free";q=1;w=3600"#.into()));
+    assert_eq!(told("/free"), (429, r#""free";q=1;w=3600"#.into()));
+    assert_eq!(told("/pro"), (200, r#""pro";q=100;w=3600"#.into()));
+    assert_eq!(told("/"), (400, String::new()));
+}
+
+#[test]
+fn stacked_layers_list_every_limit_and_the_tightest_decision_stands() {
+    let inner =
+        AdmitLayer::new(Plan::new("inner", FixedGate::answers(allowed(3))).unwrap(), SharedKey::new("a"));
+    for (outer, tightest) in [(allowed(2), 2), (allowed(9), 3)] {
+        let outer = deciding(outer);
+        let Ok(response) = at_once(outer.layer(inner.layer(service())).oneshot(get()));
+        let listed: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
+        assert_eq!(listed.len(), 2, "{listed:?}");
+        assert_eq!(response.headers()["seen"], *tightest.to_string());
+        assert_eq!(response.extensions().get(), Some(&allowed(tightest)));
+    }
+}
+
+/// A gate as a store over a network is one: its answer takes a while.
+struct SlowGate;
+
+impl Admit for SlowGate {
+    type Answer = Pin<Box<dyn Future<Output = Result<Decision, AdmitError>> + Send>>;
+
+    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+        let remaining = ask.key.len() as u64;
+        let mut asked = false;
+        Box::pin(poll_fn(move |_| match mem::replace(&mut asked, true) {
+            false => Poll::Pending,
+            true => Poll::Ready(Ok(allowed(remaining))),
+        }))
+    }
+
+    fn units(&self) -> Cost {
+        10
+    }
+
+    fn period(&self) -> Option<Duration> {
+        None
+    }
+}
+
+#[test]
+fn a_request_waits_for_a_gate_that_takes_its_time() {
+    let plan = Plan::new("slow", SlowGate).unwrap();
+    let layer = AdmitLayer::new(plan, |_: &http::request::Parts| Some(Key::from("four")));
+    let mut response = pin!(layer.layer(service()).oneshot(get()));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(response.as_mut().poll(&mut cx).is_pending());
+    let Poll::Ready(Ok(response)) = response.poll(&mut cx) else { panic!("still pending") };
+    assert_eq!(response.headers()["seen"], "4");
+    assert_eq!(response.headers()["ratelimit-policy"], r#""slow";q=10"#);
+}
+
+/// A service may hand out readiness once, as one with a bounded queue does.
+#[test]
+fn the_service_that_was_ready_is_the_one_called() {
+    #[derive(Default)]
+    struct OnceReady(bool);
+
+    impl Clone for OnceReady {
+        fn clone(&self) -> Self {
+            Self(false)
+        }
+    }
+
+    impl Service<Request<()>> for OnceReady {
+        type Response = Response<String>;
+        type Error = Infallible;
+        type Future = Ready<Result<Response<String>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            self.0 = true;
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<()>) -> Self::Future {
+            assert!(mem::take(&mut self.0), "called before it was ready");
+            ready(Ok(Response::default()))
+        }
+    }
+
+    let mut service = deciding(allowed(1)).layer(OnceReady::default());
+    for _ in 0..2 {
+        let Ok(ready) = at_once(service.ready());
+        let Ok(response) = at_once(ready.call(get()));
+        assert_eq!(response.status(), StatusCode::OK);
+    }
+}
