@@ -61,7 +61,10 @@ pub trait WordRule {
 #[derive(Clone, Copy, Debug)]
 pub struct GcraWord {
     origin: Timestamp,
+    /// How long after the origin, in nanoseconds, the words last.
     elapsed_max: u64,
+    /// The same where a tick is a nanosecond, zero elsewhere: up to it the floor needs no scaling.
+    whole_max: u64,
     ticks_per_nano: u64,
     ticks_per_unit: u64,
     depth: u64,
@@ -81,9 +84,11 @@ impl GcraWord {
         if horizon + ahead > u128::from(WORD_MAX) || origin.as_nanos() > u64::MAX - WORD_MAX {
             return None;
         }
+        let elapsed_max = (WORD_MAX - ahead as u64) / rule.pace.ticks_per_nano;
         Some(Self {
             origin,
-            elapsed_max: (WORD_MAX - ahead as u64) / rule.pace.ticks_per_nano,
+            elapsed_max,
+            whole_max: if rule.pace.ticks_per_nano == 1 { elapsed_max } else { 0 },
             ticks_per_nano: rule.pace.ticks_per_nano,
             ticks_per_unit: rule.pace.ticks_per_unit,
             depth,
@@ -114,12 +119,15 @@ impl GcraWord {
         }
     }
 
-    /// Before the origin a key is answered as of the origin. Past the horizon the floor stands still, so buckets
-    /// stop refilling: closed, not open. A call rather than a clamp, which would delay every check.
-    #[cold]
+    /// The floor where a unit is not a whole number of nanoseconds, and outside the word's range. Before the
+    /// origin a key is answered as of the origin. Past the horizon the floor stands still, so buckets stop
+    /// refilling: closed, not open.
+    ///
+    /// Out of line: every instruction between the clock and the swap delays a check.
     #[inline(never)]
-    fn floor_out_of_range(&self, now: Timestamp) -> u64 {
-        if now < self.origin { 0 } else { self.elapsed_max * self.ticks_per_nano }
+    fn scaled_floor(&self, now: Timestamp) -> u64 {
+        let elapsed = now.as_nanos().saturating_sub(self.origin.as_nanos());
+        elapsed.min(self.elapsed_max) * self.ticks_per_nano
     }
 
     #[cold]
@@ -132,7 +140,7 @@ impl WordRule for GcraWord {
     #[inline(always)]
     fn floor(&self, now: Timestamp) -> u64 {
         let elapsed = now.as_nanos().wrapping_sub(self.origin.as_nanos());
-        if elapsed <= self.elapsed_max { elapsed * self.ticks_per_nano } else { self.floor_out_of_range(now) }
+        if elapsed <= self.whole_max { elapsed } else { self.scaled_floor(now) }
     }
 
     #[inline(always)]
