@@ -34,8 +34,10 @@ pub struct PreciseClock {
     counter: quanta::Clock,
     anchor_raw: u64,
     anchor_unix: u64,
-    /// Nanoseconds in 2⁶⁴ ticks of a counter that is faster than a nanosecond, zero for any other.
+    /// Nanoseconds in 2⁶⁴ ticks, for a counter that ticks faster than that.
     nanos_per_2_64: u64,
+    /// Up to which difference the product below is right: zero for a slow counter.
+    fast_ticks_max: u64,
     /// Nanoseconds in 2³² ticks: exact to 10⁻⁹, far below what calibration knows.
     nanos_per_2_32: u64,
 }
@@ -45,9 +47,16 @@ impl PreciseClock {
     pub fn new() -> Self {
         let counter = quanta::Clock::new();
         let nanos_per_2_32 = counter.delta_as_nanos(0, 1 << 32);
-        let nanos_per_2_64 = if nanos_per_2_32 < 1 << 32 { nanos_per_2_32 << 32 } else { 0 };
+        let fast_ticks_max = if nanos_per_2_32 < 1 << 32 { TICKS_MAX } else { 0 };
         let anchor_raw = counter.raw();
-        Self { anchor_unix: unix_nanos(), anchor_raw, nanos_per_2_64, nanos_per_2_32, counter }
+        Self {
+            anchor_unix: unix_nanos(),
+            anchor_raw,
+            nanos_per_2_64: nanos_per_2_32 << 32,
+            fast_ticks_max,
+            nanos_per_2_32,
+            counter,
+        }
     }
 
     /// The time by a slow counter, or by one that stands a little behind the one that set the anchor. Out of line:
@@ -73,7 +82,7 @@ impl Clock for PreciseClock {
     #[inline(always)]
     fn now(&self) -> Timestamp {
         let ticks = self.counter.raw().wrapping_sub(self.anchor_raw);
-        if self.nanos_per_2_64 == 0 || ticks > TICKS_MAX {
+        if ticks > self.fast_ticks_max {
             return self.slowly(ticks);
         }
         let elapsed = (u128::from(ticks) * u128::from(self.nanos_per_2_64)) >> 64;

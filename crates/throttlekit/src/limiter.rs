@@ -1,15 +1,11 @@
 //! What users hold: one limit over many keys.
 
-use std::hint::black_box;
-
 use throttlekit_core::rate::{Limit, LimitError};
 use throttlekit_core::{Cost, Decision, Forecast};
 
-use crate::memory::Keys;
+use crate::hash::key_of;
+use crate::memory::{BATCH, Keys};
 use crate::{Ask, Builder, Clock, KeyHash, SecretHash, SystemClock};
-
-/// How many keys of a batch are fetched ahead of being decided.
-const BATCH: usize = 16;
 
 /// One limit over many keys, in this process.
 ///
@@ -62,7 +58,7 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
     #[inline]
     pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
         let ask = ask.into();
-        self.keys.check(self.hash.fingerprint(ask.key), ask.cost, &self.clock)
+        self.keys.check(key_of(&self.hash, ask.key), ask.cost, &self.clock)
     }
 
     /// Answers an ask of `cost` for each key, all at one instant and in order.
@@ -78,34 +74,29 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         let now = self.clock.now();
         for batch in keys.chunks(BATCH) {
             let mut fingerprints = [0; BATCH];
-            let mut touched = 0;
             for (fingerprint, key) in fingerprints.iter_mut().zip(batch) {
-                *fingerprint = self.hash.fingerprint(key.as_ref());
-                // Sixteen independent loads: the processor waits for memory once, not sixteen times.
-                touched ^= self.keys.touch(*fingerprint);
+                *fingerprint = key_of(&self.hash, key.as_ref());
             }
-            black_box(touched);
-            let answers = fingerprints[..batch.len()].iter().map(|&key| self.keys.check_at(key, cost, now));
-            decisions.extend(answers);
+            self.keys.check_batch(&fingerprints[..batch.len()], cost, now, decisions);
         }
     }
 
     /// What a key has left, spending nothing: `allowed` tells whether one unit would pass.
     pub fn peek(&self, key: &(impl AsRef<[u8]> + ?Sized)) -> Decision {
-        self.keys.peek(self.hash.fingerprint(key.as_ref()), self.clock.now())
+        self.keys.peek(key_of(&self.hash, key.as_ref()), self.clock.now())
     }
 
     /// What a key could spend at the ask's cost, now and later.
     pub fn forecast<'a>(&self, ask: impl Into<Ask<'a>>) -> Forecast {
         let ask = ask.into();
-        self.keys.forecast(self.hash.fingerprint(ask.key), ask.cost, self.clock.now())
+        self.keys.forecast(key_of(&self.hash, ask.key), ask.cost, self.clock.now())
     }
 
     /// Forgets a key: its next ask is its first.
     ///
     /// At the cap a key may still start from what dropped neighbours owed.
     pub fn reset(&self, key: &(impl AsRef<[u8]> + ?Sized)) {
-        self.keys.reset(self.hash.fingerprint(key.as_ref()));
+        self.keys.reset(key_of(&self.hash, key.as_ref()));
     }
 
     /// How many keys owe something now. Looks at the whole store: for dashboards, not for requests.

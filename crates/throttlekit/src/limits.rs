@@ -3,6 +3,7 @@
 use throttlekit_core::rate::{Limit, LimitError, Need, Verdict};
 
 use crate::builder::KEYS_MAX_DEFAULT;
+use crate::hash::key_of;
 use crate::memory::{HeldKey, Keys};
 use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 
@@ -78,7 +79,7 @@ impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
     pub fn check(&self, asks: [Ask<'_>; N]) -> Verdict {
         let now = self.clock.now();
         let mut held: [HeldKey<'_>; N] =
-            std::array::from_fn(|i| self.keys[i].hold(self.hash.fingerprint(asks[i].key), now));
+            std::array::from_fn(|i| self.keys[i].hold(key_of(&self.hash, asks[i].key), now));
         let decisions: [_; N] = std::array::from_fn(|i| held[i].decide(asks[i].cost, now));
         let verdict = self.need.judge(&decisions);
         if verdict.decision.allowed {
@@ -92,7 +93,7 @@ impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
     pub fn peek(&self, keys: [&str; N]) -> Verdict {
         let now = self.clock.now();
         let left: [_; N] =
-            std::array::from_fn(|i| self.keys[i].peek(self.hash.fingerprint(keys[i].as_bytes()), now));
+            std::array::from_fn(|i| self.keys[i].peek(key_of(&self.hash, keys[i].as_bytes()), now));
         self.need.judge(&left)
     }
 }

@@ -20,8 +20,8 @@ use crate::workloads::{MANY, Stream, key, text};
 pub const UNIT_EVERY: Duration = Duration::from_secs(10);
 /// More asks than any run makes of one key; the product with [`UNIT_EVERY`] still fits every contender's word.
 pub const BURST: u32 = 400_000_000;
-/// Room for keys in the limiters that want to be told: twice what the workloads use.
-pub const KEYS_MAX: usize = 2 * MANY;
+/// Room for keys in the limiters that want to be told: what the workloads use.
+pub const KEYS_MAX: usize = MANY;
 
 /// Where in a cache line a limiter begins is the allocator's choice, and moves the time that two threads spend
 /// on one word by a quarter. So contenders without keys are set up at all places that malloc may choose.

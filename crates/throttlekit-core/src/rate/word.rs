@@ -65,6 +65,8 @@ pub struct GcraWord {
     elapsed_max: u64,
     /// The same where a tick is a nanosecond, zero elsewhere: up to it the floor needs no scaling.
     whole_max: u64,
+    /// Whether a tick is a nanosecond and no ask waits its turn.
+    plain: bool,
     ticks_per_nano: u64,
     ticks_per_unit: u64,
     depth: u64,
@@ -89,6 +91,7 @@ impl GcraWord {
             origin,
             elapsed_max,
             whole_max: if rule.pace.ticks_per_nano == 1 { elapsed_max } else { 0 },
+            plain: rule.pace.ticks_per_nano == 1 && !rule.shapes,
             ticks_per_nano: rule.pace.ticks_per_nano,
             ticks_per_unit: rule.pace.ticks_per_unit,
             depth,
@@ -99,24 +102,27 @@ impl GcraWord {
         })
     }
 
-    #[inline(always)]
     fn nanos_ceil(&self, ticks: u64) -> u64 {
-        if self.ticks_per_nano == 1 {
-            return ticks;
-        }
         self.per_nano.divide(ticks + (self.ticks_per_nano - 1))
     }
 
     /// The answer of a bucket that is full again at `tat`, which is never more than the depth above the floor.
-    #[inline(always)]
-    fn answer(&self, allowed: bool, tat: u64, floor: u64, retry_after: Retry) -> Decision {
+    fn answer(&self, allowed: bool, tat: u64, floor: u64, wait: u64) -> Decision {
         Decision {
             allowed,
             limit: self.limit.get(),
             remaining: self.per_unit.divide(floor + self.depth - tat),
             reset_at: Timestamp::from_nanos(self.origin.as_nanos() + self.nanos_ceil(tat)),
-            retry_after,
+            retry_after: Retry::after(Duration::from_nanos(self.nanos_ceil(wait))),
         }
+    }
+
+    /// The answer that makes the bucket full again at `next`, where ticks are scaled or the ask waits its turn.
+    #[inline(never)]
+    fn allowed_in_full(&self, next: u64, floor: u64, cost: Cost) -> Decision {
+        let waits = self.shapes && cost > 0;
+        let turn = if waits { next - cost * self.ticks_per_unit - floor } else { 0 };
+        self.answer(true, next, floor, turn)
     }
 
     /// The floor where a unit is not a whole number of nanoseconds, and outside the word's range. Before the
@@ -128,11 +134,6 @@ impl GcraWord {
     fn scaled_floor(&self, now: Timestamp) -> u64 {
         let elapsed = now.as_nanos().saturating_sub(self.origin.as_nanos());
         elapsed.min(self.elapsed_max) * self.ticks_per_nano
-    }
-
-    #[cold]
-    fn wait(&self, ticks: u64) -> Retry {
-        Retry::after(Duration::from_nanos(self.nanos_ceil(ticks)))
     }
 }
 
@@ -151,23 +152,28 @@ impl WordRule for GcraWord {
 
     #[inline(always)]
     fn allowed(&self, next: u64, floor: u64, cost: Cost) -> Decision {
-        let mut decision = self.answer(true, next, floor, Retry::Now);
-        if self.shapes && cost > 0 {
-            decision.retry_after = self.wait(next - cost * self.ticks_per_unit - floor);
+        if !self.plain {
+            return self.allowed_in_full(next, floor, cost);
         }
-        decision
+        Decision {
+            allowed: true,
+            limit: self.limit.get(),
+            remaining: self.per_unit.divide(floor + self.depth - next),
+            reset_at: Timestamp::from_nanos(self.origin.as_nanos() + next),
+            retry_after: Retry::Now,
+        }
     }
 
     #[cold]
+    #[inline(never)]
     fn denied(&self, word: u64, floor: u64, cost: Cost, _now: Timestamp) -> Decision {
         let tat = word.max(floor);
         // A clock that stepped back leaves the bucket promised beyond its depth: nothing is left then.
         let shown = floor.max(tat.saturating_sub(self.depth));
         if cost > self.limit.get() {
-            return self.answer(false, tat, shown, Retry::Never);
+            return super::never(self.answer(false, tat, shown, 0));
         }
-        let wait = tat - floor + cost * self.ticks_per_unit - self.depth;
-        self.answer(false, tat, shown, self.wait(wait))
+        self.answer(false, tat, shown, tat - floor + cost * self.ticks_per_unit - self.depth)
     }
 }
 

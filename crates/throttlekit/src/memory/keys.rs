@@ -73,18 +73,18 @@ impl Keys {
         }
     }
 
-    #[inline(always)]
-    pub(crate) fn check_at(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
-        self.check(key, cost, &At(now))
-    }
-
-    /// Brings the cell that a check will want next into the cache; the result means nothing.
-    #[inline(always)]
-    pub(crate) fn touch(&self, key: u64) -> u64 {
+    /// Answers up to [`BATCH`](super::BATCH) asks at one instant, in order.
+    pub(crate) fn check_batch(
+        &self,
+        keys: &[u64],
+        cost: Cost,
+        now: Timestamp,
+        decisions: &mut Vec<Decision>,
+    ) {
         match &self.states {
-            States::Gcra(table) => table.touch(key),
-            States::Window(table) => table.touch(key),
-            States::Wide(_) => 0,
+            States::Gcra(table) => table.check_batch(keys, cost, now, decisions),
+            States::Window(table) => table.check_batch(keys, cost, now, decisions),
+            States::Wide(map) => decisions.extend(keys.iter().map(|&key| map.lock(key).check(cost, now))),
         }
     }
 

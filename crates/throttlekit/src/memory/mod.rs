@@ -6,6 +6,7 @@ mod table;
 mod wide;
 
 pub(crate) use keys::{HeldKey, Keys, word_origin};
+pub(crate) use table::BATCH;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -11,6 +11,7 @@
 //! what was allocated at the start, and no key comes back to a fresh budget: not at the cap, and not when the clock
 //! steps back to a time at which it still owed.
 
+use std::hint::black_box;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -21,8 +22,13 @@ use super::cell::{Cell, Charged, NOBODY};
 use crate::Clock;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, pause};
 
+/// How many keys a batch looks up together.
+pub(crate) const BATCH: usize = 16;
 const CELLS_PER_LINE: usize = 4;
-const CELLS_PER_KEY: usize = 2;
+/// In a batch: no word is greater, so this is none.
+const NOT_SWAPPED: u64 = u64::MAX;
+/// Nine for four keys: a million random keys then find a cell each, and 97 in 100 in their home line.
+const CELLS_PER_4_KEYS: usize = 9;
 const LINES_PER_STRIPE: usize = 32;
 /// A newcomer goes to its second pair of lines when the first has fewer free cells than this.
 const FREE_MIN_AT_HOME: usize = 2;
@@ -62,7 +68,7 @@ pub(crate) struct HeldCell<'a> {
 
 impl<R: WordRule> WordTable<R> {
     pub(crate) fn new(rule: R, keys_max: usize) -> Self {
-        let lines = (keys_max * CELLS_PER_KEY).div_ceil(CELLS_PER_LINE).next_multiple_of(2).max(2);
+        let lines = (keys_max * CELLS_PER_4_KEYS).div_ceil(4 * CELLS_PER_LINE).next_multiple_of(2).max(2);
         Self {
             rule,
             lines: (0..lines).map(|_| Line::empty()).collect(),
@@ -74,12 +80,57 @@ impl<R: WordRule> WordTable<R> {
     /// read then overlaps with fetching the cell.
     #[inline(always)]
     pub(crate) fn check(&self, key: u64, cost: Cost, clock: &impl Clock) -> Decision {
-        let key = real_key(key);
-        let Some(cell) = self.lines[self.home(key)].0.iter().find(|cell| cell.key() == key) else {
+        let Some(cell) = self.at_home(key) else {
             return self.check_elsewhere(key, cost, clock.now());
         };
         let now = clock.now();
+        self.check_in(cell, key, cost, self.rule.floor(now), now)
+    }
+
+    /// Answers up to [`BATCH`] asks at one instant, in order.
+    ///
+    /// Each step is done for all keys before the next: the lines are fetched, then the words read, then swapped,
+    /// then the answers made. So the processor waits for memory once and not once a key, and for the swaps alone.
+    pub(crate) fn check_batch(
+        &self,
+        keys: &[u64],
+        cost: Cost,
+        now: Timestamp,
+        decisions: &mut Vec<Decision>,
+    ) {
+        let mut homes = [&self.lines[0]; BATCH];
+        let mut touched = 0;
+        for (home, &key) in homes.iter_mut().zip(keys) {
+            *home = &self.lines[self.home(key)];
+            touched ^= home.0[0].key();
+        }
         let floor = self.rule.floor(now);
+        let mut cells = [&self.lines[0].0[0]; BATCH];
+        let (mut words, mut nexts) = ([0; BATCH], [0; BATCH]);
+        for (i, &key) in keys.iter().enumerate().take(BATCH) {
+            cells[i] = homes[i].likely(key);
+            let Some(word) = cells[i].word_of(key) else {
+                touched ^= self.lines[self.second(key)].0[0].key();
+                nexts[i] = NOT_SWAPPED;
+                continue;
+            };
+            words[i] = word;
+            nexts[i] = self.rule.next(word, floor, cost).unwrap_or(NOT_SWAPPED);
+        }
+        black_box(touched);
+        for i in 0..keys.len().min(BATCH) {
+            if nexts[i] != NOT_SWAPPED && !cells[i].swap(words[i], nexts[i]) {
+                nexts[i] = NOT_SWAPPED;
+            }
+        }
+        decisions.extend(keys.iter().enumerate().take(BATCH).map(|(i, &key)| match nexts[i] {
+            NOT_SWAPPED => self.check_in(cells[i], key, cost, floor, now),
+            next => self.rule.allowed(next, floor, cost),
+        }));
+    }
+
+    #[inline(always)]
+    fn check_in(&self, cell: &Cell, key: u64, cost: Cost, floor: u64, now: Timestamp) -> Decision {
         match cell.charge(key, &self.rule, cost, floor) {
             Charged::Allowed(next) => self.rule.allowed(next, floor, cost),
             Charged::Denied(word) => self.rule.denied(word, floor, cost, now),
@@ -87,15 +138,8 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// Loads the line a key most likely lives in, and does nothing with it.
-    #[inline(always)]
-    pub(crate) fn touch(&self, key: u64) -> u64 {
-        self.lines[self.home(real_key(key))].0[0].key()
-    }
-
     /// What a key owes, or what a key unknown here would start with.
     pub(crate) fn word(&self, key: u64) -> u64 {
-        let key = real_key(key);
         let known = self.find(key).map(Cell::word);
         match known {
             Some((word, _)) => word,
@@ -109,13 +153,11 @@ impl<R: WordRule> WordTable<R> {
 
     /// Forgets a key.
     pub(crate) fn remove(&self, key: u64) {
-        let key = real_key(key);
         self.with_cell(key, |cell| cell.orphan(key));
     }
 
     /// Holds a key's cell, adding the key if need be. Held cells are released in a moment: waiting is short.
     pub(crate) fn hold(&self, key: u64, now: Timestamp) -> HeldCell<'_> {
-        let key = real_key(key);
         loop {
             if let Some(held) = self.with_cell(key, |cell| Some(HeldCell { cell, word: cell.hold_for(key)? }))
             {
@@ -232,6 +274,11 @@ impl<R: WordRule> WordTable<R> {
         self.lines[line].0.iter().chain(&self.lines[line ^ 1].0)
     }
 
+    #[inline(always)]
+    fn at_home(&self, key: u64) -> Option<&Cell> {
+        self.lines[self.home(key)].0.iter().find(|cell| cell.key() == key)
+    }
+
     /// Where a key is looked for, and put, first.
     #[inline(always)]
     fn home(&self, key: u64) -> usize {
@@ -248,6 +295,13 @@ impl<R: WordRule> WordTable<R> {
 }
 
 impl Line {
+    /// The cell that is the key's if any of this line is. Takes no branch on the place, which nobody can predict.
+    #[inline(always)]
+    fn likely(&self, key: u64) -> &Cell {
+        let [_, b, c, d] = self.0.each_ref().map(|cell| usize::from(cell.key() == key));
+        &self.0[(b + 2 * c + 3 * d) % CELLS_PER_LINE]
+    }
+
     fn empty() -> Self {
         Self(std::array::from_fn(|_| Cell::empty()))
     }
@@ -284,10 +338,4 @@ impl Drop for HeldCell<'_> {
 #[inline(always)]
 fn scale(bits: u64, len: usize) -> usize {
     ((u128::from(bits) * len as u128) >> 64) as usize
-}
-
-/// A fingerprint that would read as [`NOBODY`] becomes its neighbour.
-#[inline(always)]
-fn real_key(fingerprint: u64) -> u64 {
-    fingerprint.max(NOBODY + 1)
 }
