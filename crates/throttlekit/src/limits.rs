@@ -1,5 +1,6 @@
 //! Several limits that answer one ask together.
 
+use throttlekit_core::Decision;
 use throttlekit_core::rate::{Limit, LimitError, Need, Verdict};
 
 use crate::builder::KEYS_MAX_DEFAULT;
@@ -89,12 +90,10 @@ impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
         verdict
     }
 
-    /// What an ask of one unit on each limit would be answered, spending nothing.
-    pub fn peek(&self, keys: [&str; N]) -> Verdict {
+    /// What each key has left on its limit, spending nothing.
+    pub fn peek_each(&self, keys: [&[u8]; N]) -> [Decision; N] {
         let now = self.clock.now();
-        let left: [_; N] =
-            std::array::from_fn(|i| self.keys[i].peek(key_of(&self.hash, keys[i].as_bytes()), now));
-        self.need.judge(&left)
+        std::array::from_fn(|i| self.keys[i].peek(key_of(&self.hash, keys[i]), now))
     }
 }
 

@@ -45,7 +45,7 @@ impl WideMap {
         Self {
             limit,
             shards: (0..shards).map(|_| Mutex::default()).collect(),
-            keys_max_per_shard: keys_max.div_ceil(shards),
+            keys_max_per_shard: with_slack(keys_max.div_ceil(shards)),
         }
     }
 
@@ -71,6 +71,11 @@ impl WideMap {
         };
         self.shards.iter().map(owing).sum()
     }
+}
+
+/// Room for a shard's part of the keys and for chance: six standard deviations of how many come its way.
+fn with_slack(keys: usize) -> usize {
+    keys + 6 * keys.isqrt() + 8
 }
 
 impl Locked<'_> {
