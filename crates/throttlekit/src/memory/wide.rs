@@ -50,7 +50,8 @@ impl WideMap {
     }
 
     pub(crate) fn lock(&self, fingerprint: u64) -> Locked<'_> {
-        let index = fingerprint as usize & (self.shards.len() - 1);
+        // The map inside a shard takes its place and its tag from both ends of the fingerprint.
+        let index = (fingerprint >> 32) as usize & (self.shards.len() - 1);
         // A panic cannot leave a shard half written: rules are pure and the map is changed after they return.
         let shard = self.shards[index].lock().unwrap_or_else(PoisonError::into_inner);
         Locked { map: self, shard, fingerprint }
