@@ -90,16 +90,16 @@ impl Keys {
 
     pub(crate) fn peek(&self, key: u64, now: Timestamp) -> Decision {
         match &self.states {
-            States::Gcra(table) => table.rule().peek(table.word(key), now),
-            States::Window(table) => table.rule().peek(table.word(key), now),
+            States::Gcra(table) => table.rule().peek(table.word(key, now), now),
+            States::Window(table) => table.rule().peek(table.word(key, now), now),
             States::Wide(map) => self.limit.peek(map.lock(key).state(), now),
         }
     }
 
     pub(crate) fn forecast(&self, key: u64, cost: Cost, now: Timestamp) -> Forecast {
         match &self.states {
-            States::Gcra(table) => table.rule().forecast(table.word(key), cost, now),
-            States::Window(table) => table.rule().forecast(table.word(key), cost, now),
+            States::Gcra(table) => table.rule().forecast(table.word(key, now), cost, now),
+            States::Window(table) => table.rule().forecast(table.word(key, now), cost, now),
             States::Wide(map) => self.limit.forecast(map.lock(key).state(), cost, now),
         }
     }

@@ -5,7 +5,7 @@
 //! is swept: a cell whose word lies below the floor says no more than an empty one, so it is simply given to the
 //! next key that needs room. That is all there is to expiry.
 //!
-//! With twice as many cells as keys all sixteen are hardly ever taken by live keys. When they are, the table is at
+//! With nine cells for four keys all sixteen are hardly ever taken by live keys. When they are, the table is at
 //! its cap: the newcomer takes the cell of the key that owes least, and starts from that debt. Whatever word a key
 //! had when it lost its cell is remembered in its stripe, from which every key unknown there starts. So memory is
 //! what was allocated at the start, and no key comes back to a fresh budget: not at the cap, and not when the clock
@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use throttlekit_core::rate::word::WordRule;
+use throttlekit_core::rate::word::{WORD_MAX, WordRule};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 use super::cell::{Cell, Charged, NOBODY};
@@ -60,15 +60,30 @@ struct Room<'a> {
     free: bool,
 }
 
-/// A key's cell while an ask over several limits decides. Released unchanged unless `charge` is called.
+/// A key's cell while an ask decides. Released as it was found unless `charge` is called.
 pub(crate) struct HeldCell<'a> {
     cell: &'a Cell,
+    /// The key's word.
     word: u64,
+    newcomer: Option<Newcomer<'a>>,
+}
+
+/// A key that has no cell yet: the one held for it stays its owner's until the newcomer is charged. So a denied
+/// ask adds nobody, drops nobody and leaves every word as it was.
+struct Newcomer<'a> {
+    key: u64,
+    /// The owner's word.
+    seen: u64,
+    /// Where the owner's word is kept if it loses the cell; nowhere if there is no owner.
+    lost: Option<&'a AtomicU64>,
+    charged: bool,
+    _adding: MutexGuard<'a, ()>,
 }
 
 impl<R: WordRule> WordTable<R> {
     pub(crate) fn new(rule: R, keys_max: usize) -> Self {
-        let lines = (keys_max * CELLS_PER_4_KEYS).div_ceil(4 * CELLS_PER_LINE).next_multiple_of(2).max(2);
+        let lines =
+            keys_max.saturating_mul(CELLS_PER_4_KEYS).div_ceil(4 * CELLS_PER_LINE).next_multiple_of(2).max(2);
         Self {
             rule,
             lines: (0..lines).map(|_| Line::empty()).collect(),
@@ -119,7 +134,8 @@ impl<R: WordRule> WordTable<R> {
         }
         black_box(touched);
         for i in 0..keys.len().min(BATCH) {
-            if nexts[i] != NOT_SWAPPED && !cells[i].swap(words[i], nexts[i]) {
+            // Nothing costs nothing: an ask of zero is answered and not written.
+            if cost > 0 && nexts[i] != NOT_SWAPPED && !cells[i].swap(words[i], nexts[i]) {
                 nexts[i] = NOT_SWAPPED;
             }
         }
@@ -138,13 +154,13 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// What a key owes, or what a key unknown here would start with.
-    pub(crate) fn word(&self, key: u64) -> u64 {
-        let known = self.find(key).map(Cell::word);
-        match known {
-            Some((word, _)) => word,
-            None => self.stripe(key).lost.load(Acquire),
+    /// What a key owes, or what a key unknown here would start with at `now`.
+    pub(crate) fn word(&self, key: u64, now: Timestamp) -> u64 {
+        if let Some(word) = self.find(key).and_then(|cell| cell.word_of(key)) {
+            return word & WORD_MAX;
         }
+        let room = self.room(key, self.rule.floor(now));
+        room.map_or_else(|| self.stripe(key).lost.load(Acquire), |room| self.start(key, &room))
     }
 
     pub(crate) fn rule(&self) -> &R {
@@ -156,14 +172,13 @@ impl<R: WordRule> WordTable<R> {
         self.with_cell(key, |cell| cell.orphan(key));
     }
 
-    /// Holds a key's cell, adding the key if need be. Held cells are released in a moment: waiting is short.
+    /// Holds a key's cell, or one for it. Held cells are released in a moment: waiting is short.
     pub(crate) fn hold(&self, key: u64, now: Timestamp) -> HeldCell<'_> {
         loop {
-            if let Some(held) = self.with_cell(key, |cell| Some(HeldCell { cell, word: cell.hold_for(key)? }))
-            {
+            let known = self.with_cell(key, |cell| Some(HeldCell::owned(cell, cell.hold_for(key)?)));
+            if let Some(held) = known.or_else(|| self.hold_room(key, self.rule.floor(now))) {
                 return held;
             }
-            self.add(key, now, |start, least| Some(start.max(least)));
         }
     }
 
@@ -187,12 +202,11 @@ impl<R: WordRule> WordTable<R> {
             if let Some(decision) = charged {
                 return decision;
             }
-            let mut answer = None;
-            self.add(key, now, |start, _| {
-                answer = Some(self.rule.decide(start, cost, now));
-                self.rule.next(start, floor, cost).filter(|_| cost > 0)
-            });
-            if let Some(decision) = answer {
+            if let Some(mut held) = self.hold_room(key, floor) {
+                let decision = self.rule.decide(held.word, cost, now);
+                if decision.allowed {
+                    held.charge(&self.rule, cost, now);
+                }
                 return decision;
             }
         }
@@ -210,38 +224,30 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// Adds a key that is not there, with the word that `first` makes of the word it starts from and the least
-    /// word it may have; `None` adds nothing. Does not call `first` if the key turns out to be there.
-    fn add(&self, key: u64, now: Timestamp, mut first: impl FnMut(u64, u64) -> Option<u64>) {
-        let stripe = self.stripe(key);
-        let _adding = stripe.lock();
+    /// Holds a cell for a key that is not there; nothing if it turns out to be.
+    fn hold_room(&self, key: u64, floor: u64) -> Option<HeldCell<'_>> {
+        let adding = self.stripe(key).lock();
         if self.find(key).is_some() {
-            return;
+            return None;
         }
-        let floor = self.rule.floor(now);
         let mut spins = 0;
-        loop {
-            let Some(room) = self.room(key, floor) else {
-                pause(&mut spins);
-                continue;
-            };
-            let lost = stripe.lost.load(Acquire);
-            let start = if room.free { lost } else { lost.max(room.seen) };
-            let least = floor.max(room.seen + 1);
-            let Some(word) = first(start, least) else { return };
-            if room.cell.hold(room.seen) {
-                self.remember(&room);
-                return room.cell.hand_over(key, word);
+        let room = loop {
+            match self.room(key, floor) {
+                Some(room) if room.cell.hold(room.seen) => break room,
+                _ => pause(&mut spins),
             }
-        }
+        };
+        let owner = room.cell.key();
+        let lost = (owner != NOBODY).then(|| &self.stripe(owner).lost);
+        let word = self.start(key, &room);
+        let newcomer = Newcomer { key, seen: room.seen, lost, charged: false, _adding: adding };
+        Some(HeldCell { cell: room.cell, word, newcomer: Some(newcomer) })
     }
 
-    /// Keeps the word of a key that is about to lose its cell.
-    fn remember(&self, room: &Room<'_>) {
-        let owner = room.cell.key();
-        if owner != NOBODY {
-            self.stripe(owner).lost.fetch_max(room.seen, AcqRel);
-        }
+    /// The word from which a newcomer starts who gets this room.
+    fn start(&self, key: u64, room: &Room<'_>) -> u64 {
+        let lost = self.stripe(key).lost.load(Acquire);
+        if room.free { lost } else { lost.max(room.seen) }
     }
 
     /// The cell to give to a newcomer: a free one, at home unless it is crowded there; else the one that owes
@@ -317,20 +323,39 @@ impl Stripe {
     }
 }
 
-impl HeldCell<'_> {
+impl<'a> HeldCell<'a> {
+    fn owned(cell: &'a Cell, word: u64) -> Self {
+        Self { cell, word, newcomer: None }
+    }
+
     pub(crate) fn word(&self) -> u64 {
         self.word
     }
 
     /// Takes the cost of an ask that the rule allows at `now`.
     pub(crate) fn charge(&mut self, rule: &impl WordRule, cost: Cost, now: Timestamp) {
-        self.word = rule.next(self.word, rule.floor(now), cost).unwrap_or(self.word);
+        let next = rule.next(self.word, rule.floor(now), cost);
+        let Some(next) = next.filter(|_| cost > 0) else { return };
+        self.word = next;
+        if let Some(newcomer) = &mut self.newcomer {
+            newcomer.charged = true;
+        }
     }
 }
 
 impl Drop for HeldCell<'_> {
     fn drop(&mut self) {
-        self.cell.release(self.word);
+        match &self.newcomer {
+            None => self.cell.release(self.word),
+            Some(newcomer) if !newcomer.charged => self.cell.release(newcomer.seen),
+            Some(newcomer) => {
+                // Before the cell changes hands: whoever then misses the owner finds its word here.
+                if let Some(lost) = newcomer.lost {
+                    lost.fetch_max(newcomer.seen, AcqRel);
+                }
+                self.cell.hand_over(newcomer.key, self.word);
+            }
+        }
     }
 }
 
