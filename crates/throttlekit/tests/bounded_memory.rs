@@ -124,3 +124,24 @@ fn clock_back_a_key_that_lost_its_cell_does_not_come_back_fresh() {
         assert!(!limiter.check("spent").allowed, "{limit:?}");
     }
 }
+
+/// The same where empty cells are left: a spent key that comes back finds one of those, and only what was kept
+/// when it lost its cell tells that it owes.
+#[test]
+fn clock_back_a_key_that_lost_its_cell_owes_in_an_empty_one_too() {
+    for limit in limits() {
+        let clock = ManualClock::at(NOON);
+        let limiter = Limiter::builder(limit).clock(clock.clone()).keys_max(KEYS_MAX).build().unwrap();
+        let spent: Vec<String> = (0..KEYS_MAX).map(|key| format!("spent-{key}")).collect();
+        for key in &spent {
+            assert!(limiter.check(Ask::of(key).cost(BURST)).allowed, "{limit:?}: {key}");
+        }
+        clock.advance(Duration::from_secs(32 * 86_400));
+        for stranger in 0..KEYS_MAX {
+            limiter.check(&stranger.to_be_bytes());
+        }
+        clock.set(NOON);
+        let fresh = spent.iter().filter(|key| limiter.check(*key).allowed).count();
+        assert_eq!(fresh, 0, "{limit:?}");
+    }
+}
