@@ -1,6 +1,7 @@
 //! A sliding window, exact: every admission is remembered until it leaves.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::pace::{LimitError, checked_period, checked_units};
@@ -103,46 +104,38 @@ impl Rule for SlidingLog {
         while state.runs.front().is_some_and(|oldest| self.leaves_at(oldest) <= now) {
             state.runs.pop_front();
         }
-        match state.runs.back_mut() {
-            Some(newest) if newest.at == now => newest.units += cost,
-            _ => state.runs.push_back(Run { at: now, units: cost }),
-        }
+        state.push(Run { at: now, units: cost });
     }
 
     fn idle_at(&self, state: &Log) -> Timestamp {
         state.runs.back().map_or(Timestamp::EPOCH, |newest| self.leaves_at(newest))
     }
 
-    /// The k-th newest unit of the join is the later of both k-th newest units.
+    /// The k-th newest unit of the join is the later of both k-th newest units. Takes as long as `other` is:
+    /// a full store joins short logs into a long one all the time.
     fn join(&self, state: &mut Log, other: &Log) {
-        let mut joined = Log::default();
-        let (mut mine, mut theirs) = (newest_first(state), newest_first(other));
-        let (mut a, mut b) = (mine.next(), theirs.next());
-        loop {
-            let (at, units) = match (a, b) {
-                (None, None) => break,
-                (Some(run), None) | (None, Some(run)) => (run.at, run.units),
-                (Some(x), Some(y)) => (x.at.max(y.at), x.units.min(y.units)),
-            };
-            joined.push_older(at, units);
-            a = rest(a, units).or_else(|| mine.next());
+        let mut joined = Vec::new();
+        let mut theirs = other.runs.iter().rev().copied();
+        let (mut a, mut b) = (None, theirs.next());
+        while let Some(their) = b {
+            a = a.or_else(|| state.runs.pop_back());
+            let my = a.unwrap_or(their);
+            let units = my.units.min(their.units);
+            joined.push(Run { at: my.at.max(their.at), units });
+            a = rest(a, units);
             b = rest(b, units).or_else(|| theirs.next());
         }
-        *state = joined;
+        a.into_iter().chain(joined.into_iter().rev()).for_each(|run| state.push(run));
     }
 }
 
 impl Log {
-    fn push_older(&mut self, at: Timestamp, units: u64) {
-        match self.runs.front_mut() {
-            Some(oldest) if oldest.at == at => oldest.units += units,
-            _ => self.runs.push_front(Run { at, units }),
+    fn push(&mut self, run: Run) {
+        match self.runs.back_mut() {
+            Some(newest) if newest.at == run.at => newest.units += run.units,
+            _ => self.runs.push_back(run),
         }
     }
-}
-
-fn newest_first(log: &Log) -> impl Iterator<Item = Run> + use<> {
-    log.runs.clone().into_iter().rev()
 }
 
 fn rest(run: Option<Run>, taken: u64) -> Option<Run> {
