@@ -61,17 +61,14 @@ impl Need {
 /// Allowed: the fold of all, naming the least left. Denied: the fold of the deniers, naming the longest wait;
 /// since an ask that passes goes on passing as time goes by, all pass when that wait is over.
 fn judge_all(decisions: &[Decision]) -> Verdict {
-    let denied = |d: &&(usize, &Decision)| !d.1.allowed;
-    let indexed: Vec<_> = decisions.iter().enumerate().collect();
-    let deniers: Vec<_> = indexed.iter().filter(denied).copied().collect();
-    let (deciders, binding) = if deniers.is_empty() {
-        let least = indexed.iter().min_by_key(|(_, d)| d.remaining);
-        (indexed.clone(), least)
+    let denied = decisions.iter().any(|d| !d.allowed);
+    let deciders = || decisions.iter().enumerate().filter(|(_, d)| d.allowed != denied);
+    let binding = if denied {
+        deciders().max_by_key(|(i, d)| (d.retry_after, core::cmp::Reverse(*i)))
     } else {
-        let longest = deniers.iter().max_by_key(|(i, d)| (d.retry_after, core::cmp::Reverse(*i)));
-        (deniers.clone(), longest)
+        deciders().min_by_key(|(_, d)| d.remaining)
     };
-    let decision = deciders.iter().map(|(_, d)| **d).reduce(combine);
+    let decision = deciders().map(|(_, d)| *d).reduce(combine);
     Verdict { decision: decision.expect("not empty"), binding: binding.expect("not empty").0 }
 }
 
