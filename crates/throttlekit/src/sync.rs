@@ -10,7 +10,7 @@ pub(crate) use std::sync::{Mutex, MutexGuard, atomic::AtomicU64};
 #[cfg(not(loom))]
 pub(crate) fn pause(spins: &mut u32) {
     const SPINS_BEFORE_YIELD: u32 = 64;
-    *spins += 1;
+    *spins = spins.saturating_add(1);
     if *spins < SPINS_BEFORE_YIELD {
         std::hint::spin_loop();
     } else {
