@@ -1,4 +1,4 @@
-//! Three threads on one cell, under loom.
+//! Three threads on one cell, and two on a table, under loom.
 //!
 //! Charging threads are run in every interleaving. Where a cell changes hands as well, CI stops at four
 //! preemptions; `LOOM_MAX_PREEMPTIONS=20` runs them all and takes long.
@@ -14,6 +14,8 @@ use throttlekit_core::rate::word::{GcraWord, WordRule};
 use throttlekit_core::rate::{Gcra, Rate};
 
 use super::cell::{Cell, Charged};
+use super::table::WordTable;
+use crate::Clock;
 
 const ALICE: u64 = 0xA11CE;
 const BOB: u64 = 0xB0B;
@@ -129,5 +131,61 @@ fn loom_a_reset_orphans_the_cell_and_loses_no_charge() {
         let expected = if charged == 0 { 1 } else { (100 + charged) * UNIT };
         assert_eq!(cell.word(), (expected, false));
         assert_ne!(cell.key(), ALICE);
+    });
+}
+
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        at(100)
+    }
+}
+
+/// The smallest table: eight cells, all of which any key may have.
+fn table(burst: u64) -> WordTable<GcraWord> {
+    WordTable::new(rule(burst), 1)
+}
+
+fn two_threads(mut work: impl FnMut() -> Box<dyn FnOnce() -> u64>) -> u64 {
+    let other = thread::spawn(work());
+    work()() + other.join().unwrap()
+}
+
+/// Two preemptions: a look at a table is dozens of loads.
+fn explore_table(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.check(model);
+}
+
+#[test]
+fn loom_two_threads_never_add_a_key_twice() {
+    explore_table(|| {
+        let table = Arc::new(table(1));
+        let admitted = two_threads(|| {
+            let table = Arc::clone(&table);
+            Box::new(move || u64::from(table.check(ALICE, 1, &Still).allowed))
+        });
+        assert_eq!(admitted, 1);
+    });
+}
+
+/// Both asks know nothing of the key when they begin; one of them is over several limits and denied elsewhere.
+#[test]
+fn loom_a_newcomer_that_is_not_charged_leaves_the_cell_as_it_was() {
+    explore_table(|| {
+        let table = Arc::new(table(1));
+        let mut charges = [true, false].into_iter();
+        let admitted = two_threads(|| {
+            let (table, charges) = (Arc::clone(&table), charges.next().unwrap());
+            Box::new(move || {
+                let held = table.hold(if charges { ALICE } else { BOB }, at(100));
+                drop(held);
+                u64::from(charges && table.check(ALICE, 1, &Still).allowed)
+            })
+        });
+        assert_eq!((admitted, table.live(at(100))), (1, 1));
+        assert_eq!(table.word(BOB, at(100)), 0);
     });
 }
