@@ -73,11 +73,8 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         decisions.clear();
         let now = self.clock.now();
         for batch in keys.chunks(BATCH) {
-            let mut fingerprints = [0; BATCH];
-            for (fingerprint, key) in fingerprints.iter_mut().zip(batch) {
-                *fingerprint = key_of(&self.hash, key.as_ref());
-            }
-            self.keys.check_batch(&fingerprints[..batch.len()], cost, now, decisions);
+            let keys = batch.iter().map(|key| key_of(&self.hash, key.as_ref()));
+            self.keys.check_batch(keys, cost, now, decisions);
         }
     }
 
