@@ -11,10 +11,10 @@
 //! what was allocated at the start, and no key comes back to a fresh budget: not at the cap, and not when the clock
 //! steps back to a time at which it still owed.
 
-use std::hint::black_box;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
+use prefetch_index::prefetch_index;
 use throttlekit_core::rate::word::WordRule;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
@@ -96,13 +96,12 @@ impl<R: WordRule> WordTable<R> {
         decisions: &mut Vec<Decision>,
     ) {
         let mut homes = [(&self.lines[0], 0); BATCH];
-        let (mut count, mut touched) = (0, 0);
+        let mut count = 0;
         for (home, key) in homes.iter_mut().zip(keys) {
+            prefetch_index(&*self.lines, self.home(key));
             *home = (&self.lines[self.home(key)], key);
-            touched ^= home.0.0[0].key();
             count += 1;
         }
-        black_box(touched);
         let floor = self.rule.floor(now);
         let answer = |&(line, key): &(&Line, u64)| self.check_in(line.likely(key), key, cost, floor, now);
         decisions.extend(homes[..count].iter().map(answer));
@@ -156,6 +155,9 @@ impl<R: WordRule> WordTable<R> {
     #[cold]
     #[inline(never)]
     fn check_elsewhere(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
+        for line in [self.home(key) ^ 1, self.second(key), self.second(key) ^ 1] {
+            prefetch_index(&*self.lines, line);
+        }
         let floor = self.rule.floor(now);
         loop {
             let charged = self.with_cell(key, |cell| match cell.charge(key, &self.rule, cost, floor) {
