@@ -24,6 +24,7 @@ use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 pub struct Limits<const N: usize, C = SystemClock, H = SecretHash> {
     need: Need,
     keys: [Keys; N],
+    keys_max: usize,
     clock: C,
     hash: H,
 }
@@ -60,7 +61,7 @@ impl<const N: usize> Limits<N> {
 impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
     /// The same limits with another clock, and nothing charged yet.
     pub fn clock<D: Clock>(self, clock: D) -> Limits<N, D, H> {
-        Limits::with(self.need, self.keys.map(|keys| *keys.limit()), KEYS_MAX_DEFAULT, clock, self.hash)
+        Limits::with(self.need, self.keys.map(|keys| *keys.limit()), self.keys_max, clock, self.hash)
     }
 
     /// The same limits with room for this many keys each, and nothing charged yet.
@@ -70,7 +71,7 @@ impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
 
     fn with(need: Need, limits: [Limit; N], keys_max: usize, clock: C, hash: H) -> Self {
         let now = clock.now();
-        Self { need, keys: limits.map(|limit| Keys::new(limit, keys_max, now)), clock, hash }
+        Self { need, keys: limits.map(|limit| Keys::new(limit, keys_max, now)), keys_max, clock, hash }
     }
 
     /// Answers one ask over all limits, and charges all or none.

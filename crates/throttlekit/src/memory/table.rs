@@ -5,7 +5,7 @@
 //! is swept: a cell whose word lies below the floor says no more than an empty one, so it is simply given to the
 //! next key that needs room. That is all there is to expiry.
 //!
-//! With twice as many cells as keys all sixteen are hardly ever taken by live keys. When they are, the table is at
+//! With nine cells for four keys all sixteen are hardly ever taken by live keys. When they are, the table is at
 //! its cap: the newcomer takes the cell of the key that owes least, and starts from that debt. Whatever word a key
 //! had when it lost its cell is remembered in its stripe, from which every key unknown there starts. So memory is
 //! what was allocated at the start, and no key comes back to a fresh budget: not at the cap, and not when the clock
