@@ -1,7 +1,7 @@
 //! What users hold: one limit over many keys.
 
 use throttlekit_core::rate::{Limit, LimitError};
-use throttlekit_core::{Cost, Decision, Forecast};
+use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
 use crate::hash::key_of;
 use crate::memory::{BATCH, Keys};
@@ -100,6 +100,11 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
     /// How many keys owe something now. Looks at the whole store: for dashboards, not for requests.
     pub fn live_keys(&self) -> usize {
         self.keys.live(self.clock.now())
+    }
+
+    /// The instant now, by the clock this limiter goes by.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// The limit.
