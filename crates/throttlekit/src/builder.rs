@@ -6,7 +6,7 @@ use throttlekit_core::rate::{Limit, LimitError};
 
 use crate::{Clock, KeyHash, Limiter, SecretHash, SystemClock, WallClock};
 
-/// Room for keys unless stated: 2.25 MiB where a key's state is one word.
+/// Room for keys unless stated: 2.3 MiB where a key's state is one word.
 pub(crate) const KEYS_MAX_DEFAULT: usize = 1 << 16;
 
 /// What a [`Limiter`] is made of.
@@ -42,8 +42,11 @@ impl Builder {
 }
 
 impl<C: Clock, H: KeyHash> Builder<C, H> {
-    /// How many keys are kept apart. Memory is taken for all of them at the start where a key's state is one
-    /// word (36 bytes a key; GCRA, token and leaky buckets, windows), and as they come where it is more.
+    /// How many keys are kept apart.
+    ///
+    /// Where a key's state is one word, memory is taken for all of them at the start: 36 bytes a key. That is so
+    /// for windows, and for GCRA, token and leaky buckets at common rates (3 a second or 7 a minute, but not 97 a
+    /// second, whose unit is no short fraction of a nanosecond). Elsewhere memory is taken as keys come.
     ///
     /// Beyond it the key with the least debt is dropped, and no dropped key comes back to a fresh budget.
     pub fn keys_max(self, keys: usize) -> Self {

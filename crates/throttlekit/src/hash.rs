@@ -41,7 +41,7 @@ impl KeyHash for SecretHash {
     }
 }
 
-/// foldhash with a random seed: a sixth of the time, for keys the operator chooses.
+/// foldhash with a random seed: much faster, for keys the operator chooses.
 ///
 /// It resists accidents, not a stranger who studies it.
 #[derive(Clone, Debug)]

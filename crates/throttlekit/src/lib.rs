@@ -1,4 +1,54 @@
-//! Admission control for APIs and language-model gateways.
+//! Admission control for APIs and language-model gateways: may this request pass now, and if not, when?
+//!
+//! Today the crate answers for rates, inside one process: exact integer arithmetic, memory fixed by a cap, and a
+//! check that neither blocks on I/O nor allocates where a key's state is one word. Stores shared by several
+//! processes, concurrency and cost are not here yet.
+//!
+//! ```
+//! use throttlekit::{Ask, Limiter, Rate, Retry};
+//!
+//! let limiter = Limiter::new(Rate::per_minute(10))?;
+//!
+//! let first = limiter.check("alice");
+//! assert!(first.allowed && first.remaining == 9);
+//!
+//! let upload = limiter.check(Ask::of("alice").cost(11));
+//! assert_eq!(upload.retry_after, Retry::Never, "eleven units never fit a limit of ten");
+//! # Ok::<(), throttlekit::LimitError>(())
+//! ```
+//!
+//! # Which type to hold
+//!
+//! | you have | take |
+//! |---|---|
+//! | one limit over many keys: users, tenants, addresses | [`Limiter`] |
+//! | one limit without keys: a route, a backend, the process | [`Gate`] |
+//! | several limits that one request must clear together | [`Limits`] |
+//! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
+//!
+//! Each answers with a [`Decision`], and a denial is an answer, not an error. The only error is a [`LimitError`],
+//! when a description cannot be a limit; it comes up once, where the limiter is built. Share any of them by
+//! reference or in an `Arc`.
+//!
+//! # Which rule to give it
+//!
+//! A [`Rate`] becomes GCRA, the right choice where nothing speaks for another. [`Limit`] has the others: token
+//! and leaky bucket, fixed and calendar windows, sliding window and sliding log. What each of them promises is in
+//! the [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
+//!
+//! # What can be chosen
+//!
+//! [`Limiter::builder`] takes
+//!
+//! * how many keys are kept apart (`keys_max`), which fixes the memory; at the cap no key gets a fresh budget;
+//! * the clock: [`SystemClock`] picks one that suits the limit, [`CoarseClock`] is cheaper to read and up to a
+//!   tick late, [`ManualClock`] is for tests;
+//! * the hash of keys: [`SecretHash`] for keys that strangers choose, [`TrustedHash`] for keys that you choose.
+//!
+//! # Features
+//!
+//! * `http`: the tower layer and its keys, headers and answers. Off by default; nothing of its dependencies is
+//!   built without it.
 
 mod ask;
 mod builder;
@@ -21,3 +71,8 @@ pub use limiter::Limiter;
 pub use limits::Limits;
 pub use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};
 pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, rate};
+
+/// The README's code, run as doc tests. It shows the tower layer too, so it takes the feature.
+#[cfg(all(doctest, feature = "http"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,7 +1,7 @@
 //! What users hold: one limit over many keys.
 
 use throttlekit_core::rate::{Limit, LimitError};
-use throttlekit_core::{Cost, Decision, Forecast};
+use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
 use crate::hash::key_of;
 use crate::memory::{BATCH, Keys};
@@ -9,9 +9,9 @@ use crate::{Ask, Builder, Clock, KeyHash, SecretHash, SystemClock};
 
 /// One limit over many keys, in this process.
 ///
-/// `check` waits for nothing but memory, so async code calls it as it is: of a known key whose state is one word it
-/// neither locks nor allocates; a new key takes a small lock for some instructions. Share it by reference or in
-/// an `Arc`.
+/// `check` is a handful of nanoseconds and never waits for I/O, so async code calls it as it is. A key that is
+/// known costs one compare-and-swap and no lock or allocation where its state is one word; a new key, and rules
+/// with more state, take a short lock. Share it by reference or in an `Arc`.
 ///
 /// ```
 /// use throttlekit::{Ask, Limiter, Rate};
@@ -32,7 +32,7 @@ pub struct Limiter<C = SystemClock, H = SecretHash> {
 }
 
 impl Limiter {
-    /// A limiter with the defaults: precise clock, attack-resistant hash, room for 65,536 keys (2.25 MiB).
+    /// A limiter with the defaults: precise clock, attack-resistant hash, room for 65,536 keys (2.3 MiB).
     pub fn new<L: TryInto<Limit>>(limit: L) -> Result<Self, LimitError>
     where
         LimitError: From<L::Error>,
@@ -74,11 +74,8 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         decisions.clear();
         let now = self.clock.now();
         for batch in keys.chunks(BATCH) {
-            let mut fingerprints = [0; BATCH];
-            for (fingerprint, key) in fingerprints.iter_mut().zip(batch) {
-                *fingerprint = key_of(&self.hash, key.as_ref());
-            }
-            self.keys.check_batch(&fingerprints[..batch.len()], cost, now, decisions);
+            let keys = batch.iter().map(|key| key_of(&self.hash, key.as_ref()));
+            self.keys.check_batch(keys, cost, now, decisions);
         }
     }
 
@@ -103,6 +100,11 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
     /// How many keys owe something now. Looks at the whole store: for dashboards, not for requests.
     pub fn live_keys(&self) -> usize {
         self.keys.live(self.clock.now())
+    }
+
+    /// The instant now, by the clock this limiter goes by.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// The limit.

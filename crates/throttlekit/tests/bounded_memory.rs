@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use throttlekit::{Ask, Cadence, Limit, Limiter, ManualClock, Rate, SecretHash, Timestamp};
+use throttlekit::{Ask, Cadence, Limit, Limiter, Limits, ManualClock, Rate, SecretHash, Timestamp};
 
 const BURST: u64 = 5;
 const KEYS_MAX: usize = 64;
@@ -144,4 +144,13 @@ fn clock_back_a_key_that_lost_its_cell_owes_in_an_empty_one_too() {
         let fresh = spent.iter().filter(|key| limiter.check(*key).allowed).count();
         assert_eq!(fresh, 0, "{limit:?}");
     }
+}
+
+#[test]
+fn bounded_memory_several_limits_keep_their_cap_whatever_else_is_chosen() {
+    let hour = Duration::from_secs(3600);
+    let limits = Limits::all([Rate::per(BURST, hour)]).unwrap().keys_max(2).clock(ManualClock::at(NOON));
+    let passed =
+        (0..1_000_u32).filter(|key| limits.check([Ask::of(&key.to_be_bytes())]).decision.allowed).count();
+    assert!(passed < 100, "{passed} newcomers passed a table for two");
 }

@@ -92,13 +92,3 @@ fn forecast_exact_a_newcomer_at_the_cap_is_told_what_it_would_get() {
         }
     }
 }
-
-#[test]
-fn bounded_memory_the_cap_of_several_limits_stays_when_the_clock_is_chosen_after_it() {
-    for limit in limits() {
-        let limits = Limits::all([limit]).unwrap().keys_max(1).clock(ManualClock::at(NOON));
-        let all = limit.units();
-        let stranger = |n: u32| limits.check([Ask::of(&n.to_be_bytes()).cost(all)]).decision.allowed;
-        assert!((0..2_000).filter(|n| stranger(*n)).count() < 1_000, "{limit:?}");
-    }
-}

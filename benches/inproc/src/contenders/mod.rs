@@ -11,7 +11,7 @@ pub use ours::{Ask, limiter};
 use std::hint::black_box;
 use std::time::Duration;
 
-use throttlekit::{CoarseClock, PreciseClock, SecretHash, TrustedHash};
+use throttlekit::{CoarseClock, SecretHash, TrustedHash};
 
 use crate::os;
 use crate::workloads::{MANY, Stream, key, text};
@@ -157,12 +157,12 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "floor-by-16" => Contender::new(name, floor::By16(floor::Table::new(floor::Ticks))),
         "floor-direct-precise" => Contender::placed(name, floor::Word::new(floor::Ticks), place),
         "floor-direct-coarse" => Contender::placed(name, floor::Word::new(CoarseClock::start()), place),
-        "ours-secret-precise" => Contender::new(name, ours::keyed::<_, SecretHash>(PreciseClock::new())),
+        "ours-secret-precise" => Contender::new(name, ours::keyed::<_, SecretHash>(ours::default_clock())),
         "ours-secret-coarse" => Contender::new(name, ours::keyed::<_, SecretHash>(CoarseClock::start())),
-        "ours-trusted-precise" => Contender::new(name, ours::keyed::<_, TrustedHash>(PreciseClock::new())),
+        "ours-trusted-precise" => Contender::new(name, ours::keyed::<_, TrustedHash>(ours::default_clock())),
         "ours-trusted-coarse" => Contender::new(name, ours::keyed::<_, TrustedHash>(CoarseClock::start())),
-        "ours-by-16" => Contender::new(name, ours::by_16::<_, TrustedHash>(PreciseClock::new())),
-        "ours-gate-precise" => Contender::placed(name, ours::keyless(PreciseClock::new()), place),
+        "ours-by-16" => Contender::new(name, ours::by_16::<_, TrustedHash>(ours::default_clock())),
+        "ours-gate-precise" => Contender::placed(name, ours::keyless(ours::default_clock()), place),
         "ours-gate-coarse" => Contender::placed(name, ours::keyless(CoarseClock::start()), place),
         unknown => panic!("no contender is called {unknown}"),
     }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 pub use throttlekit::Ask;
-use throttlekit::{Clock, Decision, Gate, KeyHash, Limit, Limiter, Rate};
+use throttlekit::{Clock, Decision, Gate, KeyHash, Limit, Limiter, Rate, SystemClock};
 
 use super::{BURST, Check, KEYS_MAX, UNIT_EVERY, consumed};
 use crate::workloads::Stream;
@@ -15,6 +15,11 @@ const BATCH: usize = 16;
 
 fn rate() -> Rate {
     Rate::every(UNIT_EVERY).burst(u64::from(BURST))
+}
+
+/// The precise clock as users get it unless they choose one.
+pub fn default_clock() -> SystemClock {
+    SystemClock::for_limit(&Limit::gcra(rate()).expect("a limit"))
 }
 
 /// A limiter over many keys.

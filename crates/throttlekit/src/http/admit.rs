@@ -6,7 +6,7 @@ use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Ask, Clock, Cost, Decision, KeyHash, Limiter};
+use crate::{Ask, Clock, Cost, Decision, KeyHash, Limiter, Timestamp};
 
 /// Decides about asks, and may fail to.
 ///
@@ -24,6 +24,9 @@ pub trait Admit: Send + Sync + 'static {
 
     /// How long it takes until all of them are back; `None` where no clock brings them back.
     fn period(&self) -> Option<Duration>;
+
+    /// The instant now, by the clock that the decisions' `reset_at` goes by.
+    fn now(&self) -> Timestamp;
 }
 
 impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
@@ -39,6 +42,10 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
 
     fn period(&self) -> Option<Duration> {
         Some(self.limit().period())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now()
     }
 }
 
@@ -56,6 +63,10 @@ impl<A: Admit + ?Sized> Admit for Arc<A> {
 
     fn period(&self) -> Option<Duration> {
         (**self).period()
+    }
+
+    fn now(&self) -> Timestamp {
+        (**self).now()
     }
 }
 

@@ -115,13 +115,13 @@ mod tests {
     use sfv::{BareItem, List, ListEntry, Parser};
 
     use super::*;
+    use crate::Timestamp;
     use crate::http::Plan;
     use crate::http::tests::{FixedGate, allowed, denied};
-    use crate::{ManualClock, Timestamp};
 
     fn written(style: HeaderStyle, name: &str, decision: &Decision) -> HeaderMap {
         let gate = FixedGate::answers(*decision);
-        let plan = Plan::with_clock(name, gate, ManualClock::at(Timestamp::from_millis(1_000))).unwrap();
+        let plan = Plan::new(name, gate).unwrap();
         let mut headers = HeaderMap::new();
         write(&mut headers, style, plan.terms(), decision, None);
         headers

@@ -10,7 +10,7 @@ use http::HeaderValue;
 use super::admit::Admit;
 use super::headers;
 use super::key::Key;
-use crate::{Clock, Decision, Limiter, PreciseClock, Timestamp};
+use crate::{Decision, Limiter, Timestamp};
 
 /// A named limit, such as `free` or `pro`: the name stands in the headers and in the answer to a denied request.
 ///
@@ -39,18 +39,12 @@ pub struct Caller<A = Limiter> {
 impl<A: Admit> Plan<A> {
     /// A plan that asks `gate`. The name is printable ASCII, as the headers need it.
     pub fn new(name: &str, gate: A) -> Result<Self, NameError> {
-        Self::with_clock(name, gate, PreciseClock::new())
-    }
-
-    /// The same, with the clock that `gate` goes by.
-    ///
-    /// A decision names the instant of its reset, the headers tell the seconds until then: nothing but that
-    /// difference is read off this clock, and it is never told as more than the limit's whole period.
-    pub fn with_clock(name: &str, gate: A, clock: impl Clock + 'static) -> Result<Self, NameError> {
         let name = sfv::String::from_string(name.to_owned()).map_err(|(_, name)| NameError(name))?;
         let policy = headers::policy(&name, gate.units(), gate.period());
-        let terms = Terms { name, policy, period: gate.period(), clock: Box::new(clock) };
-        Ok(Self { terms: Arc::new(terms), gate: Arc::new(gate) })
+        let gate = Arc::new(gate);
+        let clock = Arc::clone(&gate);
+        let terms = Terms { name, policy, period: gate.period(), now: Box::new(move || clock.now()) };
+        Ok(Self { terms: Arc::new(terms), gate })
     }
 
     /// Whoever asks under this plan with this key.
@@ -82,13 +76,13 @@ pub(super) struct Terms {
     /// The value of `RateLimit-Policy`, which is the same in each response.
     pub(super) policy: HeaderValue,
     period: Option<Duration>,
-    clock: Box<dyn Clock>,
+    now: Box<dyn Fn() -> Timestamp + Send + Sync>,
 }
 
 impl Terms {
-    /// How long until all units are back.
+    /// How long until all units are back: never more than the limit's whole period.
     pub(super) fn reset_in(&self, reset_at: Timestamp) -> Duration {
-        reset_at.since(self.clock.now()).min(self.period.unwrap_or(Duration::MAX))
+        reset_at.since((self.now)()).min(self.period.unwrap_or(Duration::MAX))
     }
 }
 

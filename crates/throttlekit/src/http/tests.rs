@@ -50,6 +50,10 @@ impl Admit for FixedGate {
     fn period(&self) -> Option<Duration> {
         Some(Duration::from_secs(60))
     }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(1_000)
+    }
 }
 
 pub(super) fn allowed(remaining: Cost) -> Decision {
@@ -362,6 +366,10 @@ impl Admit for SlowGate {
 
     fn period(&self) -> Option<Duration> {
         None
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::EPOCH
     }
 }
 

@@ -61,17 +61,10 @@ impl Cell {
         (word & WORD_MAX, word & HELD != 0)
     }
 
-    /// The word, if the cell is that key's. It may be held: no rule allows anything on such a word.
-    #[inline(always)]
+    /// The word as it was last left, if the cell is that key's.
     pub(super) fn word_of(&self, key: u64) -> Option<u64> {
-        let word = self.word.load(Acquire);
+        let (word, _) = self.word();
         (self.key.load(Relaxed) == key).then_some(word)
-    }
-
-    /// Replaces the word if it is still the one seen.
-    #[inline(always)]
-    pub(super) fn swap(&self, seen: u64, next: u64) -> bool {
-        self.word.compare_exchange(seen, next, AcqRel, Relaxed).is_ok()
     }
 
     /// Charges an ask by `key` if the rule allows it.
@@ -112,7 +105,7 @@ impl Cell {
     /// Holds the cell if its word is still the one seen.
     #[inline]
     pub(super) fn hold(&self, seen: u64) -> bool {
-        self.swap(seen, seen | HELD)
+        self.word.compare_exchange(seen, seen | HELD, AcqRel, Relaxed).is_ok()
     }
 
     /// Gives a held cell back to its key.

@@ -74,9 +74,10 @@ impl Keys {
     }
 
     /// Answers up to [`BATCH`](super::BATCH) asks at one instant, in order.
+    #[inline]
     pub(crate) fn check_batch(
         &self,
-        keys: &[u64],
+        keys: impl Iterator<Item = u64>,
         cost: Cost,
         now: Timestamp,
         decisions: &mut Vec<Decision>,
@@ -84,7 +85,7 @@ impl Keys {
         match &self.states {
             States::Gcra(table) => table.check_batch(keys, cost, now, decisions),
             States::Window(table) => table.check_batch(keys, cost, now, decisions),
-            States::Wide(map) => decisions.extend(keys.iter().map(|&key| map.lock(key).check(cost, now))),
+            States::Wide(map) => decisions.extend(keys.map(|key| map.lock(key).check(cost, now))),
         }
     }
 

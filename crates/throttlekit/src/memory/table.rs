@@ -11,11 +11,11 @@
 //! what was allocated at the start, and no key comes back to a fresh budget: not at the cap, and not when the clock
 //! steps back to a time at which it still owed.
 
-use std::hint::black_box;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use throttlekit_core::rate::word::{WORD_MAX, WordRule};
+use prefetch_index::prefetch_index;
+use throttlekit_core::rate::word::WordRule;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 use super::cell::{Cell, Charged, NOBODY};
@@ -25,8 +25,6 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, pause};
 /// How many keys a batch looks up together.
 pub(crate) const BATCH: usize = 16;
 const CELLS_PER_LINE: usize = 4;
-/// In a batch: no word is greater, so this is none.
-const NOT_SWAPPED: u64 = u64::MAX;
 /// Nine for four keys: a million random keys then find a cell each, and 97 in 100 in their home line.
 const CELLS_PER_4_KEYS: usize = 9;
 const LINES_PER_STRIPE: usize = 32;
@@ -102,47 +100,26 @@ impl<R: WordRule> WordTable<R> {
         self.check_in(cell, key, cost, self.rule.floor(now), now)
     }
 
-    /// Answers up to [`BATCH`] asks at one instant, in order.
-    ///
-    /// Each step is done for all keys before the next: the lines are fetched, then the words read, then swapped,
-    /// then the answers made. So the processor waits for memory once and not once a key, and for the swaps alone.
+    /// Answers up to [`BATCH`] asks at one instant, in order. All keys' lines are asked for before the first is
+    /// used, so that the processor waits for memory once and not once a key.
+    #[inline]
     pub(crate) fn check_batch(
         &self,
-        keys: &[u64],
+        keys: impl Iterator<Item = u64>,
         cost: Cost,
         now: Timestamp,
         decisions: &mut Vec<Decision>,
     ) {
-        let mut homes = [&self.lines[0]; BATCH];
-        let mut touched = 0;
-        for (home, &key) in homes.iter_mut().zip(keys) {
-            *home = &self.lines[self.home(key)];
-            touched ^= home.0[0].key();
+        let mut homes = [(&self.lines[0], 0); BATCH];
+        let mut count = 0;
+        for (home, key) in homes.iter_mut().zip(keys) {
+            prefetch_index(&*self.lines, self.home(key));
+            *home = (&self.lines[self.home(key)], key);
+            count += 1;
         }
         let floor = self.rule.floor(now);
-        let mut cells = [&self.lines[0].0[0]; BATCH];
-        let (mut words, mut nexts) = ([0; BATCH], [0; BATCH]);
-        for (i, &key) in keys.iter().enumerate().take(BATCH) {
-            cells[i] = homes[i].likely(key);
-            let Some(word) = cells[i].word_of(key) else {
-                touched ^= self.lines[self.second(key)].0[0].key();
-                nexts[i] = NOT_SWAPPED;
-                continue;
-            };
-            words[i] = word;
-            nexts[i] = self.rule.next(word, floor, cost).unwrap_or(NOT_SWAPPED);
-        }
-        black_box(touched);
-        for i in 0..keys.len().min(BATCH) {
-            // Nothing costs nothing: an ask of zero is answered and not written.
-            if cost > 0 && nexts[i] != NOT_SWAPPED && !cells[i].swap(words[i], nexts[i]) {
-                nexts[i] = NOT_SWAPPED;
-            }
-        }
-        decisions.extend(keys.iter().enumerate().take(BATCH).map(|(i, &key)| match nexts[i] {
-            NOT_SWAPPED => self.check_in(cells[i], key, cost, floor, now),
-            next => self.rule.allowed(next, floor, cost),
-        }));
+        let answer = |&(line, key): &(&Line, u64)| self.check_in(line.likely(key), key, cost, floor, now);
+        decisions.extend(homes[..count].iter().map(answer));
     }
 
     #[inline(always)]
@@ -157,7 +134,7 @@ impl<R: WordRule> WordTable<R> {
     /// What a key owes, or what a key unknown here would start with at `now`.
     pub(crate) fn word(&self, key: u64, now: Timestamp) -> u64 {
         if let Some(word) = self.find(key).and_then(|cell| cell.word_of(key)) {
-            return word & WORD_MAX;
+            return word;
         }
         let room = self.room(key, self.rule.floor(now));
         room.map_or_else(|| self.stripe(key).lost.load(Acquire), |room| self.start(key, &room))
@@ -192,6 +169,9 @@ impl<R: WordRule> WordTable<R> {
     #[cold]
     #[inline(never)]
     fn check_elsewhere(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
+        for line in [self.home(key) ^ 1, self.second(key), self.second(key) ^ 1] {
+            prefetch_index(&*self.lines, line);
+        }
         let floor = self.rule.floor(now);
         loop {
             let charged = self.with_cell(key, |cell| match cell.charge(key, &self.rule, cost, floor) {
