@@ -112,3 +112,16 @@ fn a_reset_key_begins_anew_and_others_do_not() {
         assert_eq!(limiter.forecast("alice").spendable_now, 1, "{limit:?}");
     }
 }
+
+/// As after each login that succeeds: a reset costs no room, so the thousandth works as the first.
+#[test]
+fn a_key_may_be_reset_again_and_again() {
+    for limit in limits(2) {
+        let limiter = Limiter::builder(limit).clock(ManualClock::at(NOON)).keys_max(16).build().unwrap();
+        for round in 0..1_000 {
+            assert_eq!(limiter.check("alice").remaining, 1, "{limit:?} after {round} resets");
+            limiter.reset("alice");
+        }
+        assert_eq!(limiter.peek("bob").remaining, 2, "{limit:?}");
+    }
+}

@@ -22,6 +22,8 @@ pub struct SlidingLog {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     runs: VecDeque<Run>,
+    /// The units of all runs, also of those that have left and are not yet dropped.
+    units: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +61,9 @@ impl SlidingLog {
         run.at + self.length
     }
 
-    fn live<'a>(&self, log: &'a Log, now: Timestamp) -> impl Iterator<Item = &'a Run> {
-        let first = log.runs.partition_point(|run| self.leaves_at(run) <= now);
-        log.runs.range(first..)
+    /// How many of the oldest runs have left at `now`. A charge drops them, so they are few.
+    fn gone(&self, log: &Log, now: Timestamp) -> usize {
+        log.runs.partition_point(|run| self.leaves_at(run) <= now)
     }
 }
 
@@ -70,8 +72,9 @@ impl Rule for SlidingLog {
 
     fn decide(&self, state: &Log, cost: Cost, now: Timestamp) -> Decision {
         let current = self.current(state, now);
-        let used: u64 = self.live(state, current).map(|run| run.units).sum();
-        let oldest = self.live(state, current).next().map(|run| self.leaves_at(run));
+        let gone = self.gone(state, current);
+        let used = state.units - state.runs.range(..gone).map(|run| run.units).sum::<u64>();
+        let oldest = state.runs.get(gone).map(|run| self.leaves_at(run));
         let fresh = if cost > 0 && cost <= self.limit { current + self.length } else { current };
         let left = self.limit.saturating_sub(used);
         let denied = Decision {
@@ -88,7 +91,7 @@ impl Rule for SlidingLog {
             return Decision { allowed: true, remaining: left - cost, retry_after: Retry::Now, ..denied };
         }
         let mut excess = cost - left;
-        let enough = self.live(state, current).find(|run| {
+        let enough = state.runs.range(gone..).find(|run| {
             excess = excess.saturating_sub(run.units);
             excess == 0
         });
@@ -101,8 +104,8 @@ impl Rule for SlidingLog {
             return;
         }
         let now = self.current(state, now);
-        while state.runs.front().is_some_and(|oldest| self.leaves_at(oldest) <= now) {
-            state.runs.pop_front();
+        for run in state.runs.drain(..self.gone(state, now)) {
+            state.units -= run.units;
         }
         state.push(Run { at: now, units: cost });
     }
@@ -118,7 +121,7 @@ impl Rule for SlidingLog {
         let mut theirs = other.runs.iter().rev().copied();
         let (mut a, mut b) = (None, theirs.next());
         while let Some(their) = b {
-            a = a.or_else(|| state.runs.pop_back());
+            a = a.or_else(|| state.pop());
             let my = a.unwrap_or(their);
             let units = my.units.min(their.units);
             joined.push(Run { at: my.at.max(their.at), units });
@@ -130,7 +133,14 @@ impl Rule for SlidingLog {
 }
 
 impl Log {
+    fn pop(&mut self) -> Option<Run> {
+        let newest = self.runs.pop_back()?;
+        self.units -= newest.units;
+        Some(newest)
+    }
+
     fn push(&mut self, run: Run) {
+        self.units += run.units;
         match self.runs.back_mut() {
             Some(newest) if newest.at == run.at => newest.units += run.units,
             _ => self.runs.push_back(run),

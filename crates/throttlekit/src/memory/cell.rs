@@ -4,7 +4,9 @@
 //!
 //! 1. The key changes only while the word is held ([`HELD`]).
 //! 2. Whoever hands a cell to another key leaves a word greater than the one found there. So a word never comes
-//!    back under another key, and a compare-and-swap prepared for the old owner fails.
+//!    back under another key, and a compare-and-swap prepared for the old owner fails. Only a reset lowers words:
+//!    a thread that sleeps between its load and its swap through a reset, a takeover and the new owner's way up to
+//!    the very word it loaded charges its one ask to the new owner. Nobody is admitted who should not be.
 //! 3. A reader loads the word, then checks the key: if the key still stands, the word was that key's.
 //! 4. A miss is believed only by the thread that holds the key's stripe lock (see `table`).
 //!
@@ -24,8 +26,7 @@ use crate::sync::AtomicU64;
 /// The bit of a word that says: someone is about to change this cell.
 const HELD: u64 = WORD_MAX + 1;
 
-/// The key of a cell that nobody owns: its word is zero if nobody ever did, and otherwise what an owner who was
-/// reset left for time to pass.
+/// The key of a cell that nobody has owned yet; its word is zero.
 pub(super) const NOBODY: u64 = 0;
 
 pub(crate) struct Cell {
@@ -122,11 +123,10 @@ impl Cell {
         self.word.store(word, Release);
     }
 
-    /// Takes the cell from `key`, leaving its word for time to pass. Nothing if the cell is held.
-    pub(super) fn orphan(&self, key: u64) -> Option<()> {
-        let word = self.hold_for(key)?;
-        self.key.store(NOBODY, Release);
-        self.release(word);
+    /// Makes `key` owe nothing, at whatever time. Nothing if the cell is not that key's, or held.
+    pub(super) fn forgive(&self, key: u64) -> Option<()> {
+        self.hold_for(key)?;
+        self.release(0);
         Some(())
     }
 }

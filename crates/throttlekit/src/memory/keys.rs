@@ -107,8 +107,8 @@ impl Keys {
 
     pub(crate) fn reset(&self, key: u64) {
         match &self.states {
-            States::Gcra(table) => table.remove(key),
-            States::Window(table) => table.remove(key),
+            States::Gcra(table) => table.forgive(key),
+            States::Window(table) => table.forgive(key),
             States::Wide(map) => map.remove(key),
         }
     }

@@ -144,9 +144,9 @@ impl<R: WordRule> WordTable<R> {
         &self.rule
     }
 
-    /// Forgets a key.
-    pub(crate) fn remove(&self, key: u64) {
-        self.with_cell(key, |cell| cell.orphan(key));
+    /// Makes a key owe nothing.
+    pub(crate) fn forgive(&self, key: u64) {
+        self.with_cell(key, |cell| cell.forgive(key));
     }
 
     /// Holds a key's cell, or one for it. Held cells are released in a moment: waiting is short.

@@ -6,6 +6,7 @@
 //! was being limited comes back to a fresh budget.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -15,7 +16,10 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 /// How many keys a full shard looks at to find the one to drop.
 const CANDIDATES: usize = 8;
 const KEYS_PER_SHARD: usize = 1_024;
-const SHARDS_MAX: usize = 4_096;
+/// How far a clock may step back without handing a dropped key a fresh budget.
+const CLOCK_BACK_MAX: Duration = Duration::from_secs(86_400);
+/// Beyond a billion keys shards grow, and a check may meet one that does.
+const SHARDS_MAX: usize = 1 << 20;
 
 pub(crate) struct WideMap {
     limit: Limit,
@@ -100,6 +104,7 @@ impl Locked<'_> {
         {
             return limit.charge(state, cost, now);
         }
+        self.shard.forget_long_ago(&limit, now);
         let mut state = self.shard.lost.clone();
         limit.charge(&mut state, cost, now);
         if self.shard.keys.len() >= self.map.keys_max_per_shard {
@@ -114,6 +119,13 @@ impl Locked<'_> {
 }
 
 impl Shard {
+    /// Lets go of debts that were paid so long ago that no clock will step back to them.
+    fn forget_long_ago(&mut self, limit: &Limit, now: Timestamp) {
+        if limit.idle_at(&self.lost) + CLOCK_BACK_MAX <= now {
+            self.lost = State::default();
+        }
+    }
+
     /// Makes room for one key.
     fn drop_one(&mut self, limit: &Limit, now: Timestamp) {
         let mut soonest: Option<(Timestamp, u64)> = None;
