@@ -65,15 +65,17 @@ pub struct GcraWord {
     elapsed_max: u64,
     /// The same where a tick is a nanosecond, zero elsewhere: up to it the floor needs no scaling.
     whole_max: u64,
-    /// Whether a tick is a nanosecond and no ask waits its turn.
+    /// Whether a tick is a nanosecond, a unit several, and no ask waits its turn.
     plain: bool,
     ticks_per_nano: u64,
     ticks_per_unit: u64,
     depth: u64,
     limit: NonZeroU64,
     shapes: bool,
+    /// Used where the rule is plain.
     per_unit: Reciprocal,
-    per_nano: Reciprocal,
+    /// Where a tick is not a nanosecond.
+    per_nano: Option<Reciprocal>,
 }
 
 impl GcraWord {
@@ -91,19 +93,22 @@ impl GcraWord {
             origin,
             elapsed_max,
             whole_max: if rule.pace.ticks_per_nano == 1 { elapsed_max } else { 0 },
-            plain: rule.pace.ticks_per_nano == 1 && !rule.shapes,
+            plain: rule.pace.ticks_per_nano == 1 && rule.pace.ticks_per_unit > 1 && !rule.shapes,
             ticks_per_nano: rule.pace.ticks_per_nano,
             ticks_per_unit: rule.pace.ticks_per_unit,
             depth,
             limit: NonZeroU64::new(rule.limit)?,
             shapes: rule.shapes,
-            per_unit: Reciprocal::of(rule.pace.ticks_per_unit),
-            per_nano: Reciprocal::of(rule.pace.ticks_per_nano),
+            per_unit: Reciprocal::of(rule.pace.ticks_per_unit.max(2)),
+            per_nano: (rule.pace.ticks_per_nano > 1).then(|| Reciprocal::of(rule.pace.ticks_per_nano)),
         })
     }
 
     fn nanos_ceil(&self, ticks: u64) -> u64 {
-        self.per_nano.divide(ticks + (self.ticks_per_nano - 1))
+        match self.per_nano {
+            Some(per_nano) => per_nano.divide(ticks + (self.ticks_per_nano - 1)),
+            None => ticks,
+        }
     }
 
     /// The answer of a bucket that is full again at `tat`, which is never more than the depth above the floor.
@@ -111,7 +116,7 @@ impl GcraWord {
         Decision {
             allowed,
             limit: self.limit.get(),
-            remaining: self.per_unit.divide(floor + self.depth - tat),
+            remaining: (floor + self.depth - tat) / self.ticks_per_unit,
             reset_at: Timestamp::from_nanos(self.origin.as_nanos() + self.nanos_ceil(tat)),
             retry_after: Retry::after(Duration::from_nanos(self.nanos_ceil(wait))),
         }

@@ -11,6 +11,7 @@
 //! what was allocated at the start, and no key comes back to a fresh budget: not at the cap, and not when the clock
 //! steps back to a time at which it still owed.
 
+use std::hint::select_unpredictable;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -93,9 +94,7 @@ impl<R: WordRule> WordTable<R> {
     /// read then overlaps with fetching the cell.
     #[inline(always)]
     pub(crate) fn check(&self, key: u64, cost: Cost, clock: &impl Clock) -> Decision {
-        let Some(cell) = self.at_home(key) else {
-            return self.check_elsewhere(key, cost, clock.now());
-        };
+        let cell = self.lines[self.home(key)].likely(key);
         let now = clock.now();
         self.check_in(cell, key, cost, self.rule.floor(now), now)
     }
@@ -260,11 +259,6 @@ impl<R: WordRule> WordTable<R> {
         self.lines[line].0.iter().chain(&self.lines[line ^ 1].0)
     }
 
-    #[inline(always)]
-    fn at_home(&self, key: u64) -> Option<&Cell> {
-        self.lines[self.home(key)].0.iter().find(|cell| cell.key() == key)
-    }
-
     /// Where a key is looked for, and put, first.
     #[inline(always)]
     fn home(&self, key: u64) -> usize {
@@ -284,8 +278,10 @@ impl Line {
     /// The cell that is the key's if any of this line is. Takes no branch on the place, which nobody can predict.
     #[inline(always)]
     fn likely(&self, key: u64) -> &Cell {
-        let [_, b, c, d] = self.0.each_ref().map(|cell| usize::from(cell.key() == key));
-        &self.0[(b + 2 * c + 3 * d) % CELLS_PER_LINE]
+        let [a, b, c, d] = &self.0;
+        let cell = select_unpredictable(b.key() == key, b, a);
+        let cell = select_unpredictable(c.key() == key, c, cell);
+        select_unpredictable(d.key() == key, d, cell)
     }
 
     fn empty() -> Self {
