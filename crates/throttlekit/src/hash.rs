@@ -16,12 +16,6 @@ pub trait KeyHash: Send + Sync {
     fn fingerprint(&self, key: &[u8]) -> u64;
 }
 
-/// What stands for a key in a store: its fingerprint, never zero.
-#[inline(always)]
-pub(crate) fn key_of(hash: &impl KeyHash, key: &[u8]) -> u64 {
-    hash.fingerprint(key).max(1)
-}
-
 /// SipHash-1-3 with a secret key: the default, for keys that strangers choose.
 ///
 /// Who does not know the secret cannot make keys collide.

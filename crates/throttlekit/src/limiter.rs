@@ -3,7 +3,6 @@
 use throttlekit_core::rate::{Limit, LimitError};
 use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
-use crate::hash::key_of;
 use crate::memory::{BATCH, Keys};
 use crate::{Ask, Builder, Clock, KeyHash, SecretHash, SystemClock};
 
@@ -59,7 +58,7 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
     #[inline]
     pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
         let ask = ask.into();
-        self.keys.check(key_of(&self.hash, ask.key), ask.cost, &self.clock)
+        self.keys.check(self.hash.fingerprint(ask.key), ask.cost, &self.clock)
     }
 
     /// Answers an ask of `cost` for each key, all at one instant and in order.
@@ -74,27 +73,27 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         decisions.clear();
         let now = self.clock.now();
         for batch in keys.chunks(BATCH) {
-            let keys = batch.iter().map(|key| key_of(&self.hash, key.as_ref()));
+            let keys = batch.iter().map(|key| self.hash.fingerprint(key.as_ref()));
             self.keys.check_batch(keys, cost, now, decisions);
         }
     }
 
     /// What a key has left, spending nothing: `allowed` tells whether one unit would pass.
     pub fn peek(&self, key: &(impl AsRef<[u8]> + ?Sized)) -> Decision {
-        self.keys.peek(key_of(&self.hash, key.as_ref()), self.clock.now())
+        self.keys.peek(self.hash.fingerprint(key.as_ref()), self.clock.now())
     }
 
     /// What a key could spend at the ask's cost, now and later.
     pub fn forecast<'a>(&self, ask: impl Into<Ask<'a>>) -> Forecast {
         let ask = ask.into();
-        self.keys.forecast(key_of(&self.hash, ask.key), ask.cost, self.clock.now())
+        self.keys.forecast(self.hash.fingerprint(ask.key), ask.cost, self.clock.now())
     }
 
     /// Forgets a key: its next ask is its first.
     ///
     /// At the cap a key may still start from what dropped neighbours owed.
     pub fn reset(&self, key: &(impl AsRef<[u8]> + ?Sized)) {
-        self.keys.reset(key_of(&self.hash, key.as_ref()));
+        self.keys.reset(self.hash.fingerprint(key.as_ref()));
     }
 
     /// How many keys owe something now. Looks at the whole store: for dashboards, not for requests.

@@ -4,7 +4,6 @@ use throttlekit_core::Decision;
 use throttlekit_core::rate::{Limit, LimitError, Need, Verdict};
 
 use crate::builder::KEYS_MAX_DEFAULT;
-use crate::hash::key_of;
 use crate::memory::{HeldKey, Keys};
 use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 
@@ -81,7 +80,7 @@ impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
     pub fn check(&self, asks: [Ask<'_>; N]) -> Verdict {
         let now = self.clock.now();
         let mut held: [HeldKey<'_>; N] =
-            std::array::from_fn(|i| self.keys[i].hold(key_of(&self.hash, asks[i].key), now));
+            std::array::from_fn(|i| self.keys[i].hold(self.hash.fingerprint(asks[i].key), now));
         let decisions: [_; N] = std::array::from_fn(|i| held[i].decide(asks[i].cost, now));
         let verdict = self.need.judge(&decisions);
         if verdict.decision.allowed {
@@ -94,7 +93,7 @@ impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
     /// What each key has left on its limit, spending nothing.
     pub fn peek_each(&self, keys: [&[u8]; N]) -> [Decision; N] {
         let now = self.clock.now();
-        std::array::from_fn(|i| self.keys[i].peek(key_of(&self.hash, keys[i]), now))
+        std::array::from_fn(|i| self.keys[i].peek(self.hash.fingerprint(keys[i]), now))
     }
 }
 

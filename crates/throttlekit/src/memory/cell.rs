@@ -26,9 +26,6 @@ use crate::sync::AtomicU64;
 /// The bit of a word that says: someone is about to change this cell.
 const HELD: u64 = WORD_MAX + 1;
 
-/// The key of a cell that nobody has owned yet; its word is zero.
-pub(super) const NOBODY: u64 = 0;
-
 pub(crate) struct Cell {
     key: AtomicU64,
     word: AtomicU64,
@@ -46,8 +43,9 @@ pub(super) enum Charged {
 }
 
 impl Cell {
-    pub(super) fn empty() -> Self {
-        Self { key: AtomicU64::new(NOBODY), word: AtomicU64::new(0) }
+    /// A cell that nobody has owned yet: its word is zero, and its key one that is never looked for there.
+    pub(super) fn empty(nobody: u64) -> Self {
+        Self { key: AtomicU64::new(nobody), word: AtomicU64::new(0) }
     }
 
     #[inline(always)]

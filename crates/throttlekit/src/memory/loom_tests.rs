@@ -32,7 +32,7 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 fn owned_by(key: u64, word: u64) -> Cell {
-    let cell = Cell::empty();
+    let cell = Cell::empty(0);
     assert!(cell.hold(0));
     cell.hand_over(key, word);
     cell
@@ -143,7 +143,7 @@ impl Clock for Still {
     }
 }
 
-/// The smallest table: eight cells, all of which any key may have.
+/// The smallest table: sixteen cells.
 fn table(burst: u64) -> WordTable<GcraWord> {
     WordTable::new(rule(burst), 1)
 }

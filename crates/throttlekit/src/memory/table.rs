@@ -19,7 +19,7 @@ use prefetch_index::prefetch_index;
 use throttlekit_core::rate::word::WordRule;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-use super::cell::{Cell, Charged, NOBODY};
+use super::cell::{Cell, Charged};
 use crate::Clock;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, pause};
 
@@ -29,6 +29,8 @@ const CELLS_PER_LINE: usize = 4;
 /// Nine for four keys: a million random keys then find a cell each, and 97 in 100 in their home line.
 const CELLS_PER_4_KEYS: usize = 9;
 const LINES_PER_STRIPE: usize = 32;
+/// Two pairs, so that the first two lines are not the last two.
+const LINES_MIN: usize = 4;
 /// A newcomer goes to its second pair of lines when the first has fewer free cells than this.
 const FREE_MIN_AT_HOME: usize = 2;
 
@@ -73,19 +75,22 @@ struct Newcomer<'a> {
     key: u64,
     /// The owner's word.
     seen: u64,
-    /// Where the owner's word is kept if it loses the cell; nowhere if there is no owner.
-    lost: Option<&'a AtomicU64>,
+    /// Where the owner's word is kept if it loses the cell.
+    lost: &'a AtomicU64,
     charged: bool,
     _adding: MutexGuard<'a, ()>,
 }
 
 impl<R: WordRule> WordTable<R> {
     pub(crate) fn new(rule: R, keys_max: usize) -> Self {
-        let lines =
-            keys_max.saturating_mul(CELLS_PER_4_KEYS).div_ceil(4 * CELLS_PER_LINE).next_multiple_of(2).max(2);
+        let lines = keys_max
+            .saturating_mul(CELLS_PER_4_KEYS)
+            .div_ceil(4 * CELLS_PER_LINE)
+            .next_multiple_of(2)
+            .max(LINES_MIN);
         Self {
             rule,
-            lines: (0..lines).map(|_| Line::empty()).collect(),
+            lines: (0..lines).map(Line::empty).collect(),
             stripes: (0..lines.div_ceil(LINES_PER_STRIPE)).map(|_| Stripe::new()).collect(),
         }
     }
@@ -161,7 +166,7 @@ impl<R: WordRule> WordTable<R> {
     /// How many keys owe something at `now`. Looks at every cell.
     pub(crate) fn live(&self, now: Timestamp) -> usize {
         let floor = self.rule.floor(now);
-        let owes = |cell: &&Cell| cell.key() != NOBODY && cell.word().0 > floor;
+        let owes = |cell: &&Cell| cell.word().0 > floor;
         self.lines.iter().flat_map(|line| &line.0).filter(owes).count()
     }
 
@@ -217,7 +222,7 @@ impl<R: WordRule> WordTable<R> {
             }
         };
         let owner = room.cell.key();
-        let lost = (owner != NOBODY).then(|| &self.stripe(owner).lost);
+        let lost = &self.stripe(owner).lost;
         let word = self.start(key, &room);
         let newcomer = Newcomer { key, seen: room.seen, lost, charged: false, _adding: adding };
         Some(HeldCell { cell: room.cell, word, newcomer: Some(newcomer) })
@@ -284,8 +289,11 @@ impl Line {
         select_unpredictable(d.key() == key, d, cell)
     }
 
-    fn empty() -> Self {
-        Self(std::array::from_fn(|_| Cell::empty()))
+    /// A line that nobody has used. Keys of all zeros and of all ones are looked for only in the first two and the
+    /// last two lines, so one of them stands for nobody in each.
+    fn empty(line: usize) -> Self {
+        let nobody = if line < 2 { u64::MAX } else { 0 };
+        Self(std::array::from_fn(|_| Cell::empty(nobody)))
     }
 }
 
@@ -326,9 +334,7 @@ impl Drop for HeldCell<'_> {
             Some(newcomer) if !newcomer.charged => self.cell.release(newcomer.seen),
             Some(newcomer) => {
                 // Before the cell changes hands: whoever then misses the owner finds its word here.
-                if let Some(lost) = newcomer.lost {
-                    lost.fetch_max(newcomer.seen, AcqRel);
-                }
+                newcomer.lost.fetch_max(newcomer.seen, AcqRel);
                 self.cell.hand_over(newcomer.key, self.word);
             }
         }
@@ -339,4 +345,29 @@ impl Drop for HeldCell<'_> {
 #[inline(always)]
 fn scale(bits: u64, len: usize) -> usize {
     ((u128::from(bits) * len as u128) >> 64) as usize
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use throttlekit_core::rate::word::GcraWord;
+    use throttlekit_core::rate::{Gcra, Rate};
+
+    use super::*;
+    use crate::{ManualClock, Timestamp};
+
+    /// The fingerprints that stand for nobody are fingerprints like others.
+    #[test]
+    fn keys_of_all_zeros_and_all_ones_are_limited_like_any_other() {
+        let gcra = Gcra::new(Rate::per_hour(3)).unwrap();
+        let rule = GcraWord::new(&gcra, Timestamp::EPOCH).unwrap();
+        let clock = ManualClock::at(Timestamp::from_millis(1_000));
+        for keys_max in [1, 100] {
+            let table = WordTable::new(rule, keys_max);
+            for key in [0, u64::MAX, 1, u64::MAX - 1] {
+                let admitted = (0..10).filter(|_| table.check(key, 1, &clock).allowed).count();
+                assert_eq!(admitted, 3, "{key:x}");
+            }
+            assert_eq!(table.live(clock.now()), 4);
+        }
+    }
 }
