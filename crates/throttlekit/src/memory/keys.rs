@@ -93,7 +93,7 @@ impl Keys {
         match &self.states {
             States::Gcra(table) => table.rule().peek(table.word(key, now), now),
             States::Window(table) => table.rule().peek(table.word(key, now), now),
-            States::Wide(map) => self.limit.peek(map.lock(key).state(), now),
+            States::Wide(map) => self.limit.peek(map.lock(key).state(now), now),
         }
     }
 
@@ -101,7 +101,7 @@ impl Keys {
         match &self.states {
             States::Gcra(table) => table.rule().forecast(table.word(key, now), cost, now),
             States::Window(table) => table.rule().forecast(table.word(key, now), cost, now),
-            States::Wide(map) => self.limit.forecast(map.lock(key).state(), cost, now),
+            States::Wide(map) => self.limit.forecast(map.lock(key).state(now), cost, now),
         }
     }
 
@@ -135,7 +135,7 @@ impl HeldKey<'_> {
         match self {
             Self::Gcra(rule, cell) => rule.decide(cell.word(), cost, now),
             Self::Window(rule, cell) => rule.decide(cell.word(), cost, now),
-            Self::Wide(limit, state) => limit.decide(state.state(), cost, now),
+            Self::Wide(limit, state) => limit.decide(state.state(now), cost, now),
         }
     }
 

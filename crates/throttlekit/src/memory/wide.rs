@@ -6,7 +6,6 @@
 //! was being limited comes back to a fresh budget.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -16,8 +15,8 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 /// How many keys a full shard looks at to find the one to drop.
 const CANDIDATES: usize = 8;
 const KEYS_PER_SHARD: usize = 1_024;
-/// How far a clock may step back without handing a dropped key a fresh budget.
-const CLOCK_BACK_MAX: Duration = Duration::from_secs(86_400);
+/// What a key starts from that nobody owed anything for.
+static FRESH: State = State::Fresh;
 /// Beyond a billion keys shards grow, and a check may meet one that does.
 const SHARDS_MAX: usize = 1 << 20;
 
@@ -84,13 +83,13 @@ fn with_slack(keys: usize) -> usize {
 }
 
 impl Locked<'_> {
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self, now: Timestamp) -> &State {
         let known = self.shard.keys.find(self.fingerprint, |(key, _)| *key == self.fingerprint);
-        known.map_or(&self.shard.lost, |(_, state)| state)
+        known.map_or_else(|| self.shard.start(&self.map.limit, now), |(_, state)| state)
     }
 
     pub(crate) fn check(&mut self, cost: Cost, now: Timestamp) -> Decision {
-        let decision = self.map.limit.decide(self.state(), cost, now);
+        let decision = self.map.limit.decide(self.state(now), cost, now);
         if decision.allowed && cost > 0 {
             self.charge(cost, now);
         }
@@ -104,8 +103,7 @@ impl Locked<'_> {
         {
             return limit.charge(state, cost, now);
         }
-        self.shard.forget_long_ago(&limit, now);
-        let mut state = self.shard.lost.clone();
+        let mut state = self.shard.start(&limit, now).clone();
         limit.charge(&mut state, cost, now);
         if self.shard.keys.len() >= self.map.keys_max_per_shard {
             self.shard.drop_one(&limit, now);
@@ -119,11 +117,10 @@ impl Locked<'_> {
 }
 
 impl Shard {
-    /// Lets go of debts that were paid so long ago that no clock will step back to them.
-    fn forget_long_ago(&mut self, limit: &Limit, now: Timestamp) {
-        if limit.idle_at(&self.lost) + CLOCK_BACK_MAX <= now {
-            self.lost = State::default();
-        }
+    /// The state from which a key unknown here starts. Debts that are paid are kept, should the clock step back,
+    /// but not carried on.
+    fn start(&self, limit: &Limit, now: Timestamp) -> &State {
+        if limit.idle_at(&self.lost) <= now { &FRESH } else { &self.lost }
     }
 
     /// Makes room for one key.
