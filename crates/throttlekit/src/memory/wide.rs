@@ -13,7 +13,7 @@ use throttlekit_core::rate::{Limit, Rule, State};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 /// How many keys a full shard looks at to find the one to drop.
-const CANDIDATES: usize = 8;
+const CANDIDATES: usize = 64;
 const KEYS_PER_SHARD: usize = 1_024;
 /// What a key starts from that nobody owed anything for.
 static FRESH: State = State::Fresh;
