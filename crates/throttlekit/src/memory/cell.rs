@@ -7,7 +7,9 @@
 //!    back under another key, and a compare-and-swap prepared for the old owner fails. Only a reset lowers words:
 //!    a thread that sleeps between its load and its swap through a reset, a takeover and the new owner's way up to
 //!    the very word it loaded charges its one ask to the new owner. Nobody is admitted who should not be.
-//! 3. A reader loads the word, then checks the key: if the key still stands, the word was that key's.
+//! 3. A reader loads the word, then checks the key: if the key still stands, a swap of that word succeeds only in
+//!    that key's name. A denial may rest on the word of a moment before the key moved in, which was idle or became
+//!    the key's own start.
 //! 4. A miss is believed only by the thread that holds the key's stripe lock (see `table`).
 //!
 //! ```text

@@ -15,10 +15,10 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 /// How many keys a full shard looks at to find the one to drop.
 const CANDIDATES: usize = 64;
 const KEYS_PER_SHARD: usize = 1_024;
-/// What a key starts from that nobody owed anything for.
-static FRESH: State = State::Fresh;
 /// Beyond a billion keys shards grow, and a check may meet one that does.
 const SHARDS_MAX: usize = 1 << 20;
+/// What a key starts from where nobody owes anything.
+static FRESH: State = State::Fresh;
 
 pub(crate) struct WideMap {
     limit: Limit,
