@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Mutex, PoisonError};
 
-use throttlekit_core::rate::word::{GcraWord, WindowWord, WordRule};
+use throttlekit_core::rate::word::{GcraWord, WindowWord, WordForm, WordRule};
 use throttlekit_core::rate::{Limit, LimitError, Rule, State};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
@@ -58,17 +58,12 @@ impl<C: Clock> Gate<C> {
     }
 
     fn with(limit: Limit, clock: C) -> Self {
-        let origin = word_origin(clock.now());
-        let word = match &limit {
-            Limit::Gcra(rule) => {
-                GcraWord::new(rule, origin).map(|rule| GateState::Gcra(rule, AtomicU64::new(0)))
-            }
-            Limit::Window(rule) => {
-                WindowWord::new(rule, origin).map(|rule| GateState::Window(rule, AtomicU64::new(0)))
-            }
-            _ => None,
+        let state = match WordForm::of(&limit, word_origin(clock.now())) {
+            Some(WordForm::Gcra(rule)) => GateState::Gcra(rule, AtomicU64::new(0)),
+            Some(WordForm::Window(rule)) => GateState::Window(rule, AtomicU64::new(0)),
+            None => GateState::Wide(Mutex::default()),
         };
-        Self { limit, state: word.unwrap_or_else(|| GateState::Wide(Mutex::default())), clock }
+        Self { limit, state, clock }
     }
 
     /// Answers an ask of `cost`, and charges it if allowed.

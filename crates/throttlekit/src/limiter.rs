@@ -8,7 +8,7 @@ use crate::{Ask, Builder, Clock, KeyHash, SecretHash, SystemClock};
 
 /// One limit over many keys, in this process.
 ///
-/// `check` is a handful of nanoseconds and never waits for I/O, so async code calls it as it is. A key that is
+/// `check` takes tens of nanoseconds and never waits for I/O, so async code calls it as it is. A key that is
 /// known costs one compare-and-swap and no lock or allocation where its state is one word; a new key, and rules
 /// with more state, take a short lock. Share it by reference or in an `Arc`.
 ///

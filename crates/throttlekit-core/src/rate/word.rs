@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use super::reciprocal::Reciprocal;
 use super::window::Count;
-use super::{Gcra, Window};
+use super::{Gcra, Limit, Window};
 use crate::{Cost, Decision, Forecast, Retry, Timestamp};
 
 /// How long after its origin a word form stays exact: ten years of uptime. Later it denies.
@@ -54,6 +54,26 @@ pub trait WordRule {
     /// What a key with this word could spend, now and later.
     fn forecast(&self, word: u64, cost: Cost, now: Timestamp) -> Forecast {
         super::forecast(|cost| self.decide(word, cost, now), cost, now)
+    }
+}
+
+/// The word form of a limit.
+#[derive(Clone, Copy, Debug)]
+pub enum WordForm {
+    /// Of a [`Gcra`].
+    Gcra(GcraWord),
+    /// Of a [`Window`].
+    Window(WindowWord),
+}
+
+impl WordForm {
+    /// The word form of `limit` from `origin` on, where it has one.
+    pub fn of(limit: &Limit, origin: Timestamp) -> Option<Self> {
+        match limit {
+            Limit::Gcra(rule) => GcraWord::new(rule, origin).map(Self::Gcra),
+            Limit::Window(rule) => WindowWord::new(rule, origin).map(Self::Window),
+            Limit::SlidingWindow(_) | Limit::SlidingLog(_) => None,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The keys of one limit: in words where the rule allows it, in a map of states where it does not.
 
-use throttlekit_core::rate::word::{GcraWord, WindowWord, WordRule};
+use throttlekit_core::rate::word::{GcraWord, WindowWord, WordForm, WordRule};
 use throttlekit_core::rate::{Limit, Rule};
 use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
@@ -38,17 +38,12 @@ pub(crate) enum HeldKey<'a> {
 
 impl Keys {
     pub(crate) fn new(limit: Limit, keys_max: usize, now: Timestamp) -> Self {
-        let origin = word_origin(now);
-        let words = match &limit {
-            Limit::Gcra(rule) => {
-                GcraWord::new(rule, origin).map(|r| States::Gcra(WordTable::new(r, keys_max)))
-            }
-            Limit::Window(rule) => {
-                WindowWord::new(rule, origin).map(|r| States::Window(WordTable::new(r, keys_max)))
-            }
-            _ => None,
+        let states = match WordForm::of(&limit, word_origin(now)) {
+            Some(WordForm::Gcra(rule)) => States::Gcra(WordTable::new(rule, keys_max)),
+            Some(WordForm::Window(rule)) => States::Window(WordTable::new(rule, keys_max)),
+            None => States::Wide(WideMap::new(limit, keys_max)),
         };
-        Self { limit, states: words.unwrap_or_else(|| States::Wide(WideMap::new(limit, keys_max))) }
+        Self { limit, states }
     }
 
     pub(crate) fn limit(&self) -> &Limit {
