@@ -60,6 +60,10 @@ pub mod http;
 mod limiter;
 mod limits;
 mod memory;
+#[cfg(feature = "store")]
+mod shared;
+#[cfg(feature = "store")]
+pub mod store;
 mod sync;
 
 pub use ask::Ask;
@@ -69,6 +73,8 @@ pub use gate::Gate;
 pub use hash::{KeyHash, SecretHash, TrustedHash};
 pub use limiter::Limiter;
 pub use limits::Limits;
+#[cfg(feature = "store")]
+pub use shared::{Answer, Guarantee, OnOutage, Receipt, SharedLimiter, Tally};
 pub use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};
 pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, rate};
 

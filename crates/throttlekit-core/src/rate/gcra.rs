@@ -4,10 +4,11 @@
 //! full again, which GCRA calls the theoretical arrival time. A shaper is the same bucket asked a second
 //! question: not only whether, but when the work may start.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use super::pace::{LimitError, Pace, Rate, checked_period, checked_units};
-use super::{Rule, never};
+use super::{DEBT_MAX, Mark, Rule, Settle, UNITS_MAX, never};
 use crate::{Cost, Decision, Retry, Timestamp};
 
 /// The continuous rule: in any interval Δ it admits at most `burst + rate·Δ` units (law `rate-exact`).
@@ -62,12 +63,22 @@ impl Gcra {
         Duration::from_nanos(self.nanos_ceil(self.depth))
     }
 
+    /// The part of one of `nodes`: as many times slower, and of the burst the whole units that are its part. A shaper
+    /// has no parts, since each would give turns that the others have given too.
+    pub(super) fn share(&self, nodes: NonZeroU32) -> Option<Self> {
+        let limit = self.limit / u64::from(nodes.get());
+        let ticks_per_unit = self.pace.ticks_per_unit.checked_mul(u64::from(nodes.get()))?;
+        let depth = u128::from(ticks_per_unit) * u128::from(limit);
+        let share = Self { pace: Pace { ticks_per_unit, ..self.pace }, depth, limit, ..*self };
+        (!self.shapes && limit > 0).then_some(share)
+    }
+
     fn ticks(&self, now: Timestamp) -> u128 {
         u128::from(now.as_nanos()) * u128::from(self.pace.ticks_per_nano)
     }
 
     /// What `cost` units take out of the bucket. Cannot overflow: 2⁵³ units of at most 2⁶² ticks.
-    fn ticks_of(&self, cost: Cost) -> u128 {
+    pub(super) fn ticks_of(&self, cost: Cost) -> u128 {
         u128::from(cost) * u128::from(self.pace.ticks_per_unit)
     }
 
@@ -118,6 +129,31 @@ impl Rule for Gcra {
 
     fn join(&self, state: &mut Tat, other: &Tat) {
         *state = (*state).max(*other);
+    }
+}
+
+impl Settle for Gcra {
+    fn mark(&self, _state: &Tat, now: Timestamp) -> Mark {
+        Mark(now.as_nanos())
+    }
+
+    /// Hands back what has not come back by itself since the charge. A shaper hands back nothing: the turns after
+    /// this one are given.
+    ///
+    /// Had the units not been charged, the bucket would be full by as much earlier, less at most the time that has
+    /// passed since, during which it may have stood full.
+    fn refund(&self, state: &mut Tat, mark: Mark, units: Cost, now: Timestamp) {
+        if self.shapes {
+            return;
+        }
+        let latest = self.ticks(now).max(state.0.saturating_sub(self.depth));
+        let elapsed = latest.saturating_sub(self.ticks(Timestamp::from_nanos(mark.0)));
+        state.0 = state.0.saturating_sub(self.ticks_of(units.min(self.limit)).saturating_sub(elapsed));
+    }
+
+    fn owe(&self, state: &mut Tat, units: Cost, now: Timestamp) {
+        let next = state.0.max(self.ticks(now)) + self.ticks_of(units.min(UNITS_MAX));
+        state.0 = state.0.max(next.min(self.ticks(now + DEBT_MAX)));
     }
 }
 

@@ -1,9 +1,11 @@
 //! The closed set of rate rules: what every store knows how to run.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use super::{
-    Cadence, Count, Gcra, LimitError, Log, Rate, Ring, Rule, SlidingLog, SlidingWindow, Tat, Window,
+    Cadence, Count, Gcra, LimitError, Log, Mark, Rate, Ring, Rule, Settle, SlidingLog, SlidingWindow, Tat,
+    Window,
 };
 use crate::{Cost, Decision, Timestamp};
 
@@ -91,6 +93,22 @@ impl Limit {
             Self::SlidingWindow(rule) => rule.period(),
             Self::SlidingLog(rule) => rule.period(),
         }
+    }
+
+    /// The part of the limit that one of `nodes` may admit by itself; nothing if that is less than a unit.
+    ///
+    /// All of them together admit at most what the limit does.
+    pub fn share(&self, nodes: NonZeroU32) -> Option<Self> {
+        let part = |units: u64| units / u64::from(nodes.get());
+        match self {
+            Self::Gcra(rule) => rule.share(nodes).map(Self::Gcra),
+            Self::Window(rule) => Some(Self::Window(Window { limit: part(rule.limit), ..*rule })),
+            Self::SlidingWindow(rule) => {
+                Some(Self::SlidingWindow(SlidingWindow { limit: part(rule.limit), ..*rule }))
+            }
+            Self::SlidingLog(rule) => Some(Self::SlidingLog(SlidingLog { limit: part(rule.limit), ..*rule })),
+        }
+        .filter(|share| share.units() > 0)
     }
 
     /// Whether windows begin at instants of the civil clock, so that a store should read that clock.
@@ -223,6 +241,35 @@ impl Rule for Limit {
             Self::Window(rule) => join(rule, state, other),
             Self::SlidingWindow(rule) => join(rule, state, other),
             Self::SlidingLog(rule) => join(rule, state, other),
+        }
+    }
+}
+
+impl Settle for Limit {
+    fn mark(&self, state: &State, now: Timestamp) -> Mark {
+        match self {
+            Self::Gcra(rule) => with(rule, state, |r, s| r.mark(s, now)),
+            Self::Window(rule) => with(rule, state, |r, s| r.mark(s, now)),
+            Self::SlidingWindow(rule) => with(rule, state, |r, s| r.mark(s, now)),
+            Self::SlidingLog(rule) => with(rule, state, |r, s| r.mark(s, now)),
+        }
+    }
+
+    fn refund(&self, state: &mut State, mark: Mark, units: Cost, now: Timestamp) {
+        match self {
+            Self::Gcra(rule) => with_mut(rule, state, |r, s| r.refund(s, mark, units, now)),
+            Self::Window(rule) => with_mut(rule, state, |r, s| r.refund(s, mark, units, now)),
+            Self::SlidingWindow(rule) => with_mut(rule, state, |r, s| r.refund(s, mark, units, now)),
+            Self::SlidingLog(rule) => with_mut(rule, state, |r, s| r.refund(s, mark, units, now)),
+        }
+    }
+
+    fn owe(&self, state: &mut State, units: Cost, now: Timestamp) {
+        match self {
+            Self::Gcra(rule) => with_mut(rule, state, |r, s| r.owe(s, units, now)),
+            Self::Window(rule) => with_mut(rule, state, |r, s| r.owe(s, units, now)),
+            Self::SlidingWindow(rule) => with_mut(rule, state, |r, s| r.owe(s, units, now)),
+            Self::SlidingLog(rule) => with_mut(rule, state, |r, s| r.owe(s, units, now)),
         }
     }
 }

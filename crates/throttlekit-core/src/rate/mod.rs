@@ -10,6 +10,7 @@ mod limit;
 mod many;
 mod pace;
 mod reciprocal;
+pub mod shared;
 mod sliding_log;
 mod sliding_window;
 mod window;
@@ -24,10 +25,19 @@ pub use sliding_log::{Log, SlidingLog};
 pub use sliding_window::{Ring, SlidingWindow};
 pub use window::{Count, Window};
 
+use core::time::Duration;
+
 use crate::{Cost, Decision, Forecast, Retry, Timestamp};
 
 /// The most units one limit may hold: what a double, and so every wire and script, carries exactly.
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
+
+/// Where in its state a rule put a charge: an instant, a window or a bucket, whichever the rule counts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(pub u64);
+
+/// The longest anyone can be in debt. Beyond it more use adds nothing, so that no sum ever overflows.
+const DEBT_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// One rate rule. Pure: what it knows of a key is in the state, what it knows of time is in `now`.
 ///
@@ -68,6 +78,28 @@ pub trait Rule {
     /// How many asks of `cost` pass now, and when units come back. Exact, because every `retry_after` is.
     fn forecast(&self, state: &Self::State, cost: Cost, now: Timestamp) -> Forecast {
         forecast(|cost| self.decide(state, cost, now), cost, now)
+    }
+}
+
+/// A rule whose charges can be settled: asked with an estimate, corrected when the work is done.
+pub trait Settle: Rule {
+    /// Where a charge at `now` goes, so that it can be settled later.
+    fn mark(&self, state: &Self::State, now: Timestamp) -> Mark;
+
+    /// Hands back units of the charge that left `mark`. Never more than if they had not been charged.
+    fn refund(&self, state: &mut Self::State, mark: Mark, units: Cost, now: Timestamp);
+
+    /// Takes units that were used and not asked for. They may go beyond the limit; asks are denied until it has
+    /// recovered.
+    fn owe(&self, state: &mut Self::State, units: Cost, now: Timestamp);
+
+    /// Replaces what a charge that left `mark` took by what was used.
+    fn settle(&self, state: &mut Self::State, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) {
+        if actual > charged {
+            self.owe(state, actual - charged, now);
+        } else if actual < charged {
+            self.refund(state, mark, charged - actual, now);
+        }
     }
 }
 

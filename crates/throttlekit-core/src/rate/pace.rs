@@ -74,6 +74,8 @@ pub enum LimitError {
     LogTooLong(u64),
     /// A UTC offset lies beyond 14 hours.
     UtcOffset(i32),
+    /// The limit's numbers are too fine or too large for a store that is shared; says which.
+    NotShareable(&'static str),
 }
 
 impl fmt::Display for LimitError {
@@ -88,6 +90,7 @@ impl fmt::Display for LimitError {
                 write!(f, "a log of {n} entries per key is too long; above 10000 use a sliding window")
             }
             Self::UtcOffset(m) => write!(f, "{m} minutes: a UTC offset lies within ±840 minutes"),
+            Self::NotShareable(why) => write!(f, "a shared store cannot keep this limit: {why}"),
         }
     }
 }

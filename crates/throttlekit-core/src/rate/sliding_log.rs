@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::pace::{LimitError, checked_period, checked_units};
-use super::{Rule, never};
+use super::{Mark, Rule, Settle, UNITS_MAX, never};
 use crate::{Cost, Decision, Retry, Timestamp};
 
 /// A key remembers at most this many units, 16 bytes each at the worst.
@@ -14,22 +14,22 @@ const LOG_MAX: u64 = 10_000;
 /// At most `limit` units in any interval of `length`, exactly. Memory per key grows with the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
-    limit: u64,
-    length: Duration,
+    pub(super) limit: u64,
+    pub(super) length: Duration,
 }
 
 /// Admissions of one key, oldest first; those of one instant stand together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    runs: VecDeque<Run>,
+    pub(super) runs: VecDeque<Run>,
     /// The units of all runs, also of those that have left and are not yet dropped.
     units: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    at: Timestamp,
-    units: u64,
+pub(super) struct Run {
+    pub(super) at: Timestamp,
+    pub(super) units: u64,
 }
 
 impl SlidingLog {
@@ -90,7 +90,7 @@ impl Rule for SlidingLog {
         if cost <= left {
             return Decision { allowed: true, remaining: left - cost, retry_after: Retry::Now, ..denied };
         }
-        let mut excess = cost - left;
+        let mut excess = cost + used - self.limit;
         let enough = state.runs.range(gone..).find(|run| {
             excess = excess.saturating_sub(run.units);
             excess == 0
@@ -132,6 +132,24 @@ impl Rule for SlidingLog {
     }
 }
 
+impl Settle for SlidingLog {
+    fn mark(&self, state: &Log, now: Timestamp) -> Mark {
+        Mark(self.current(state, now).as_nanos())
+    }
+
+    /// Hands units back to the admissions of that instant, while they are remembered.
+    fn refund(&self, state: &mut Log, mark: Mark, units: Cost, _now: Timestamp) {
+        let Ok(index) = state.runs.binary_search_by_key(&mark.0, |run| run.at.as_nanos()) else { return };
+        let back = units.min(state.runs[index].units);
+        state.units -= back;
+        state.runs[index].units -= back;
+    }
+
+    fn owe(&self, state: &mut Log, units: Cost, now: Timestamp) {
+        self.charge(state, units.min(UNITS_MAX - state.units.min(UNITS_MAX)), now);
+    }
+}
+
 impl Log {
     fn pop(&mut self) -> Option<Run> {
         let newest = self.runs.pop_back()?;
@@ -139,7 +157,7 @@ impl Log {
         Some(newest)
     }
 
-    fn push(&mut self, run: Run) {
+    pub(super) fn push(&mut self, run: Run) {
         self.units += run.units;
         match self.runs.back_mut() {
             Some(newest) if newest.at == run.at => newest.units += run.units,

@@ -5,7 +5,7 @@ use alloc::vec;
 use core::time::Duration;
 
 use super::pace::{LimitError, checked_period, checked_units};
-use super::{Rule, never};
+use super::{Mark, Rule, Settle, UNITS_MAX, never};
 use crate::{Cost, Decision, Retry, Timestamp};
 
 const BUCKETS_MAX: u32 = 1_000;
@@ -17,15 +17,15 @@ const BUCKETS_MAX: u32 = 1_000;
 /// rounded before the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
-    limit: u64,
+    pub(super) limit: u64,
     /// Length of the window in ns, which is also the length of one bucket in 1/`buckets` ns.
-    length: u64,
-    buckets: u32,
-    retry: RetryHint,
+    pub(super) length: u64,
+    pub(super) buckets: u32,
+    pub(super) retry: RetryHint,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RetryHint {
+pub(super) enum RetryHint {
     Exact,
     NextBucket,
 }
@@ -34,9 +34,9 @@ enum RetryHint {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ring {
     /// The newest bucket that was charged, counted from the epoch.
-    tick: u64,
+    pub(super) tick: u64,
     /// One more than the limit's buckets; bucket `t` is at `t % len`.
-    counts: Box<[u64]>,
+    pub(super) counts: Box<[u64]>,
 }
 
 /// The window as it stands at one instant, in scaled time.
@@ -174,6 +174,27 @@ impl Rule for SlidingWindow {
             }
         }
         *state = joined;
+    }
+}
+
+impl Settle for SlidingWindow {
+    fn mark(&self, state: &Ring, now: Timestamp) -> Mark {
+        Mark(self.view(state, now).tick)
+    }
+
+    /// Hands units back to the bucket they were taken from, while it is still counted.
+    fn refund(&self, state: &mut Ring, mark: Mark, units: Cost, _now: Timestamp) {
+        if mark.0 <= state.tick && state.tick - mark.0 < state.counts.len() as u64 {
+            let count = state.slot(mark.0);
+            *count = count.saturating_sub(units);
+        }
+    }
+
+    fn owe(&self, state: &mut Ring, units: Cost, now: Timestamp) {
+        let tick = self.view(state, now).tick;
+        state.roll_to(tick, self.buckets);
+        let count = state.slot(tick);
+        *count = count.saturating_add(units).min(UNITS_MAX);
     }
 }
 

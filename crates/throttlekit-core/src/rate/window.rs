@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use super::Rule;
 use super::calendar::{Cadence, Grid};
 use super::pace::{LimitError, checked_units};
+use super::{Mark, Rule, Settle, UNITS_MAX};
 use crate::{Cost, Decision, Retry, Timestamp};
 
 /// At most `limit` units in each window. Across a boundary that can be twice the limit within one length.
@@ -89,5 +89,23 @@ impl Rule for Window {
 
     fn join(&self, state: &mut Count, other: &Count) {
         *state = (*state).max(*other);
+    }
+}
+
+impl Settle for Window {
+    fn mark(&self, state: &Count, now: Timestamp) -> Mark {
+        Mark(self.current(*state, now).window)
+    }
+
+    /// Hands units back to the window they were taken from, while it lasts.
+    fn refund(&self, state: &mut Count, mark: Mark, units: Cost, _now: Timestamp) {
+        if state.window == mark.0 {
+            state.used = state.used.saturating_sub(units);
+        }
+    }
+
+    fn owe(&self, state: &mut Count, units: Cost, now: Timestamp) {
+        *state = self.current(*state, now);
+        state.used = state.used.saturating_add(units).min(UNITS_MAX);
     }
 }

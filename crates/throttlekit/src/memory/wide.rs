@@ -97,14 +97,19 @@ impl Locked<'_> {
     }
 
     pub(crate) fn charge(&mut self, cost: Cost, now: Timestamp) {
+        self.change(now, |limit, state| limit.charge(state, cost, now));
+    }
+
+    /// Changes the key's state, making room for it where it has none.
+    pub(crate) fn change(&mut self, now: Timestamp, by: impl FnOnce(&Limit, &mut State)) {
         let limit = self.map.limit;
         if let Some((_, state)) =
             self.shard.keys.find_mut(self.fingerprint, |(key, _)| *key == self.fingerprint)
         {
-            return limit.charge(state, cost, now);
+            return by(&limit, state);
         }
         let mut state = self.shard.start(&limit, now).clone();
-        limit.charge(&mut state, cost, now);
+        by(&limit, &mut state);
         if self.shard.keys.len() >= self.map.keys_max_per_shard {
             self.shard.drop_one(&limit, now);
         }

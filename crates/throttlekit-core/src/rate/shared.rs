@@ -1,0 +1,295 @@
+//! Limits as a shared store runs them: whole microseconds, and whole numbers that a double carries exactly.
+//!
+//! A script or a statement only finds out whether the charges of an ask pass, and writes. It answers with what it
+//! found: its instant and the state before. From these the rule itself, here, words the answer, so that waits,
+//! resets and units left are computed in one place for every store. What a script mirrors is therefore small: one
+//! comparison per rule, and how a state is written.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::calendar::Grid;
+use super::sliding_log::Run;
+use super::{Cost, Count, DEBT_MAX, Gcra, Limit, LimitError, Log, Mark, Ring, SlidingWindow};
+use super::{State, Tat, UNITS_MAX, Window};
+use crate::Timestamp;
+
+const NANOS: u64 = 1_000;
+/// Sums of two such numbers are still exact in a double.
+const EXACT_MAX: u64 = 1 << 52;
+const DEBT_MAX_MICROS: u64 = DEBT_MAX.as_micros() as u64;
+
+/// A limit that a shared store can keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedForm {
+    limit: Limit,
+}
+
+/// What a script is told about one charge, or says about one state: a few whole numbers, none above 2⁵³.
+///
+/// Which numbers, by rule (times in microseconds):
+///
+/// | rule | charge | state |
+/// |---|---|---|
+/// | GCRA | time of the cost, its rest in ticks, depth, its rest, ticks per µs | instant when full, its rest |
+/// | window | cost, limit, length, lead | end of the window, units used |
+/// | month | cost, limit, UTC offset | the same |
+/// | sliding window | cost, limit, length, buckets | newest bucket, then `buckets + 1` counts |
+/// | sliding log | cost, limit, length | instant and units of each admission, oldest first |
+///
+/// A state without numbers is that of a key never seen.
+pub type Numbers = Vec<i64>;
+
+/// Which rule a script must run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// [`Gcra`].
+    Gcra,
+    /// [`Window`] on an even grid.
+    Window,
+    /// [`Window`] by calendar months.
+    Month,
+    /// [`SlidingWindow`].
+    Sliding,
+    /// [`SlidingLog`].
+    Log,
+}
+
+/// How a charge is corrected in a shared store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Correction {
+    /// Nothing to do.
+    Nothing,
+    /// The mark, what to hand back, and the rule's own numbers:
+    ///
+    /// | rule | numbers |
+    /// |---|---|
+    /// | GCRA | instant of the charge, time to hand back, its rest, depth, its rest, ticks per µs |
+    /// | window, month | end of the window, units |
+    /// | sliding window | bucket, units, buckets |
+    /// | sliding log | instant, units, length |
+    Refund(Numbers),
+    /// A charge that is taken without asking, in the numbers of a charge.
+    Owe(Numbers),
+}
+
+impl SharedForm {
+    /// The shared form of `limit`, or why it has none.
+    pub fn of(limit: &Limit) -> Result<Self, LimitError> {
+        match limit {
+            Limit::Gcra(rule) => check_gcra(rule),
+            Limit::Window(rule) => check_window(rule),
+            Limit::SlidingWindow(rule) => check_sliding(rule),
+            Limit::SlidingLog(rule) => check_micros(nanos(rule.length)),
+        }?;
+        Ok(Self { limit: *limit })
+    }
+
+    /// The limit itself.
+    pub fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// Which rule it is.
+    pub fn kind(&self) -> Kind {
+        match self.limit {
+            Limit::Gcra(_) => Kind::Gcra,
+            Limit::Window(Window { grid: Grid::Even { .. }, .. }) => Kind::Window,
+            Limit::Window(Window { grid: Grid::Month { .. }, .. }) => Kind::Month,
+            Limit::SlidingWindow(_) => Kind::Sliding,
+            Limit::SlidingLog(_) => Kind::Log,
+        }
+    }
+
+    /// How long and in how many buckets a sliding window slides. Its states mean nothing under another shape.
+    pub fn shape(&self) -> Option<(u64, u32)> {
+        match &self.limit {
+            Limit::SlidingWindow(rule) => Some((rule.length / NANOS, rule.buckets)),
+            _ => None,
+        }
+    }
+
+    /// The numbers of a charge of `cost`.
+    pub fn charge(&self, cost: Cost) -> Numbers {
+        // One more than the limit is as impossible as any number above.
+        self.numbers(cost.min(self.limit.units() + 1))
+    }
+
+    fn numbers(&self, cost: Cost) -> Numbers {
+        let int = |n: u64| n as i64;
+        match &self.limit {
+            Limit::Gcra(rule) => {
+                let (time, rest) = rule.split(rule.ticks_of(cost));
+                let (depth, depth_rest) = rule.split(rule.depth);
+                [time, rest, depth, depth_rest, rule.ticks_per_micro()].map(int).to_vec()
+            }
+            Limit::Window(Window { limit, grid }) => match *grid {
+                Grid::Even { length, lead } => [cost, *limit, length / NANOS, lead / NANOS].map(int).to_vec(),
+                Grid::Month { utc_offset } => [int(cost), int(*limit), utc_offset / NANOS as i64].to_vec(),
+            },
+            Limit::SlidingWindow(rule) => {
+                [cost, rule.limit, rule.length / NANOS, rule.buckets.into()].map(int).to_vec()
+            }
+            Limit::SlidingLog(rule) => [cost, rule.limit, nanos(rule.length) / NANOS].map(int).to_vec(),
+        }
+    }
+
+    /// The state that a store keeps in these numbers, or nothing if they cannot be one of this rule.
+    pub fn state(&self, numbers: &[i64]) -> Option<State> {
+        if numbers.is_empty() {
+            return Some(State::Fresh);
+        }
+        match (&self.limit, numbers) {
+            (Limit::Gcra(rule), &[time, rest]) => rule.tat(natural(time)?, natural(rest)?).map(State::Tat),
+            (Limit::Window(rule), &[end, used]) => {
+                let last = Timestamp::from_nanos(instant(end)?.as_nanos().checked_sub(1)?);
+                Some(State::Count(Count { window: rule.grid.index(last), used: units(used)? }))
+            }
+            (Limit::SlidingWindow(rule), [tick, counts @ ..])
+                if counts.len() == rule.buckets as usize + 1 =>
+            {
+                let counts = counts.iter().map(|&n| units(n)).collect::<Option<Vec<_>>>()?;
+                Some(State::Ring(Ring { tick: natural(*tick)?, counts: counts.into() }))
+            }
+            (Limit::SlidingLog(_), runs) if runs.len().is_multiple_of(2) => {
+                log(runs.chunks_exact(2).map(|run| Some(Run { at: instant(run[0])?, units: units(run[1])? })))
+            }
+            _ => None,
+        }
+    }
+
+    /// The state as a script shows it to whoever asked for one cost: in full, but for a sliding log, of which it
+    /// tells the newest instant, the units used, the oldest instant, and where the ask is denied the instant whose
+    /// leaving makes room with the units up to before it and up to it. That log answers that ask as the full one.
+    pub fn seen(&self, numbers: &[i64]) -> Option<State> {
+        match (&self.limit, numbers) {
+            (Limit::SlidingLog(_), &[newest, used, oldest, enough, before, through]) => {
+                log([(oldest, before), (enough.max(oldest), through - before), (newest, used - through)]
+                    .map(|(at, n)| Some(Run { at: instant(at)?, units: units(n)? }))
+                    .into_iter())
+            }
+            (Limit::SlidingLog(_), [_, ..]) => None,
+            _ => self.state(numbers),
+        }
+    }
+
+    /// What replaces the `charged` units of a charge that left `mark` by the `actual` ones.
+    pub fn correction(&self, mark: Mark, charged: Cost, actual: Cost) -> Correction {
+        if actual > charged {
+            return Correction::Owe(self.owed(actual - charged));
+        }
+        match self.handed_back(mark, charged - actual) {
+            Some(numbers) if actual < charged => Correction::Refund(numbers),
+            _ => Correction::Nothing,
+        }
+    }
+
+    fn owed(&self, units: Cost) -> Numbers {
+        let mut numbers = self.numbers(units.min(UNITS_MAX));
+        if self.kind() == Kind::Gcra && !(0..=DEBT_MAX_MICROS as i64).contains(&numbers[0]) {
+            numbers[0] = DEBT_MAX_MICROS as i64;
+        }
+        numbers
+    }
+
+    fn handed_back(&self, mark: Mark, units: Cost) -> Option<Numbers> {
+        let int = |n: u64| n as i64;
+        let units = units.min(UNITS_MAX);
+        match &self.limit {
+            Limit::Gcra(rule) if rule.shapes => None,
+            Limit::Gcra(rule) => {
+                let mut numbers = self.numbers(units.min(rule.limit));
+                numbers.insert(0, int(mark.0 / NANOS));
+                Some(numbers)
+            }
+            Limit::Window(rule) => Some([rule.grid.end(mark.0).as_nanos() / NANOS, units].map(int).to_vec()),
+            Limit::SlidingWindow(rule) => Some([mark.0, units, rule.buckets.into()].map(int).to_vec()),
+            Limit::SlidingLog(rule) => {
+                Some([mark.0 / NANOS, units, nanos(rule.length) / NANOS].map(int).to_vec())
+            }
+        }
+    }
+}
+
+impl Gcra {
+    fn ticks_per_micro(&self) -> u64 {
+        self.pace.ticks_per_nano * NANOS
+    }
+
+    /// Ticks as microseconds and the ticks beyond them. Too many microseconds become as many as there can be.
+    fn split(&self, ticks: u128) -> (u64, u64) {
+        let per_micro = u128::from(self.ticks_per_micro());
+        (u64::try_from(ticks / per_micro).unwrap_or(u64::MAX), (ticks % per_micro) as u64)
+    }
+
+    /// A rest from before the rate was changed may be longer than a microsecond is now.
+    fn tat(&self, micros: u64, rest: u64) -> Option<Tat> {
+        let per_micro = self.ticks_per_micro();
+        Some(Tat(u128::from(micros) * u128::from(per_micro) + u128::from(rest.min(per_micro - 1))))
+    }
+}
+
+fn check_gcra(rule: &Gcra) -> Result<(), LimitError> {
+    if rule.pace.ticks_per_nano > EXACT_MAX / NANOS {
+        return Err(LimitError::NotShareable("its unit is no short fraction of a nanosecond"));
+    }
+    let longest = rule.split(rule.depth + u128::from(rule.pace.ticks_per_unit)).0;
+    if longest > DEBT_MAX_MICROS {
+        return Err(LimitError::NotShareable("a full bucket takes more than a hundred years to refill"));
+    }
+    Ok(())
+}
+
+fn check_window(rule: &Window) -> Result<(), LimitError> {
+    match rule.grid {
+        Grid::Even { length, lead } => check_micros(length).and(check_micros(lead)),
+        Grid::Month { .. } => Ok(()),
+    }
+}
+
+fn check_sliding(rule: &SlidingWindow) -> Result<(), LimitError> {
+    check_micros(rule.length)?;
+    let (length, buckets) = (rule.length / NANOS, u64::from(rule.buckets));
+    if buckets > length {
+        return Err(LimitError::NotShareable("its buckets are shorter than a microsecond"));
+    }
+    if length.saturating_mul(buckets) > EXACT_MAX {
+        return Err(LimitError::NotShareable("its window times its buckets is too long; use fewer buckets"));
+    }
+    Ok(())
+}
+
+fn check_micros(nanos: u64) -> Result<(), LimitError> {
+    if nanos.is_multiple_of(NANOS) {
+        return Ok(());
+    }
+    Err(LimitError::NotShareable("its window is not a whole number of microseconds"))
+}
+
+fn nanos(length: Duration) -> u64 {
+    crate::time::nanos(length)
+}
+
+fn natural(number: i64) -> Option<u64> {
+    u64::try_from(number).ok()
+}
+
+fn units(number: i64) -> Option<u64> {
+    natural(number).filter(|&n| n <= UNITS_MAX)
+}
+
+fn instant(micros: i64) -> Option<Timestamp> {
+    natural(micros)?.checked_mul(NANOS).map(Timestamp::from_nanos)
+}
+
+fn log(runs: impl Iterator<Item = Option<Run>>) -> Option<State> {
+    let mut log = Log::default();
+    for run in runs {
+        let run = run?;
+        if log.runs.back().is_some_and(|newest| newest.at > run.at) {
+            return None;
+        }
+        log.push(run);
+    }
+    Some(State::Log(log))
+}

@@ -1,0 +1,97 @@
+//! What an answer is worth, and how many there were of each kind.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What an answer is worth. Every answer carries one, and each is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarantee {
+    /// The shared limit itself holds.
+    Exact,
+    /// At most this many units beyond the shared limit.
+    Bounded(u64),
+    /// The store did not answer; this node's stated share of the limit holds, beside what others admit.
+    Local,
+    /// The store did not answer, and the ask passed uncounted.
+    Open,
+    /// The store did not answer, and the ask was refused for that.
+    Closed,
+}
+
+impl Guarantee {
+    /// Its name in metrics and logs.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Bounded(_) => "bounded",
+            Self::Local => "local",
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bounded(over) => write!(f, "bounded by {over} beyond the limit"),
+            other => f.write_str(other.label()),
+        }
+    }
+}
+
+/// How many answers there were of each kind since the limiter was made, and how many asks ended in an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// [`Guarantee::Exact`].
+    pub exact: u64,
+    /// [`Guarantee::Bounded`].
+    pub bounded: u64,
+    /// [`Guarantee::Local`].
+    pub local: u64,
+    /// [`Guarantee::Open`].
+    pub open: u64,
+    /// [`Guarantee::Closed`].
+    pub closed: u64,
+    /// No answer: the store is set up wrongly or a key holds something foreign.
+    pub errors: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Tallies {
+    exact: AtomicU64,
+    bounded: AtomicU64,
+    local: AtomicU64,
+    open: AtomicU64,
+    closed: AtomicU64,
+    errors: AtomicU64,
+}
+
+impl Tallies {
+    pub(super) fn count(&self, guarantee: Guarantee, answers: u64) {
+        let counter = match guarantee {
+            Guarantee::Exact => &self.exact,
+            Guarantee::Bounded(_) => &self.bounded,
+            Guarantee::Local => &self.local,
+            Guarantee::Open => &self.open,
+            Guarantee::Closed => &self.closed,
+        };
+        counter.fetch_add(answers, Relaxed);
+    }
+
+    pub(super) fn count_error(&self) {
+        self.errors.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn read(&self) -> Tally {
+        let read = |counter: &AtomicU64| counter.load(Relaxed);
+        Tally {
+            exact: read(&self.exact),
+            bounded: read(&self.bounded),
+            local: read(&self.local),
+            open: read(&self.open),
+            closed: read(&self.closed),
+            errors: read(&self.errors),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What users of a shared store hold.
+
+use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::{Limit, LimitError, Need, Rule};
+use throttlekit_core::{Cost, Decision, Forecast};
+
+use super::guarantee::Tallies;
+use super::outage::StandIn;
+use super::receipt::charges;
+use super::{Answer, OnOutage, Receipt, Tally};
+use crate::store::{CHARGES_MAX, Charges, KeySpace, Settlement, Store, StoreError};
+use crate::{Ask, Clock, WallClock};
+
+const PREFIX: &str = "tk";
+
+/// One limit, or several that answer together, over state that many processes share.
+///
+/// Every process that names the same policy on the same store counts together. An ask is one round trip. While the
+/// store does not answer, [`OnOutage`] does, and every [`Answer`] says what it is worth.
+///
+/// ```
+/// use throttlekit::{OnOutage, Rate, SharedLimiter, store::MemoryStore};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let limiter = SharedLimiter::new(MemoryStore::new(), "api", Rate::per_minute(100).burst(10))?
+///     .on_outage(OnOutage::Open);
+///
+/// let answer = limiter.check("alice").await?;
+/// assert!(answer.decision.allowed && answer.decision.remaining == 9);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct SharedLimiter<S, const N: usize = 1> {
+    store: S,
+    need: Need,
+    forms: [SharedForm; N],
+    limits: [Limit; N],
+    spaces: [KeySpace; N],
+    home: Home,
+    stand_in: StandIn<N>,
+    tallies: Tallies,
+}
+
+/// Which key picks the place in a cluster for all keys of one ask.
+#[derive(Clone, Copy, Debug)]
+enum Home {
+    /// None: all keys of the policy live in one place.
+    Policy,
+    /// That of the limit with this index.
+    Limit(usize),
+}
+
+impl<S: Store> SharedLimiter<S> {
+    /// One limit over many keys. The policy's name tells its keys apart from those of others on the same store.
+    pub fn new<L: TryInto<Limit>>(store: S, policy: &str, limit: L) -> Result<Self, LimitError>
+    where
+        LimitError: From<L::Error>,
+    {
+        Ok(Self::needing(Need::All, store, policy, [("", limit)])?.home(0))
+    }
+
+    /// Answers one ask, and charges it if allowed.
+    pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Answer, StoreError> {
+        self.check_all([ask.into()]).await
+    }
+
+    /// What a key could spend at the ask's cost, now and later.
+    pub async fn forecast<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Forecast, StoreError> {
+        let ask = ask.into();
+        let keys = self.keys(&[ask]);
+        let sight = self.store.peek(&charges(&keys, &self.forms, &[ask.cost])).await?;
+        Ok(self.limits[0].forecast(&sight.states[0], ask.cost, sight.now))
+    }
+}
+
+impl<S: Store, const N: usize> SharedLimiter<S, N> {
+    /// Several limits, each with a name of its own, that must all allow.
+    ///
+    /// ```
+    /// use throttlekit::{Ask, Rate, SharedLimiter, store::MemoryStore};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let limits = [("user", Rate::per_minute(60)), ("org", Rate::per_minute(1_000))];
+    /// // Users belong to one organisation, so its key may say where all of them are kept.
+    /// let limiter = SharedLimiter::all(MemoryStore::new(), "api", limits)?.home(1);
+    ///
+    /// let answer = limiter.check_all([Ask::of("alice"), Ask::of("acme")]).await?;
+    /// assert_eq!((answer.decision.remaining, answer.binding), (59, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn all<L: TryInto<Limit>>(store: S, policy: &str, limits: [(&str, L); N]) -> Result<Self, LimitError>
+    where
+        LimitError: From<L::Error>,
+    {
+        Self::needing(Need::All, store, policy, limits)
+    }
+
+    /// Several limits of which at least one must allow; those that do are charged.
+    pub fn any<L: TryInto<Limit>>(store: S, policy: &str, limits: [(&str, L); N]) -> Result<Self, LimitError>
+    where
+        LimitError: From<L::Error>,
+    {
+        Self::needing(Need::Any, store, policy, limits)
+    }
+
+    fn needing<L: TryInto<Limit>>(
+        need: Need,
+        store: S,
+        policy: &str,
+        named: [(&str, L); N],
+    ) -> Result<Self, LimitError>
+    where
+        LimitError: From<L::Error>,
+    {
+        const { assert!(N >= 1 && N <= CHARGES_MAX, "an ask has one to sixteen limits") };
+        let names = named.each_ref().map(|(name, _)| *name);
+        if names.iter().enumerate().any(|(i, name)| names[..i].contains(name)) {
+            return Err(LimitError::NotShareable("two limits of one policy have the same name"));
+        }
+        let limits: Vec<Limit> =
+            named.into_iter().map(|(_, limit)| limit.try_into()).collect::<Result<_, _>>()?;
+        let forms: Vec<SharedForm> = limits.iter().map(SharedForm::of).collect::<Result<_, _>>()?;
+        let limits: [Limit; N] = limits.try_into().expect("as many limits as were given");
+        let forms: [SharedForm; N] = forms.try_into().expect("as many limits as were given");
+        Ok(Self {
+            store,
+            need,
+            spaces: std::array::from_fn(|i| KeySpace::new(PREFIX, policy, names[i], &forms[i])),
+            stand_in: StandIn::new(OnOutage::default(), need, &limits),
+            forms,
+            limits,
+            home: Home::Policy,
+            tallies: Tallies::default(),
+        })
+    }
+
+    /// Keeps the keys of each ask where the key of the limit at `index` belongs, so that a policy spreads over a
+    /// cluster.
+    ///
+    /// Right only if each key always comes with the same key of that limit, as users do with their organisation:
+    /// under another it counts as another. Unless chosen, all keys of a policy with several limits live in one
+    /// place.
+    pub fn home(self, index: usize) -> Self {
+        assert!(index < N, "the home is one of the policy's limits");
+        Self { home: Home::Limit(index), ..self }
+    }
+
+    /// What to answer while the store does not. Unless chosen, refusals.
+    pub fn on_outage(self, choice: OnOutage) -> Self {
+        Self { stand_in: StandIn::new(choice, self.need, &self.limits), ..self }
+    }
+
+    /// Answers one ask over all limits, and charges all or none.
+    pub async fn check_all(&self, asks: [Ask<'_>; N]) -> Result<Answer, StoreError> {
+        let (keys, costs) = (self.keys(&asks), asks.map(|ask| ask.cost));
+        let answers = {
+            let charges = charges(&keys, &self.forms, &costs);
+            self.store.admit(&[Charges { need: self.need, charges: &charges }]).await
+        };
+        match answers.and_then(|answers| answers.into_iter().next().ok_or_else(no_answer)) {
+            Ok(outcome) => {
+                let guarantee = self.store.guarantee();
+                self.tallies.count(guarantee, 1);
+                Ok(Answer::from_store(&outcome, keys, &costs, guarantee))
+            }
+            Err(error) => self.without_store(asks, error),
+        }
+    }
+
+    /// Answers several asks, each by itself and in order, in one flight.
+    pub async fn check_many(&self, asks: &[[Ask<'_>; N]]) -> Result<Vec<Answer>, StoreError> {
+        let keys: Vec<_> = asks.iter().map(|ask| self.keys(ask)).collect();
+        let costs: Vec<[Cost; N]> = asks.iter().map(|ask| ask.map(|ask| ask.cost)).collect();
+        let answers = {
+            let all: Vec<_> =
+                keys.iter().zip(&costs).map(|(keys, costs)| charges(keys, &self.forms, costs)).collect();
+            let flight: Vec<_> = all.iter().map(|charges| Charges { need: self.need, charges }).collect();
+            self.store.admit(&flight).await
+        };
+        match answers {
+            Ok(outcomes) => {
+                let guarantee = self.store.guarantee();
+                self.tallies.count(guarantee, outcomes.len() as u64);
+                let each = outcomes.iter().zip(keys).zip(&costs);
+                Ok(each.map(|((o, keys), costs)| Answer::from_store(o, keys, costs, guarantee)).collect())
+            }
+            Err(error) => asks.iter().map(|ask| self.without_store(*ask, error.clone())).collect(),
+        }
+    }
+
+    /// What each key has left on its limit, spending nothing. Never answered by a stand-in.
+    pub async fn peek_each(&self, keys: [&[u8]; N]) -> Result<[Decision; N], StoreError> {
+        let asks = keys.map(|key| Ask { key, cost: 1 });
+        let keys = self.keys(&asks);
+        let sight = self.store.peek(&charges(&keys, &self.forms, &[1; N])).await?;
+        Ok(std::array::from_fn(|i| self.limits[i].peek(&sight.states[i], sight.now)))
+    }
+
+    /// Replaces the cost of each ask by what was used: hands back what was too much, takes what was too little.
+    ///
+    /// Into the window it came from, while that lasts. What a smooth rate has refilled since is not handed back a
+    /// second time.
+    pub async fn settle(&self, receipt: Receipt, actual: [Cost; N]) -> Result<(), StoreError> {
+        let settlement = |charged: &'_ super::receipt::Charged| (charged.limit, charged.mark, charged.cost);
+        let settlements: Vec<_> = receipt
+            .charged
+            .iter()
+            .map(|charged| {
+                let (limit, mark, cost) = settlement(charged);
+                Settlement {
+                    key: &charged.key,
+                    form: &self.forms[limit],
+                    mark,
+                    charged: cost,
+                    actual: actual[limit],
+                }
+            })
+            .filter(|s| s.charged != s.actual)
+            .collect();
+        if settlements.is_empty() {
+            return Ok(());
+        }
+        self.store.settle(&settlements).await
+    }
+
+    /// Forgets the keys of an ask: their next ask is their first.
+    pub async fn reset(&self, keys: [&[u8]; N]) -> Result<(), StoreError> {
+        let names = self.keys(&keys.map(|key| Ask { key, cost: 1 }));
+        self.store.reset(&names.iter().map(String::as_str).collect::<Vec<_>>()).await
+    }
+
+    /// How many answers there were of each kind.
+    pub fn tally(&self) -> Tally {
+        self.tallies.read()
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> &[Limit; N] {
+        &self.limits
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    fn without_store(&self, asks: [Ask<'_>; N], error: StoreError) -> Result<Answer, StoreError> {
+        if !error.is_outage() {
+            self.tallies.count_error();
+            return Err(error);
+        }
+        let now = WallClock.now();
+        let (verdict, guarantee) = self.stand_in.answer(asks, &self.limits, now);
+        self.tallies.count(guarantee, 1);
+        let (decision, binding) = (verdict.decision, verdict.binding);
+        Ok(Answer { decision, binding, guarantee, now, outage: Some(error), receipt: None })
+    }
+
+    fn keys(&self, asks: &[Ask<'_>; N]) -> Vec<String> {
+        let home = match self.home {
+            Home::Policy => &[],
+            Home::Limit(index) => asks[index].key,
+        };
+        asks.iter().zip(&self.spaces).map(|(ask, space)| space.key(home, ask.key)).collect()
+    }
+}
+
+fn no_answer() -> StoreError {
+    StoreError::bad_state("the store left an ask without an answer")
+}
+
+impl<S, const N: usize> std::fmt::Debug for SharedLimiter<S, N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedLimiter").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}

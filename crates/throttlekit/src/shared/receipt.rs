@@ -1,0 +1,73 @@
+//! What an ask comes back with.
+
+use throttlekit_core::rate::{Mark, Verdict};
+use throttlekit_core::{Cost, Decision, Timestamp};
+
+use super::Guarantee;
+use crate::store::{Charge, Outcome, StoreError};
+
+/// The answer to one ask, and what it is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The answer.
+    pub decision: Decision,
+    /// The limit to name, by its place: of a denial the one to wait for, of an admission the one closest to binding.
+    pub binding: usize,
+    /// What the answer is worth.
+    pub guarantee: Guarantee,
+    /// The instant of the answer by the store's clock, which `reset_at` goes by.
+    pub now: Timestamp,
+    /// Why the store did not answer, where something stood in for it.
+    pub outage: Option<StoreError>,
+    /// With which the true cost can be settled. Only what the store charged can be.
+    pub receipt: Option<Receipt>,
+}
+
+/// Proof of charges, by which they can be settled once the true cost is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    pub(super) charged: Vec<Charged>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Charged {
+    pub(super) limit: usize,
+    pub(super) key: String,
+    pub(super) cost: Cost,
+    pub(super) mark: Mark,
+}
+
+impl Answer {
+    pub(super) fn from_store(
+        outcome: &Outcome,
+        keys: Vec<String>,
+        costs: &[Cost],
+        guarantee: Guarantee,
+    ) -> Self {
+        let Verdict { decision, binding } = outcome.verdict;
+        let receipt = decision.allowed.then(|| Receipt::of(outcome, keys, costs));
+        Self { decision, binding, guarantee, now: outcome.now, outage: None, receipt }
+    }
+}
+
+impl Receipt {
+    /// Of several limits where any may allow, those that denied were not charged.
+    fn of(outcome: &Outcome, keys: Vec<String>, costs: &[Cost]) -> Self {
+        let each = keys.into_iter().zip(costs).zip(&outcome.marks).zip(&outcome.decisions).enumerate();
+        let charged = each
+            .filter(|(_, (_, decision))| decision.allowed)
+            .map(|(limit, (((key, &cost), &mark), _))| Charged { limit, key, cost, mark })
+            .collect();
+        Self { charged }
+    }
+}
+
+/// The charges of one ask, borrowed from what the limiter holds.
+pub(super) fn charges<'a, const N: usize>(
+    keys: &'a [String],
+    forms: &'a [throttlekit_core::rate::shared::SharedForm; N],
+    costs: &[Cost],
+) -> Vec<Charge<'a>> {
+    let each = keys.iter().zip(forms).zip(costs);
+    each.map(|((key, form), &cost)| Charge { key, form, cost }).collect()
+}

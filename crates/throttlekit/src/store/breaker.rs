@@ -1,0 +1,62 @@
+//! When to stop asking an engine that does not answer.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+/// Opens after so many outages in a row; closes when told that the engine answers again.
+///
+/// ```text
+/// // Closed => Open (outages in a row) | Closed (any answer)
+/// // Open   => Closed (a probe was answered)
+/// ```
+#[derive(Debug)]
+pub(super) struct Breaker {
+    opens_after: u32,
+    in_a_row: AtomicU32,
+    open: AtomicBool,
+}
+
+impl Breaker {
+    pub(super) fn new(opens_after: u32) -> Self {
+        Self { opens_after: opens_after.max(1), in_a_row: AtomicU32::new(0), open: AtomicBool::new(false) }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Relaxed)
+    }
+
+    /// Notes an answer of any kind.
+    pub(super) fn answered(&self) {
+        if self.in_a_row.load(Relaxed) != 0 {
+            self.in_a_row.store(0, Relaxed);
+        }
+    }
+
+    /// Notes an outage, and tells whether this one opened the breaker.
+    pub(super) fn failed(&self) -> bool {
+        let before = self.in_a_row.fetch_add(1, Relaxed);
+        before + 1 >= self.opens_after && !self.open.swap(true, Relaxed)
+    }
+
+    pub(super) fn close(&self) {
+        self.in_a_row.store(0, Relaxed);
+        self.open.store(false, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opens_once_after_outages_in_a_row_and_closes_when_told() {
+        let breaker = Breaker::new(3);
+        assert_eq!([breaker.failed(), breaker.failed()], [false, false]);
+        breaker.answered();
+        assert_eq!([breaker.failed(), breaker.failed(), breaker.failed()], [false, false, true]);
+        assert!(breaker.is_open());
+        assert!(!breaker.failed(), "only one outage opens it");
+        breaker.close();
+        assert!(!breaker.is_open());
+        assert!(!breaker.failed(), "and counting begins anew");
+    }
+}

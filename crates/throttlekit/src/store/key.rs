@@ -1,0 +1,167 @@
+//! How a key is written in a store: two different keys never look alike, and no caller chooses the cluster slot.
+//!
+//! ```text
+//! tk:{api/acme}g:user/alice      prefix, policy, home, rule, limit, key
+//! tk:{api/alice}g:               one limit without a name, where the key is its own home
+//! ```
+//!
+//! Between the braces stands what picks the slot of a Redis cluster, so all keys with one home share a slot. Every
+//! part is escaped: letters, digits and a few marks stand for themselves, all else becomes `%xx`. So the braces
+//! and separators are ours alone, and the parts can be read back. A part beyond [`KEY_PART_MAX`] bytes is
+//! replaced by its SHA-256.
+
+use sha2::{Digest, Sha256};
+use throttlekit_core::rate::shared::{Kind, SharedForm};
+
+/// The longest part of a key that is written out.
+pub const KEY_PART_MAX: usize = 200;
+
+/// Under which names the keys of one limit are kept.
+#[derive(Clone, Debug)]
+pub struct KeySpace {
+    /// Up to and with the slash after the policy.
+    head: String,
+    /// Rule and limit.
+    tail: String,
+}
+
+impl KeySpace {
+    /// Where `limit` of `policy` keeps its keys. A limit's name tells it apart from the policy's others.
+    pub fn new(prefix: &str, policy: &str, limit: &str, form: &SharedForm) -> Self {
+        let mut head = String::new();
+        escape(prefix.as_bytes(), &mut head);
+        head.push_str(":{");
+        escape(policy.as_bytes(), &mut head);
+        head.push('/');
+        let mut tail = format!("}}{}:", rule_tag(form));
+        escape(limit.as_bytes(), &mut tail);
+        Self { head, tail }
+    }
+
+    /// The name of `key` beside the others of its `home`.
+    pub fn key(&self, home: &[u8], key: &[u8]) -> String {
+        let mut name = String::with_capacity(self.head.len() + self.tail.len() + home.len() + key.len() + 8);
+        name.push_str(&self.head);
+        part(home, &mut name);
+        name.push_str(&self.tail);
+        if key != home {
+            name.push('/');
+            part(key, &mut name);
+        }
+        name
+    }
+}
+
+/// States of different rules never meet under one key: a limit that changes its kind begins anew.
+fn rule_tag(form: &SharedForm) -> String {
+    match (form.kind(), form.shape()) {
+        (Kind::Gcra, _) => "g".into(),
+        (Kind::Window | Kind::Month, _) => "w".into(),
+        (Kind::Log, _) => "l".into(),
+        (Kind::Sliding, Some((length, buckets))) => format!("s{length}.{buckets}"),
+        (Kind::Sliding, None) => "s".into(),
+    }
+}
+
+fn part(bytes: &[u8], name: &mut String) {
+    if bytes.len() <= KEY_PART_MAX {
+        return escape(bytes, name);
+    }
+    name.push('#');
+    for byte in Sha256::digest(bytes) {
+        push_hex(byte, name);
+    }
+}
+
+fn escape(bytes: &[u8], name: &mut String) {
+    for &byte in bytes {
+        if byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte) {
+            name.push(byte.into());
+        } else {
+            name.push('%');
+            push_hex(byte, name);
+        }
+    }
+}
+
+fn push_hex(byte: u8, name: &mut String) {
+    let digit = |n: u8| char::from_digit(n.into(), 16).unwrap_or('0');
+    name.push(digit(byte >> 4));
+    name.push(digit(byte & 15));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use throttlekit_core::rate::{Limit, Rate};
+
+    use super::*;
+
+    fn space(policy: &str, limit: &str) -> KeySpace {
+        let form = SharedForm::of(&Limit::gcra(Rate::per_second(1)).unwrap()).unwrap();
+        KeySpace::new("tk", policy, limit, &form)
+    }
+
+    /// What Redis hashes: the text between the first `{` and the next `}`.
+    fn hash_tag(name: &str) -> &str {
+        let begin = name.find('{').unwrap() + 1;
+        &name[begin..begin + name[begin..].find('}').unwrap()]
+    }
+
+    #[test]
+    fn keys_can_be_read() {
+        assert_eq!(space("api", "user").key(b"acme", b"alice"), "tk:{api/acme}g:user/alice");
+        assert_eq!(space("api", "").key(b"al:ice", b"al:ice"), "tk:{api/al%3aice}g:");
+    }
+
+    #[test]
+    fn long_keys_stay_short_and_apart() {
+        let (long, longer) = ([b'a'; 10_000], [b'a'; 10_001]);
+        let names = [&long[..], &longer[..]].map(|key| space("api", "").key(key, key));
+        assert_ne!(names[0], names[1]);
+        assert!(names.iter().all(|name| name.len() < 100));
+        let digest = names[0].split(['/', '}']).nth(1).unwrap();
+        assert_ne!(
+            space("api", "").key(digest.as_bytes(), digest.as_bytes()),
+            names[0],
+            "a digest is no key"
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// `a:b` + `c` and `a` + `b:c` never share state, whatever the parts hold.
+        #[test]
+        fn different_keys_never_look_alike(
+            a in "[ab:/{}%#]{0,4}", b in "[ab:/{}%#]{0,4}", limit in "[ab:/]{0,3}",
+            home in proptest::collection::vec(prop::sample::select(b"ab:/{}%#\0\xff".to_vec()), 0..5),
+            other in proptest::collection::vec(prop::sample::select(b"ab:/{}%#\0\xff".to_vec()), 0..5),
+            key in proptest::collection::vec(prop::sample::select(b"ab:/{}%#\0\xff".to_vec()), 0..5),
+        ) {
+            let all = [
+                (&a, &limit, &home, &key), (&b, &limit, &home, &key), (&a, &b, &home, &key),
+                (&a, &limit, &other, &key), (&a, &limit, &home, &other), (&a, &limit, &key, &key),
+            ];
+            for x in &all {
+                for y in &all {
+                    let name = |(policy, limit, home, key): &(&String, &String, &Vec<u8>, &Vec<u8>)| {
+                        space(policy, limit).key(home, key)
+                    };
+                    prop_assert_eq!(name(x) == name(y), x == y, "{:?} {:?}", x, y);
+                }
+            }
+        }
+
+        /// A key with `{}` cannot choose its slot: the tag is the policy and the home, escaped.
+        #[test]
+        fn braces_in_a_key_do_not_choose_the_slot(home in "[ab{}]{0,6}", key in "[ab{}]{0,6}", policy in "[a{}]{1,4}") {
+            let name = space(&policy, "l").key(home.as_bytes(), key.as_bytes());
+            prop_assert_eq!(name.matches('{').count(), 1);
+            prop_assert_eq!(name.matches('}').count(), 1);
+            let beside = space(&policy, "m").key(home.as_bytes(), b"another");
+            prop_assert_eq!(hash_tag(&name), hash_tag(&beside));
+            prop_assert!(hash_tag(&name).len() > 1, "an empty tag would hash the whole key");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The seam filled in one process: for tests, and for a service that is not yet a fleet.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::rate::{Limit, Rule, Settle, State};
+
+use super::{Charge, Charges, Outcome, Settlement, Sight, Store, StoreError};
+use crate::builder::KEYS_MAX_DEFAULT;
+use crate::memory::WideMap;
+use crate::{Clock, KeyHash, SecretHash, WallClock};
+
+/// How many different limits one store keeps.
+const LIMITS_MAX: usize = 1_024;
+
+/// A [`Store`] in this process's memory, bounded.
+///
+/// Where all that asks is in one process, [`Limiter`](crate::Limiter) is much faster.
+pub struct MemoryStore<C = WallClock> {
+    clock: C,
+    hash: SecretHash,
+    keys_max: usize,
+    limits: RwLock<Vec<(Limit, Arc<WideMap>)>>,
+    /// Asks of one charge share it, since their key's own lock makes them one step. Those of several own it.
+    asks: RwLock<()>,
+}
+
+impl MemoryStore {
+    /// An empty store that reads the civil clock.
+    pub fn new() -> Self {
+        Self::with_clock(WallClock)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// An empty store that reads this clock.
+    pub fn with_clock(clock: C) -> Self {
+        Self {
+            clock,
+            hash: SecretHash::random(),
+            keys_max: KEYS_MAX_DEFAULT,
+            limits: RwLock::default(),
+            asks: RwLock::default(),
+        }
+    }
+
+    /// How many keys are kept apart under each limit.
+    pub fn keys_max(self, keys: usize) -> Self {
+        Self { keys_max: keys.max(1), ..self }
+    }
+
+    fn map(&self, limit: &Limit) -> Result<Arc<WideMap>, StoreError> {
+        let find = |maps: &[(Limit, Arc<WideMap>)]| {
+            maps.iter().find(|(known, _)| known == limit).map(|(_, map)| map.clone())
+        };
+        if let Some(map) = find(&read(&self.limits)) {
+            return Ok(map);
+        }
+        let mut maps = write(&self.limits);
+        if let Some(map) = find(&maps) {
+            return Ok(map);
+        }
+        if maps.len() >= LIMITS_MAX {
+            return Err(StoreError::misconfigured(format_args!("more than {LIMITS_MAX} different limits")));
+        }
+        let map = Arc::new(WideMap::new(*limit, self.keys_max));
+        maps.push((*limit, map.clone()));
+        Ok(map)
+    }
+
+    /// The store counts time as the others do: in whole microseconds.
+    fn now(&self) -> Timestamp {
+        let nanos = self.clock.now().as_nanos();
+        Timestamp::from_nanos(nanos - nanos % 1_000)
+    }
+
+    fn answer(&self, ask: &Charges<'_>) -> Result<Outcome, StoreError> {
+        let (_shared, _alone);
+        if ask.charges.len() == 1 {
+            _shared = read(&self.asks);
+        } else {
+            _alone = write(&self.asks);
+        }
+        let maps = ask.charges.iter().map(|c| self.map(c.form.limit())).collect::<Result<Vec<_>, _>>()?;
+        let now = self.now();
+        if let ([map], [charge]) = (&maps[..], ask.charges) {
+            return self.answer_one(map, ask, charge, now);
+        }
+        let each = || ask.charges.iter().zip(&maps);
+        let states: Vec<State> =
+            each().map(|(c, map)| map.lock(self.fingerprint(c.key)).state(now).clone()).collect();
+        let decide = |(c, state): (&Charge<'_>, &State)| c.form.limit().decide(state, c.cost, now);
+        let decisions: Vec<_> = ask.charges.iter().zip(&states).map(decide).collect();
+        let admitted = ask.need.judge(&decisions).decision.allowed;
+        if admitted {
+            for ((charge, map), _) in each().zip(&decisions).filter(|(_, decision)| decision.allowed) {
+                map.lock(self.fingerprint(charge.key)).charge(charge.cost, now);
+            }
+        }
+        Outcome::of(ask, &states, now, admitted)
+    }
+
+    /// Under the key's own lock, as others are under way.
+    fn answer_one(
+        &self,
+        map: &WideMap,
+        ask: &Charges<'_>,
+        charge: &Charge<'_>,
+        now: Timestamp,
+    ) -> Result<Outcome, StoreError> {
+        let mut locked = map.lock(self.fingerprint(charge.key));
+        let state = locked.state(now).clone();
+        let admitted = locked.check(charge.cost, now).allowed;
+        drop(locked);
+        Outcome::of(ask, &[state], now, admitted)
+    }
+
+    fn fingerprint(&self, key: &str) -> u64 {
+        self.hash.fingerprint(key.as_bytes())
+    }
+}
+
+impl<C: Clock + 'static> Store for MemoryStore<C> {
+    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        asks.iter().map(|ask| self.answer(ask)).collect()
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+        let _alone = write(&self.asks);
+        let now = self.now();
+        let state =
+            |c: &Charge<'_>| Ok(self.map(c.form.limit())?.lock(self.fingerprint(c.key)).state(now).clone());
+        Ok(Sight { now, states: charges.iter().map(state).collect::<Result<_, _>>()? })
+    }
+
+    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
+        let _alone = write(&self.asks);
+        let now = self.now();
+        for s in settlements {
+            let map = self.map(s.form.limit())?;
+            let mut locked = map.lock(self.fingerprint(s.key));
+            locked.change(now, |limit, state| limit.settle(state, s.mark, s.charged, s.actual, now));
+        }
+        Ok(())
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        for (_, map) in &*read(&self.limits) {
+            keys.iter().for_each(|key| map.remove(self.fingerprint(key)));
+        }
+        Ok(())
+    }
+}
+
+impl<C> std::fmt::Debug for MemoryStore<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryStore").field("keys_max", &self.keys_max).finish_non_exhaustive()
+    }
+}
+
+// Nothing is half written when a thread panics: rules are pure, and maps are changed after they return.
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,69 @@
+//! The seam for state that several processes share: what a store does, and what is common to all of them.
+//!
+//! A [`Store`] applies the charges of one ask all or none, at its own time, in one flight. What users hold is a
+//! [`SharedLimiter`](crate::SharedLimiter) over one. A crate that brings an engine implements [`Store`], sends
+//! every call through a [`Line`], which has the deadline, the bound on calls in flight, the breaker and the
+//! counters, and builds its answers with [`Outcome::of`]. [`MemoryStore`] is the same in one process.
+
+mod breaker;
+mod error;
+mod key;
+mod line;
+mod memory;
+mod outcome;
+
+pub use error::StoreError;
+pub use key::{KEY_PART_MAX, KeySpace};
+pub use line::{Line, LineOptions, LineStats, Probe};
+pub use memory::MemoryStore;
+pub use outcome::{Charge, Charges, Outcome, Settlement, Sight};
+
+use crate::Guarantee;
+
+/// The most charges one ask may have.
+pub const CHARGES_MAX: usize = 16;
+
+/// Keeps state, applies charges all or none.
+///
+/// Time is the store's own, so processes need not agree on a clock. No method is tried again by itself: a call
+/// whose reply was lost may have charged.
+pub trait Store: Send + Sync + 'static {
+    /// Answers each ask by itself, in order, and charges those that pass. One flight for all.
+    fn admit(&self, asks: &[Charges<'_>]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send;
+
+    /// What the store remembers for these charges, writing nothing.
+    fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Sight, StoreError>> + Send;
+
+    /// Replaces what charges took by what was used.
+    fn settle(&self, settlements: &[Settlement<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Forgets keys.
+    fn reset(&self, keys: &[&str]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// What an answer of this store is worth.
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::Exact
+    }
+}
+
+impl<S: Store> Store for std::sync::Arc<S> {
+    fn admit(&self, asks: &[Charges<'_>]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send {
+        (**self).admit(asks)
+    }
+
+    fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Sight, StoreError>> + Send {
+        (**self).peek(charges)
+    }
+
+    fn settle(&self, settlements: &[Settlement<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send {
+        (**self).settle(settlements)
+    }
+
+    fn reset(&self, keys: &[&str]) -> impl Future<Output = Result<(), StoreError>> + Send {
+        (**self).reset(keys)
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        (**self).guarantee()
+    }
+}
