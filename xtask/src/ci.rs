@@ -8,6 +8,8 @@ use anyhow::{Context, Result, bail};
 use throttlekit::{Clock, PreciseClock};
 use throttlekit_conformance::golden;
 
+use crate::services::{self, Addresses};
+
 /// A command with its name and the variables it needs.
 struct Step {
     name: &'static str,
@@ -44,14 +46,23 @@ const STEPS: [Step; 8] = [
     Step { name: "laws, quickly", env: &[], command: "cargo xtask prove rate --cases 2000" },
 ];
 
-/// Runs every step.
+const ENGINES_HINT: &str = "Tests find the engines after\n  eval \"$(cargo xtask services up)\"";
+
+/// Runs every step beside the real engines, and leaves them as it found them.
 pub(crate) fn run() -> Result<()> {
+    let were_up = services::recorded();
+    let result = services::up().and_then(|addresses| run_steps(&addresses));
+    let stopped = if were_up { Ok(()) } else { services::down() };
+    result.and(stopped)
+}
+
+fn run_steps(addresses: &Addresses) -> Result<()> {
     let clock = PreciseClock::new();
     let begun = clock.now();
     for step in &STEPS {
         println!("── {}: {}", step.name, step.rerun());
         let at = clock.now();
-        step.run()?;
+        step.run(addresses)?;
         println!("── {}: {:.1} s", step.name, clock.now().since(at).as_secs_f64());
     }
     println!("── all of it: {:.1} s", clock.now().since(begun).as_secs_f64());
@@ -59,16 +70,16 @@ pub(crate) fn run() -> Result<()> {
 }
 
 impl Step {
-    fn run(&self) -> Result<()> {
+    fn run(&self, addresses: &Addresses) -> Result<()> {
         let mut words = self.command.split(' ');
         let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words).envs(self.env.iter().copied()).current_dir(root());
+        command.args(words).envs(self.env.iter().copied()).envs(addresses.env()).current_dir(root());
         if env::var_os(golden::VARIABLE).is_none() {
             command.env(golden::VARIABLE, root().join("../shared/data/golden-vectors.json"));
         }
         let status = command.status().with_context(|| format!("cannot start: {}", self.command))?;
         if !status.success() {
-            bail!("{} failed; rerun with\n  {}", self.name, self.rerun());
+            bail!("{} failed; rerun with\n  {}\n{ENGINES_HINT}", self.name, self.rerun());
         }
         Ok(())
     }

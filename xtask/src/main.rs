@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod prove;
+mod services;
 mod vectors;
 
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ usage: cargo xtask <command>
   ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
+  services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed";
 
 fn main() -> ExitCode {
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
+        ["services", ref rest @ ..] => services::run(rest),
         ["bench", ..] => bench::run(&args[1..]),
         _ => Err(anyhow::anyhow!("{USAGE}")),
     };

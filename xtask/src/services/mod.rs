@@ -1,0 +1,189 @@
+//! Real engines for the tests: `cargo xtask services up | down | status`.
+//!
+//! A store that has only met a stand-in of its engine has not been tested. So the tests meet the engines
+//! themselves: started here on loopback ports, in a folder that is thrown away, stopped by their own process
+//! ids. An engine is first laid out (ports, folders, configuration), then written down, then started; so
+//! `down` can end what an `up` that failed has left, and `up` brings a killed server back at its old address.
+
+mod cluster;
+mod command;
+mod install;
+mod pgbouncer;
+mod ports;
+mod postgres;
+mod redis;
+mod sentinel;
+mod server;
+mod state;
+mod tls;
+mod valkey;
+
+use std::path::Path;
+use std::thread;
+
+use anyhow::{Context, Result, bail, ensure};
+use throttlekit::{Clock, PreciseClock};
+
+use install::Need;
+use ports::Ports;
+use server::Server;
+use state::State;
+
+const USAGE: &str = "usage: cargo xtask services up [--only NAME,NAME] | down | status";
+
+/// One kind of engine: a server, or several that belong together.
+struct Engine {
+    name: &'static str,
+    needs: &'static [Need],
+    /// Chooses ports and writes configuration below the folder; starts nothing.
+    lay_out: fn(&Path, &mut Ports) -> Result<Vec<Server>>,
+    /// Starts what does not run, and returns when all of it can be used.
+    start: fn(&[Server]) -> Result<()>,
+    env: fn(&[Server]) -> Vec<(&'static str, String)>,
+}
+
+const ENGINES: [&Engine; 6] =
+    [&redis::ENGINE, &tls::ENGINE, &sentinel::ENGINE, &cluster::ENGINE, &valkey::ENGINE, &postgres::ENGINE];
+
+/// Where the engines listen.
+pub(crate) struct Addresses(Vec<(&'static str, String)>);
+
+impl Addresses {
+    /// The variables that tell the tests.
+    pub(crate) fn env(&self) -> Vec<(&'static str, String)> {
+        self.0.clone()
+    }
+}
+
+/// The command line. Only addresses go to standard output, so that a shell can evaluate it.
+pub(crate) fn run(args: &[&str]) -> Result<()> {
+    match args {
+        ["up"] => print(&up()?),
+        ["up", "--only", names] => print(&up_only(&names.split(',').collect::<Vec<_>>())?),
+        ["down"] => return down(),
+        ["status"] => return status(),
+        _ => bail!(USAGE),
+    }
+    Ok(())
+}
+
+/// Installs what is missing and starts what does not run: every engine.
+pub(crate) fn up() -> Result<Addresses> {
+    bring_up(&ENGINES)
+}
+
+/// The same for some engines.
+pub(crate) fn up_only(names: &[&str]) -> Result<Addresses> {
+    let engines: Vec<_> = ENGINES.into_iter().filter(|engine| names.contains(&engine.name)).collect();
+    if let Some(stranger) = names.iter().find(|name| !engines.iter().any(|engine| engine.name == **name)) {
+        bail!("no engine is called {stranger:?}; there are {}", ENGINES.map(|engine| engine.name).join(", "));
+    }
+    bring_up(&engines)
+}
+
+/// Whether an `up` has not been followed by a `down`.
+pub(crate) fn recorded() -> bool {
+    State::load().is_ok_and(|state| !state.engines.is_empty())
+}
+
+/// Stops every server that was started and removes its folder.
+pub(crate) fn down() -> Result<()> {
+    let _turn = state::take_turn()?;
+    let state = State::load()?;
+    let servers: Vec<&Server> = state.engines.values().flatten().collect();
+    servers.iter().for_each(|server| server.signal());
+    for server in &servers {
+        server.end()?;
+        command::remove_folder(&server.folder)?;
+    }
+    command::remove_folder(&state::folder()?)?;
+    eprintln!("{} servers stopped", servers.len());
+    Ok(())
+}
+
+/// One line per server; fails if one is dead.
+fn status() -> Result<()> {
+    let state = State::load()?;
+    ensure!(!state.engines.is_empty(), "nothing is up; start with `cargo xtask services up`");
+    let mut dead = Vec::new();
+    for server in state.engines.values().flatten() {
+        let (line, alive) = server.report();
+        println!("{line}");
+        dead.extend((!alive).then_some(server.name.as_str()));
+    }
+    ensure!(dead.is_empty(), "not alive: {}; `cargo xtask services up` starts what is dead", dead.join(", "));
+    Ok(())
+}
+
+fn bring_up(engines: &[&'static Engine]) -> Result<Addresses> {
+    let _turn = state::take_turn()?;
+    install::ensure(engines)?;
+    let mut state = State::load()?;
+    lay_out(engines, &mut state)?;
+    start(engines, &state)?;
+    let env = |engine: &&Engine| (engine.env)(&state.engines[engine.name]);
+    Ok(Addresses(engines.iter().flat_map(env).collect()))
+}
+
+fn lay_out(engines: &[&'static Engine], state: &mut State) -> Result<()> {
+    let folder = state::folder()?;
+    let mut ports = Ports::new();
+    for engine in engines {
+        if !state.engines.contains_key(engine.name) {
+            let servers = (engine.lay_out)(&folder, &mut ports).context(engine.name)?;
+            state.engines.insert(engine.name.to_owned(), servers);
+        }
+    }
+    state.save()
+}
+
+/// All at once: most of the time is waiting.
+fn start(engines: &[&'static Engine], state: &State) -> Result<()> {
+    thread::scope(|scope| {
+        let start = |engine: &&'static Engine| {
+            let (engine, servers) = (*engine, &state.engines[engine.name]);
+            scope.spawn(move || start_one(engine, servers).context(engine.name))
+        };
+        let started: Vec<_> = engines.iter().map(start).collect();
+        started.into_iter().try_for_each(|engine| engine.join().expect("an engine's thread does not panic"))
+    })
+    .context("`cargo xtask services down` removes what has been started")
+}
+
+fn start_one(engine: &Engine, servers: &[Server]) -> Result<()> {
+    if servers.iter().all(Server::answers) {
+        eprintln!("{}: up already", engine.name);
+        return Ok(());
+    }
+    let clock = PreciseClock::new();
+    let begun = clock.now();
+    (engine.start)(servers)?;
+    eprintln!("{}: up in {:.1} s", engine.name, clock.now().since(begun).as_secs_f64());
+    Ok(())
+}
+
+fn print(addresses: &Addresses) {
+    for (name, value) in addresses.env() {
+        println!("export {name}={}", quoted(&value));
+    }
+}
+
+/// A word as a shell wants it: a folder's name may hold a blank.
+fn quoted(value: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/:.,@_-".contains(c);
+    if value.chars().all(plain) { value.to_owned() } else { format!("'{}'", value.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_quoted_only_where_a_shell_would_cut_it() {
+        assert_eq!(
+            quoted("redis://127.0.0.1:1,redis://127.0.0.1:2"),
+            "redis://127.0.0.1:1,redis://127.0.0.1:2"
+        );
+        assert_eq!(quoted("/a b's"), r"'/a b'\''s'");
+    }
+}

@@ -1,0 +1,64 @@
+//! What `up` has laid out, written down for the commands that come later.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::server::Server;
+
+/// The servers of each engine, by its name.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) engines: BTreeMap<String, Vec<Server>>,
+}
+
+impl State {
+    /// What is written down; nothing if there is no file.
+    pub(super) fn load() -> Result<Self> {
+        let path = file()?;
+        match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    pub(super) fn save(&self) -> Result<()> {
+        let path = file()?;
+        fs::create_dir_all(folder()?)?;
+        fs::write(&path, serde_json::to_string_pretty(self)?)
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// Held by a command that changes something: two at once would start everything twice.
+pub(super) fn take_turn() -> Result<File> {
+    let turn = File::create(target()?.join("services.lock"))?;
+    turn.lock()?;
+    Ok(turn)
+}
+
+/// What `down` throws away.
+pub(super) fn folder() -> Result<PathBuf> {
+    Ok(target()?.join("services"))
+}
+
+/// What was fetched and may stay.
+pub(super) fn cache() -> Result<PathBuf> {
+    Ok(target()?.join("engines"))
+}
+
+fn file() -> Result<PathBuf> {
+    Ok(folder()?.join("state.json"))
+}
+
+/// The repository's own target folder, wherever cargo was told to build: each clone has its own servers.
+fn target() -> Result<PathBuf> {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    fs::create_dir_all(&target)?;
+    Ok(fs::canonicalize(target)?)
+}
