@@ -1,0 +1,154 @@
+//! What a store is made of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit::ManualClock;
+use throttlekit::store::{LineOptions, StoreError};
+
+use crate::cluster::Cluster;
+use crate::dial::Dialer;
+use crate::node::Node;
+use crate::route::{Route, Seat};
+use crate::sentinel::Sentinels;
+use crate::store::RedisStore;
+
+/// How long a state is kept after it has nothing left to say: as far as a clock may step back.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How to reach the servers, and what a call may take.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), throttlekit::store::StoreError> {
+/// use std::time::Duration;
+/// use throttlekit_redis::RedisStore;
+///
+/// let cluster = RedisStore::cluster(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"])
+///     .deadline(Duration::from_millis(50))
+///     .connect()
+///     .await?;
+/// # drop(cluster);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Builder {
+    urls: Vec<String>,
+    kind: Kind,
+    ca: Option<Vec<u8>>,
+    line: LineOptions,
+    grace: Duration,
+    clock: Option<ManualClock>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Single,
+    Cluster,
+    Sentinel { service: String, servers: String },
+}
+
+impl Builder {
+    pub(crate) fn single(url: String) -> Self {
+        Self::of(Kind::Single, vec![url])
+    }
+
+    pub(crate) fn cluster(urls: Vec<String>) -> Self {
+        Self::of(Kind::Cluster, urls)
+    }
+
+    pub(crate) fn sentinel(urls: Vec<String>, service: String) -> Self {
+        Self::of(Kind::Sentinel { service, servers: "redis://localhost".into() }, urls)
+    }
+
+    fn of(kind: Kind, urls: Vec<String>) -> Self {
+        Self { urls, kind, ca: None, line: LineOptions::default(), grace: GRACE, clock: None }
+    }
+
+    /// How long a call may take before it counts as unanswered; 100 ms unless chosen. A call that a cluster node
+    /// sends on to another has as long again.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.line.deadline = deadline;
+        self
+    }
+
+    /// How many calls may wait for one node; one more is refused at once. 10,000 unless chosen.
+    pub fn in_flight_max(mut self, calls: usize) -> Self {
+        self.line.in_flight_max = calls;
+        self
+    }
+
+    /// How many outages in a row make a node count as away (5), and how often it is then probed (100 ms).
+    pub fn breaker(mut self, opens_after: u32, probe_every: Duration) -> Self {
+        self.line.opens_after = opens_after;
+        self.line.probe_every = probe_every;
+        self
+    }
+
+    /// The certificate authority, as PEM, that the servers' certificates are signed by; the system's unless chosen.
+    pub fn ca(mut self, pem: Vec<u8>) -> Self {
+        self.ca = Some(pem);
+        self
+    }
+
+    /// How the servers that Sentinels name are reached: scheme, user and password of this address hold for all.
+    pub fn servers(mut self, url: &str) -> Self {
+        if let Kind::Sentinel { servers, .. } = &mut self.kind {
+            *servers = url.to_owned();
+        }
+        self
+    }
+
+    /// How long a state is kept after it has nothing left to say; 10 s unless chosen. A server's clock may step
+    /// forward and back by as much without anyone getting a fresh budget.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Decides at the time of this clock instead of the server's. For tests.
+    pub fn clock(mut self, clock: ManualClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// The store.
+    ///
+    /// Servers that are set up so that no promise would hold are an error. Servers that do not answer are not: the
+    /// store begins as in an outage and is there when they are, and is checked then.
+    pub async fn connect(self) -> Result<RedisStore, StoreError> {
+        let dialers: Vec<Dialer> =
+            self.urls.iter().map(|url| Dialer::new(url, self.ca.clone())).collect::<Result<_, _>>()?;
+        let Some(first) = dialers.first().cloned() else {
+            return Err(StoreError::misconfigured("no address was given"));
+        };
+        let line = self.line;
+        let route = match self.kind {
+            Kind::Single => {
+                let client = first.seed()?;
+                Route::new(|me| Seat::Single(Node::new(first.address(), client, line, me.clone())))
+            }
+            Kind::Cluster => Route::new(|_| Seat::Cluster(Cluster::new(dialers, line))),
+            Kind::Sentinel { service, servers } => {
+                let servers = Dialer::new(&servers, self.ca)?;
+                Route::new(|_| Seat::Sentinel(Box::new(Sentinels::new(dialers, service, servers, line))))
+            }
+        };
+        let store = RedisStore::new(route.clone(), self.grace, self.clock);
+        start(&route, &store).await?;
+        Ok(store)
+    }
+}
+
+/// Finds the nodes and checks those that answer.
+async fn start(route: &Arc<Route>, store: &RedisStore) -> Result<(), StoreError> {
+    route.look_again().await;
+    for node in route.nodes() {
+        match node.check().await {
+            Ok(warnings) => store.warn(warnings),
+            Err(error) if error.is_outage() => node.give_up(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! The map of a cluster: which primary has which slot.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::Value;
+use throttlekit::store::{LineOptions, StoreError};
+use tokio::time::timeout;
+
+use crate::dial::Dialer;
+use crate::node::Node;
+use crate::route::Route;
+use crate::slot::SLOTS;
+
+/// How long a node may take to tell its view.
+const LOOK_MAX: Duration = Duration::from_millis(100);
+/// How many nodes a cluster may name. Redis itself advises against more than a thousand.
+const NODES_MAX: usize = 2_048;
+
+pub(crate) struct Cluster {
+    dialers: Vec<Dialer>,
+    options: LineOptions,
+    map: RwLock<Map>,
+}
+
+/// Slots by the address of their primary, and the nodes met so far.
+#[derive(Default)]
+struct Map {
+    owners: Vec<Option<Arc<Node>>>,
+    nodes: HashMap<String, Arc<Node>>,
+}
+
+/// One node's view: ranges of slots and whose they are.
+type View = Vec<(u16, u16, String)>;
+
+impl Cluster {
+    pub(crate) fn new(dialers: Vec<Dialer>, options: LineOptions) -> Self {
+        Self { dialers, options, map: RwLock::default() }
+    }
+
+    pub(crate) fn node(&self, slot: u16) -> Option<Arc<Node>> {
+        self.read().owners.get(usize::from(slot)).cloned().flatten()
+    }
+
+    pub(crate) fn uses(&self, address: &str) -> bool {
+        self.read().owners.iter().flatten().any(|node| node.address == address)
+    }
+
+    /// The primaries.
+    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+        let map = self.read();
+        map.nodes
+            .values()
+            .filter(|node| map.owners.iter().flatten().any(|o| Arc::ptr_eq(o, node)))
+            .cloned()
+            .collect()
+    }
+
+    /// Takes note that a slot has moved, and gives the node it moved to.
+    pub(crate) fn moved(&self, slot: u16, to: &str, route: &Weak<Route>) -> Result<Arc<Node>, StoreError> {
+        let node = self.at(to, route)?;
+        if let Some(owner) = self.write().owners.get_mut(usize::from(slot)) {
+            *owner = Some(node.clone());
+        }
+        Ok(node)
+    }
+
+    /// The node at an address, met before or not.
+    pub(crate) fn at(&self, address: &str, route: &Weak<Route>) -> Result<Arc<Node>, StoreError> {
+        if let Some(node) = self.read().nodes.get(address) {
+            return Ok(node.clone());
+        }
+        let client = self.dialers[0].client(address)?;
+        let mut map = self.write();
+        if map.nodes.len() >= NODES_MAX {
+            return Err(StoreError::misconfigured(format_args!(
+                "the cluster names more than {NODES_MAX} nodes"
+            )));
+        }
+        let make = || Node::new(address.to_owned(), client, self.options, route.clone());
+        Ok(map.nodes.entry(address.to_owned()).or_insert_with(make).clone())
+    }
+
+    /// Asks all nodes for their view at once, and takes the one that gives the fewest slots to nodes that do not
+    /// answer us: after a failover some views are older than others.
+    pub(crate) async fn look(&self, route: &Weak<Route>) {
+        let known: Vec<_> = self.read().nodes.values().cloned().collect();
+        let of_known = known.iter().map(|node| async { (node.view().await, node.address.clone()) });
+        let mut views: Vec<_> = join_all(of_known).await;
+        if views.iter().all(|(view, _)| view.is_none()) {
+            let of_seeds =
+                self.dialers.iter().map(|dialer| async { (view_of(dialer).await, dialer.address()) });
+            views = join_all(of_seeds).await;
+        }
+        let views = views.into_iter().filter_map(|(view, from)| parse(&view?, &from));
+        let silent = |address: &str| known.iter().any(|node| node.address == address && node.is_silent());
+        let slots_of_silent = |view: &View| {
+            view.iter()
+                .filter(|(.., at)| silent(at))
+                .map(|(first, last, _)| u32::from(last - first) + 1)
+                .sum::<u32>()
+        };
+        if let Some(view) = views.min_by_key(slots_of_silent) {
+            self.adopt(view, route);
+        }
+    }
+
+    fn adopt(&self, view: View, route: &Weak<Route>) {
+        let mut owners = vec![None; SLOTS.into()];
+        for (first, last, address) in view {
+            let Ok(node) = self.at(&address, route) else { continue };
+            owners[usize::from(first)..=usize::from(last)].fill(Some(node));
+        }
+        let mut map = self.write();
+        let stays = |node: &Arc<Node>| owners.iter().flatten().any(|owner| Arc::ptr_eq(owner, node));
+        map.nodes.retain(|_, node| stays(node));
+        map.owners = owners;
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Map> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Map> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn view_of(dialer: &Dialer) -> Option<Value> {
+    let asked = async {
+        let mut connection = dialer.seed().ok()?.get_multiplexed_async_connection().await.ok()?;
+        slots_command().query_async(&mut connection).await.ok()
+    };
+    timeout(LOOK_MAX * 5, asked).await.ok().flatten()
+}
+
+pub(crate) fn slots_command() -> redis::Cmd {
+    let mut cmd = redis::cmd("CLUSTER");
+    cmd.arg("SLOTS");
+    cmd
+}
+
+/// `CLUSTER SLOTS`: per range its first and last slot, then the primary's host and port, then replicas. A host that
+/// is left out is that of the node asked.
+fn parse(view: &Value, asked: &str) -> Option<View> {
+    let Value::Array(ranges) = view else { return None };
+    let own_host = asked.rsplit_once(':')?.0;
+    let range = |range: &Value| {
+        let Value::Array(parts) = range else { return None };
+        let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &parts[..] else {
+            return None;
+        };
+        let [host, Value::Int(port), ..] = &primary[..] else { return None };
+        let host = match host {
+            Value::BulkString(host) if !host.is_empty() && host != b"?" => {
+                String::from_utf8(host.clone()).ok()?
+            }
+            _ => own_host.to_owned(),
+        };
+        let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+        (first <= last && last < SLOTS).then(|| (first, last, format!("{host}:{port}")))
+    };
+    let view: View = ranges.iter().map(range).collect::<Option<_>>()?;
+    (!view.is_empty()).then_some(view)
+}

@@ -1,0 +1,73 @@
+//! How to reach a node: the credentials and the TLS of the address given, for every node of the engine.
+
+use redis::io::tcp::TcpSettings;
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use throttlekit::store::StoreError;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Dialer {
+    template: ConnectionInfo,
+    /// A certificate authority of one's own, as PEM; the system's otherwise.
+    ca: Option<Vec<u8>>,
+}
+
+impl Dialer {
+    /// From an address such as `redis://user:secret@host:6379/0` or `rediss://…`.
+    pub(crate) fn new(url: &str, ca: Option<Vec<u8>>) -> Result<Self, StoreError> {
+        let template = url.into_connection_info().map_err(StoreError::misconfigured)?;
+        if !cfg!(feature = "tls") && matches!(template.addr(), ConnectionAddr::TcpTls { .. }) {
+            return Err(StoreError::misconfigured("rediss:// takes the feature `tls` of throttlekit-redis"));
+        }
+        // Small writes must not wait for each other's acknowledgement.
+        let template = template.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        Ok(Self { template, ca })
+    }
+
+    /// `host:port` of the address given.
+    pub(crate) fn address(&self) -> String {
+        match self.template.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                format!("{host}:{port}")
+            }
+            other => other.to_string(),
+        }
+    }
+
+    /// The node at the address given.
+    pub(crate) fn seed(&self) -> Result<Client, StoreError> {
+        self.client_of(self.template.clone())
+    }
+
+    /// The node at `host:port`, reached like the one given.
+    pub(crate) fn client(&self, address: &str) -> Result<Client, StoreError> {
+        let bad =
+            || StoreError::unavailable(format_args!("it names a node at {address:?}, which is no address"));
+        let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
+        let (host, port) = (host.trim_matches(['[', ']']).to_owned(), port.parse().map_err(|_| bad())?);
+        let addr = match self.template.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        self.client_of(self.template.clone().set_addr(addr))
+    }
+
+    #[cfg(feature = "tls")]
+    fn client_of(&self, info: ConnectionInfo) -> Result<Client, StoreError> {
+        let Some(ca) = self.ca.clone().filter(|_| matches!(info.addr(), ConnectionAddr::TcpTls { .. }))
+        else {
+            return Client::open(info).map_err(StoreError::misconfigured);
+        };
+        let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(ca) };
+        Client::build_with_tls(info, certificates).map_err(StoreError::misconfigured)
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn client_of(&self, info: ConnectionInfo) -> Result<Client, StoreError> {
+        if self.ca.is_some() {
+            return Err(StoreError::misconfigured("a certificate authority takes the feature `tls`"));
+        }
+        Client::open(info).map_err(StoreError::misconfigured)
+    }
+}

@@ -1,0 +1,82 @@
+//! What a server's complaint means.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use throttlekit::store::StoreError;
+
+/// What to do about an error of one node.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// Not run: the slot belongs to the node at this address now.
+    Moved(String),
+    /// Not run: this once, ask the node at this address.
+    Ask(String),
+    /// Not run: the script must be sent in full.
+    NoScript,
+    /// Not run: this node is no primary any more.
+    Demoted,
+    /// The connection is gone. Whether the script ran is not known.
+    Lost(StoreError),
+    /// Whatever else.
+    Other(StoreError),
+}
+
+impl Trouble {
+    pub(crate) fn of(error: &RedisError) -> Self {
+        let to = || error.redirect_node().map_or_else(String::new, |(address, _)| address.to_owned());
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved(to()),
+            ErrorKind::Server(ServerErrorKind::Ask) => Self::Ask(to()),
+            ErrorKind::Server(ServerErrorKind::NoScript) => Self::NoScript,
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::Demoted,
+            ErrorKind::Io | ErrorKind::Parse => Self::Lost(StoreError::unavailable(error)),
+            _ => Self::Other(store_error(error)),
+        }
+    }
+
+    /// The error for a caller for whom nothing more is tried.
+    pub(crate) fn into_store_error(self) -> StoreError {
+        match self {
+            Self::Moved(to) => StoreError::unavailable(format_args!("its slots are moving, to {to}")),
+            Self::Ask(to) => StoreError::unavailable(format_args!("its slot is being moved to {to}")),
+            Self::NoScript => StoreError::unavailable("it forgets scripts as fast as they are sent"),
+            Self::Demoted => StoreError::unavailable("it became a replica; looking for the new primary"),
+            Self::Lost(error) | Self::Other(error) => error,
+        }
+    }
+}
+
+fn store_error(error: &RedisError) -> StoreError {
+    let detail = error.detail().unwrap_or_default();
+    match error.code() {
+        Some("WRONGTYPE") => StoreError::bad_state(detail),
+        Some("NOPERM") => StoreError::misconfigured(format_args!(
+            "its user may not do what is needed: {detail}; grant it by ACL"
+        )),
+        Some("NOAUTH" | "WRONGPASS") => {
+            StoreError::misconfigured(format_args!("it refuses the login: {detail}"))
+        }
+        Some("CROSSSLOT") => StoreError::misconfigured(format_args!("keys of one ask lie apart: {detail}")),
+        Some("OOM") => {
+            StoreError::unavailable("it is out of memory and refuses writes; give it more, or fewer keys")
+        }
+        _ => match bad_key(&error.to_string()) {
+            Some(key) => StoreError::bad_state(key),
+            // Inside a script a refusal for want of memory, rights or type comes as a plain error with its code.
+            None if detail.contains("OOM command") => {
+                StoreError::unavailable("it is out of memory and refuses writes")
+            }
+            None if detail.contains("WRONGTYPE") => StoreError::bad_state(detail),
+            None if error.kind() == ErrorKind::AuthenticationFailed => StoreError::misconfigured(error),
+            None if detail.contains("can't run this command") || detail.contains("NOPERM") => {
+                StoreError::misconfigured(format_args!("its user may not do what is needed: {detail}"))
+            }
+            None => StoreError::unavailable(error),
+        },
+    }
+}
+
+/// The key that a script says holds no state of ours.
+fn bad_key(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("TKBAD ")?;
+    rest.split([' ', '"']).next()
+}

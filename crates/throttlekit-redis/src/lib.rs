@@ -1,0 +1,55 @@
+//! ThrottleKit over Redis and Valkey: one server, Sentinel or Cluster, with or without TLS.
+//!
+//! A decision is one script call, whatever its mix of rules: it reads the server's clock, decides over all charges
+//! and writes all or none. Concurrent callers share one pipelined connection per node.
+//!
+//! ```no_run
+//! use throttlekit::{Rate, SharedLimiter};
+//! use throttlekit_redis::RedisStore;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = RedisStore::builder("redis://127.0.0.1:6379").connect().await?;
+//! let limiter = SharedLimiter::new(store, "api", Rate::per_minute(100).burst(10))?;
+//!
+//! let answer = limiter.check("alice").await?;
+//! if !answer.decision.allowed {
+//!     println!("come back in {:?}", answer.decision.retry_after.wait());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it promises
+//!
+//! * Each key's state lives in one value, with its window in it; time in a state never moves back, whatever the
+//!   server's clock does. Expiry only collects garbage.
+//! * No call is sent twice: one whose reply is lost may have charged, and ends as an outage. Only what the server
+//!   says it did not run is sent on: to the node that a redirection names, or with the text of a script that it
+//!   had forgotten.
+//! * Replication is asynchronous: a failover may forget the last charges, so that a window admits the limit and as
+//!   much again as was lost. `docs/failure-modes.md` has the numbers.
+//!
+//! # What it needs
+//!
+//! Redis 7.0 or Valkey 7.2 and later, `maxmemory-policy noeviction`, and a user that may run
+//! `EVAL EVALSHA GET SET DEL TIME LRANGE LLEN LTRIM LSET RPUSH RPOP PEXPIRE INFO ROLE PING` on the keys `tk:*`
+//! (in a cluster also `CLUSTER|SLOTS`). [`Builder::connect`] checks this.
+
+mod builder;
+mod check;
+mod cluster;
+mod dial;
+mod error;
+mod node;
+mod route;
+mod script;
+mod sentinel;
+mod slot;
+mod store;
+mod wire;
+
+pub use builder::Builder;
+pub use check::Warning;
+pub use route::RouteStats;
+pub use slot::slot_of;
+pub use store::RedisStore;

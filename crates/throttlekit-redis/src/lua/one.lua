@@ -1,0 +1,24 @@
+-- The common case by itself: one ask, one charge, GCRA in whole microseconds.
+-- KEYS[1] its key; ARGV: now or '', grace in ms, time of the cost, depth.
+-- Answer: now, 1 or 0, the instant stored before or -1. Mirrors Gcra::decide and Gcra::charge.
+if #ARGV == 4 then
+  local stored = call('GET', KEYS[1])
+  local tat = -1
+  if stored then
+    tat = tonumber(stored)
+    if not (tat and tat >= 0 and tat < 9007199254740992 and tat % 1 == 0) then
+      -- A rest of ticks, from before the rate was changed: rounded up.
+      local instant = string.match(stored, '^(%d+):%d+$')
+      if not instant then
+        error('TKBAD ' .. KEYS[1], 0)
+      end
+      tat = instant + 1
+    end
+  end
+  local full = (tat > now and tat or now) + ARGV[3]
+  if full > now + ARGV[4] then
+    return { now, 0, tat }
+  end
+  call('SET', KEYS[1], full, 'PX', (full - now - (full - now) % 1000) / 1000 + 1 + ARGV[2])
+  return { now, 1, tat }
+end

@@ -1,0 +1,145 @@
+-- Replaces what charges took by what was used.
+-- KEYS: one per correction. ARGV: now or '', grace in ms; then per correction '-' (hand back) or '+' (take without
+--   asking), its kind and numbers (see Correction):
+--   - g mark time rest depth depth_rest ticks_per_µs | - w end units | - m end units | - s bucket units length buckets
+--   - l instant units length | + as in admit.lua
+-- Mirrors Settle::refund and Settle::owe.
+local DEBT_MAX = 100 * 366 * 86400 * 1000000
+
+local refund, owe = {}, {}
+
+-- (a, a_rest) - (b, b_rest), or zero where that is less.
+local function minus(a, a_rest, b, b_rest, base)
+  local time, rest = a - b, a_rest - b_rest
+  if rest < 0 then
+    time, rest = time - 1, rest + base
+  end
+  if time < 0 then
+    return 0, 0
+  end
+  return time, rest
+end
+
+function refund.g(key, p)
+  local mark, base = tonumber(ARGV[p]), tonumber(ARGV[p + 5])
+  local stored = read_gcra(key)
+  if #stored > 0 then
+    local instant, rest = stored[1], min(stored[2], base - 1)
+    local latest, latest_rest = minus(instant, rest, tonumber(ARGV[p + 3]), tonumber(ARGV[p + 4]), base)
+    if latest < now then
+      latest, latest_rest = now, 0
+    end
+    local elapsed, elapsed_rest = minus(latest, latest_rest, mark, 0, base)
+    local back, back_rest = minus(tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2]), elapsed, elapsed_rest, base)
+    if back > 0 or back_rest > 0 then
+      write_gcra(key, minus(instant, rest, back, back_rest, base))
+    end
+  end
+  return p + 6
+end
+
+function owe.g(key, p)
+  local base = tonumber(ARGV[p + 4])
+  local stored = read_gcra(key)
+  local instant, ticks = now, 0
+  if #stored > 0 and stored[1] >= now then
+    instant, ticks = stored[1], min(stored[2], base - 1)
+  end
+  local before, before_rest = instant, ticks
+  instant, ticks = instant + ARGV[p], ticks + ARGV[p + 1]
+  if ticks >= base then
+    instant, ticks = instant + 1, ticks - base
+  end
+  if instant >= now + DEBT_MAX then
+    instant, ticks = now + DEBT_MAX, 0
+  end
+  if instant > before or (instant == before and ticks > before_rest) then
+    write_gcra(key, instant, ticks)
+  end
+  return p + 5
+end
+
+local function refund_window(key, p)
+  local stored = read_window(key)
+  if #stored > 0 and stored[1] == tonumber(ARGV[p]) then
+    write_window(key, stored[1], max(stored[2] - ARGV[p + 1], 0))
+  end
+  return p + 2
+end
+
+local function owe_window(key, p, kind)
+  local finish, used = current_window(read_window(key), kind, p)
+  write_window(key, finish, min(used + ARGV[p], EXACT - 1))
+  return p + (kind == 'm' and 3 or 4)
+end
+
+refund.w, refund.m = refund_window, refund_window
+
+function owe.w(key, p)
+  return owe_window(key, p, 'w')
+end
+
+function owe.m(key, p)
+  return owe_window(key, p, 'm')
+end
+
+function refund.s(key, p)
+  local tick, length, buckets = tonumber(ARGV[p]), tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
+  local ring = read_ring(key, buckets)
+  if #ring > 0 and tick <= ring[1] and ring[1] - tick <= buckets then
+    local at = place(tick, buckets)
+    ring[at] = max(ring[at] - ARGV[p + 1], 0)
+    write_ring(key, ring, length, buckets)
+  end
+  return p + 4
+end
+
+function owe.s(key, p)
+  local length, buckets = tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
+  local ring = read_ring(key, buckets)
+  add_to_ring(ring, bucket_of(ring, length, buckets), tonumber(ARGV[p]), buckets)
+  write_ring(key, ring, length, buckets)
+  return p + 4
+end
+
+function refund.l(key, p)
+  local mark, length = tonumber(ARGV[p]), tonumber(ARGV[p + 2])
+  local newest, total = log_tail(key)
+  local count = newest and call('LLEN', key) - 1 or 0
+  local run = log_reader(key, count)
+  -- Instants rise, so the admission is found by halving.
+  local low, high = 0, count - 1
+  while low <= high do
+    local middle = floor((low + high) / 2)
+    local instant, units = run(middle)
+    if instant == mark then
+      local back = min(tonumber(ARGV[p + 1]), units)
+      call('LSET', key, middle, string.format('%.0f:%.0f', instant, units - back))
+      call('LSET', key, -1, string.format('%.0f', total - back))
+      break
+    elseif instant < mark then
+      low = middle + 1
+    else
+      high = middle - 1
+    end
+  end
+  return p + 3
+end
+
+function owe.l(key, p)
+  local length = tonumber(ARGV[p + 2])
+  local newest, total = log_tail(key)
+  local count, _, current, gone, gone_units = log_view(key, newest, length)
+  local units = min(tonumber(ARGV[p]), EXACT - 1 - (total or 0))
+  if units > 0 then
+    add_to_log(key, gone, count, newest, (total or 0) - gone_units, current, units, length)
+  end
+  return p + 3
+end
+
+local p = 3
+for i = 1, #KEYS do
+  local way = ARGV[p] == '-' and refund or owe
+  p = way[ARGV[p + 1]](KEYS[i], p + 2)
+end
+return now

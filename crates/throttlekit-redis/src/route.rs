@@ -1,0 +1,195 @@
+//! Which node to ask, and what to do when it is not the right one any more.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use redis::{Cmd, Value};
+use throttlekit::store::{LineStats, StoreError};
+
+use crate::cluster::Cluster;
+use crate::error::Trouble;
+use crate::node::{Node, Request};
+use crate::sentinel::Sentinels;
+use crate::wire::By;
+
+/// Where the primaries are.
+pub(crate) struct Route {
+    me: Weak<Route>,
+    seat: Seat,
+    looks: tokio::sync::Mutex<()>,
+    counters: RouteCounters,
+}
+
+pub(crate) enum Seat {
+    Single(Arc<Node>),
+    Sentinel(Box<Sentinels>),
+    Cluster(Cluster),
+}
+
+#[derive(Default)]
+struct RouteCounters {
+    redirected: AtomicU64,
+    no_script: AtomicU64,
+    demoted: AtomicU64,
+    looked: AtomicU64,
+}
+
+/// What happened on the way to the nodes since the store was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteStats {
+    /// Calls that a node sent on to another.
+    pub redirected: u64,
+    /// Calls whose script had to be sent in full.
+    pub no_script: u64,
+    /// Calls refused by a node that had become a replica.
+    pub demoted: u64,
+    /// Times the topology was looked up.
+    pub looked: u64,
+}
+
+impl Route {
+    pub(crate) fn new(seat: impl FnOnce(&Weak<Self>) -> Seat) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            seat: seat(me),
+            looks: tokio::sync::Mutex::new(()),
+            counters: RouteCounters::default(),
+        })
+    }
+
+    /// Whether keys of different slots may go together in one call.
+    pub(crate) fn splits_by_slot(&self) -> bool {
+        matches!(self.seat, Seat::Cluster(_))
+    }
+
+    /// Calls a script on the node that has `slot`. Sent again only where a node said that it did not run it: once
+    /// in full, once elsewhere.
+    pub(crate) async fn call(&self, slot: u16, cmd: impl Fn(By) -> Cmd) -> Result<Value, StoreError> {
+        let node = self.node(slot)?;
+        match self.call_node(&node, &cmd, Request::One).await {
+            Err(Trouble::Moved(to)) => {
+                self.counters.redirected.fetch_add(1, Relaxed);
+                self.look_soon();
+                let node = self.moved(slot, &to)?;
+                self.finish(&node, self.call_node(&node, &cmd, Request::One).await)
+            }
+            Err(Trouble::Ask(to)) => {
+                self.counters.redirected.fetch_add(1, Relaxed);
+                let node = self.at(&to)?;
+                self.finish(&node, self.call_node(&node, &cmd, Request::asking).await)
+            }
+            answer => self.finish(&node, answer),
+        }
+    }
+
+    async fn call_node(
+        &self,
+        node: &Node,
+        cmd: &impl Fn(By) -> Cmd,
+        request: fn(Cmd) -> Request,
+    ) -> Result<Value, Trouble> {
+        match node.send(&request(cmd(By::Sha))).await {
+            Err(Trouble::NoScript) => {
+                self.counters.no_script.fetch_add(1, Relaxed);
+                node.send(&request(cmd(By::Text))).await
+            }
+            answer => answer,
+        }
+    }
+
+    fn finish(&self, node: &Node, answer: Result<Value, Trouble>) -> Result<Value, StoreError> {
+        answer.map_err(|trouble| {
+            match &trouble {
+                Trouble::Demoted => {
+                    self.counters.demoted.fetch_add(1, Relaxed);
+                    node.forget_connection();
+                    self.look_soon();
+                }
+                Trouble::Lost(_) | Trouble::Moved(_) | Trouble::Ask(_) => self.look_soon(),
+                Trouble::Other(error) if error.is_outage() => self.look_soon(),
+                Trouble::NoScript | Trouble::Other(_) => {}
+            }
+            trouble.into_store_error()
+        })
+    }
+
+    fn node(&self, slot: u16) -> Result<Arc<Node>, StoreError> {
+        match &self.seat {
+            Seat::Single(node) => Ok(node.clone()),
+            Seat::Sentinel(sentinels) => sentinels.primary(),
+            Seat::Cluster(cluster) => cluster.node(slot).ok_or_else(|| {
+                self.look_soon();
+                StoreError::unavailable(format_args!("no node is known to have slot {slot}"))
+            }),
+        }
+    }
+
+    fn moved(&self, slot: u16, to: &str) -> Result<Arc<Node>, StoreError> {
+        match &self.seat {
+            Seat::Cluster(cluster) => cluster.moved(slot, to, &self.me),
+            _ => Err(StoreError::misconfigured("it is a cluster: connect to it as one")),
+        }
+    }
+
+    fn at(&self, address: &str) -> Result<Arc<Node>, StoreError> {
+        match &self.seat {
+            Seat::Cluster(cluster) => cluster.at(address, &self.me),
+            _ => Err(StoreError::misconfigured("it is a cluster: connect to it as one")),
+        }
+    }
+
+    /// Looks in the background who the primaries are. At most one look is under way.
+    fn look_soon(&self) {
+        if matches!(self.seat, Seat::Single(_)) || self.looks.try_lock().is_err() {
+            return;
+        }
+        if let Some(me) = self.me.upgrade() {
+            tokio::spawn(async move { me.look_again().await });
+        }
+    }
+
+    /// Looks who the primaries are. Whoever comes while a look is under way waits for that one.
+    pub(crate) async fn look_again(&self) {
+        let Ok(_look) = self.looks.try_lock() else {
+            drop(self.looks.lock().await);
+            return;
+        };
+        self.counters.looked.fetch_add(1, Relaxed);
+        match &self.seat {
+            Seat::Single(_) => {}
+            Seat::Sentinel(sentinels) => sentinels.look(&self.me).await,
+            Seat::Cluster(cluster) => cluster.look(&self.me).await,
+        }
+    }
+
+    /// Whether the node at this address is still one to ask.
+    pub(crate) fn uses(&self, address: &str) -> bool {
+        match &self.seat {
+            Seat::Single(_) => true,
+            Seat::Sentinel(sentinels) => sentinels.primary().is_ok_and(|node| node.address == address),
+            Seat::Cluster(cluster) => cluster.uses(address),
+        }
+    }
+
+    /// The nodes that are asked now.
+    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+        match &self.seat {
+            Seat::Single(node) => vec![node.clone()],
+            Seat::Sentinel(sentinels) => sentinels.primary().into_iter().collect(),
+            Seat::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> (LineStats, RouteStats) {
+        let lines = self.nodes().iter().map(|node| node.stats()).fold(LineStats::default(), LineStats::plus);
+        let read = |counter: &AtomicU64| counter.load(Relaxed);
+        let RouteCounters { redirected, no_script, demoted, looked } = &self.counters;
+        let route = RouteStats {
+            redirected: read(redirected),
+            no_script: read(no_script),
+            demoted: read(demoted),
+            looked: read(looked),
+        };
+        (lines, route)
+    }
+}

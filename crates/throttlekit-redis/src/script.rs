@@ -1,0 +1,38 @@
+//! The scripts, put together from their parts.
+
+use redis::Script;
+
+/// A script with its name at the server.
+pub(crate) struct ScriptText {
+    pub(crate) text: &'static str,
+    pub(crate) sha: String,
+}
+
+pub(crate) struct Scripts {
+    pub(crate) admit: ScriptText,
+    pub(crate) peek: ScriptText,
+    pub(crate) settle: ScriptText,
+}
+
+pub(crate) const ADMIT: &str = concat!(
+    include_str!("lua/now.lua"),
+    include_str!("lua/one.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/admit.lua")
+);
+const PEEK: &str =
+    concat!(include_str!("lua/now.lua"), include_str!("lua/state.lua"), include_str!("lua/peek.lua"));
+const SETTLE: &str =
+    concat!(include_str!("lua/now.lua"), include_str!("lua/state.lua"), include_str!("lua/settle.lua"));
+
+impl Scripts {
+    pub(crate) fn new() -> Self {
+        Self { admit: ScriptText::new(ADMIT), peek: ScriptText::new(PEEK), settle: ScriptText::new(SETTLE) }
+    }
+}
+
+impl ScriptText {
+    fn new(text: &'static str) -> Self {
+        Self { text, sha: Script::new(text).get_hash().to_owned() }
+    }
+}

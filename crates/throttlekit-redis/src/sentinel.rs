@@ -1,0 +1,67 @@
+//! The primary that Sentinels name.
+
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use throttlekit::store::{LineOptions, StoreError};
+use tokio::time::timeout;
+
+use crate::dial::Dialer;
+use crate::node::Node;
+use crate::route::Route;
+
+/// How long a Sentinel may take to answer.
+const LOOK_MAX: Duration = Duration::from_millis(300);
+
+pub(crate) struct Sentinels {
+    sentinels: Vec<Dialer>,
+    service: String,
+    /// How the servers themselves are reached.
+    servers: Dialer,
+    options: LineOptions,
+    primary: RwLock<Option<Arc<Node>>>,
+}
+
+impl Sentinels {
+    pub(crate) fn new(
+        sentinels: Vec<Dialer>,
+        service: String,
+        servers: Dialer,
+        options: LineOptions,
+    ) -> Self {
+        Self { sentinels, service, servers, options, primary: RwLock::default() }
+    }
+
+    pub(crate) fn primary(&self) -> Result<Arc<Node>, StoreError> {
+        let primary = self.primary.read().unwrap_or_else(PoisonError::into_inner).clone();
+        primary.ok_or_else(|| {
+            StoreError::unavailable(format_args!("no Sentinel names a primary for {:?}", self.service))
+        })
+    }
+
+    /// Asks all Sentinels at once and takes the address that most of them name.
+    pub(crate) async fn look(&self, route: &Weak<Route>) {
+        let named = join_all(self.sentinels.iter().map(|sentinel| self.ask(sentinel))).await;
+        let named: Vec<String> = named.into_iter().flatten().collect();
+        let votes = |address: &String| named.iter().filter(|other| *other == address).count();
+        let Some(address) = named.iter().max_by_key(|address| votes(address)) else { return };
+        if self.primary().is_ok_and(|node| node.address == *address) {
+            return;
+        }
+        let Ok(client) = self.servers.client(address) else { return };
+        let node = Node::new(address.clone(), client, self.options, route.clone());
+        *self.primary.write().unwrap_or_else(PoisonError::into_inner) = Some(node);
+    }
+
+    async fn ask(&self, sentinel: &Dialer) -> Option<String> {
+        let asked = async {
+            let mut connection = sentinel.seed().ok()?.get_multiplexed_async_connection().await.ok()?;
+            let mut cmd = redis::cmd("SENTINEL");
+            cmd.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
+            let (host, port): (String, u16) = cmd.query_async(&mut connection).await.ok()?;
+            Some(format!("{host}:{port}"))
+        };
+        timeout(LOOK_MAX, asked).await.ok().flatten()
+    }
+}

@@ -1,0 +1,192 @@
+//! The store itself.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use throttlekit::store::{Charge, Charges, LineStats, Outcome, Settlement, Sight, Store, StoreError};
+use throttlekit::{Clock, ManualClock};
+use throttlekit_core::rate::shared::Correction;
+
+use crate::builder::Builder;
+use crate::check::Warning;
+use crate::route::{Route, RouteStats};
+use crate::script::Scripts;
+use crate::slot::slot_of;
+use crate::wire::{self, Preamble};
+
+/// How many asks one script call answers: some 2 ms of the server's time at the most.
+const FLIGHT_MAX: usize = 128;
+/// How many warnings are kept.
+const WARNINGS_MAX: usize = 64;
+
+/// A [`Store`] on Redis or Valkey. Cheap to clone; clones share connections.
+#[derive(Clone)]
+pub struct RedisStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    route: Arc<Route>,
+    scripts: Scripts,
+    grace: Duration,
+    clock: Option<ManualClock>,
+    warnings: Mutex<Vec<Warning>>,
+}
+
+impl RedisStore {
+    /// One server, at an address such as `redis://user:secret@host:6379` or `rediss://…`.
+    pub fn builder(url: impl Into<String>) -> Builder {
+        Builder::single(url.into())
+    }
+
+    /// A cluster, by the addresses of some of its nodes.
+    pub fn cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Builder {
+        Builder::cluster(urls.into_iter().map(Into::into).collect())
+    }
+
+    /// The primary that these Sentinels name for a service.
+    pub fn sentinel<U: Into<String>>(
+        urls: impl IntoIterator<Item = U>,
+        service: impl Into<String>,
+    ) -> Builder {
+        Builder::sentinel(urls.into_iter().map(Into::into).collect(), service.into())
+    }
+
+    pub(crate) fn new(route: Arc<Route>, grace: Duration, clock: Option<ManualClock>) -> Self {
+        let inner = Inner { route, scripts: Scripts::new(), grace, clock, warnings: Mutex::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// What an operator should know about the servers.
+    pub fn warnings(&self) -> Vec<Warning> {
+        self.inner.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn warn(&self, warnings: Vec<Warning>) {
+        let mut kept = self.inner.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(warnings);
+        kept.truncate(WARNINGS_MAX);
+    }
+
+    /// What the lines to all nodes have seen, together.
+    pub fn line_stats(&self) -> LineStats {
+        self.inner.route.stats().0
+    }
+
+    /// What happened on the way to the nodes.
+    pub fn route_stats(&self) -> RouteStats {
+        self.inner.route.stats().1
+    }
+
+    fn preamble(&self) -> Preamble {
+        let now = self.inner.clock.as_ref().map(Clock::now);
+        Preamble { now, grace_ms: u64::try_from(self.inner.grace.as_millis()).unwrap_or(u64::MAX) }
+    }
+
+    /// Parts that one call can take: those of one slot in a cluster, and never too many.
+    fn flights<'a, T>(&self, items: &'a [T], key: impl Fn(&'a T) -> &'a str) -> Vec<Flight<'a, T>> {
+        let slot = |item: &'a T| if self.inner.route.splits_by_slot() { slot_of(key(item)) } else { 0 };
+        let mut placed: Vec<(u16, usize, &T)> =
+            items.iter().enumerate().map(|(place, item)| (slot(item), place, item)).collect();
+        placed.sort_by_key(|(slot, place, _)| (*slot, *place));
+        let parts = placed.chunk_by(|a, b| a.0 == b.0).flat_map(|of_slot| of_slot.chunks(FLIGHT_MAX));
+        let flight = |part: &[(u16, usize, &'a T)]| Flight {
+            slot: part[0].0,
+            places: part.iter().map(|(_, place, _)| *place).collect(),
+            items: part.iter().map(|(.., item)| *item).collect(),
+        };
+        parts.map(flight).collect()
+    }
+
+    async fn admit_flight(&self, flight: &Flight<'_, Charges<'_>>) -> Result<Vec<Outcome>, StoreError> {
+        let (script, head) = (&self.inner.scripts.admit, self.preamble());
+        let cmd = |by| wire::admit(script, by, head, &flight.items);
+        let answer = self.inner.route.call(flight.slot, cmd).await?;
+        wire::outcomes(&flight.items, &answer)
+    }
+
+    async fn peek_flight(&self, flight: &Flight<'_, Charge<'_>>) -> Result<Sight, StoreError> {
+        let (script, head) = (&self.inner.scripts.peek, self.preamble());
+        let cmd = |by| wire::peek(script, by, head, &flight.items);
+        let answer = self.inner.route.call(flight.slot, cmd).await?;
+        wire::sight(&flight.items, &answer)
+    }
+
+    async fn settle_flight(&self, flight: &Flight<'_, Settlement<'_>>) -> Result<(), StoreError> {
+        let correct = |s: &&'_ Settlement<'_>| s.form.correction(s.mark, s.charged, s.actual);
+        let all: Vec<_> = flight.items.iter().map(|s| (*s, correct(s))).collect();
+        let all: Vec<_> = all.into_iter().filter(|(_, c)| *c != Correction::Nothing).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let (script, head) = (&self.inner.scripts.settle, self.preamble());
+        self.inner.route.call(flight.slot, |by| wire::settle(script, by, head, &all)).await?;
+        Ok(())
+    }
+}
+
+/// What goes in one call, and where in the whole each item stands.
+struct Flight<'a, T> {
+    slot: u16,
+    places: Vec<usize>,
+    items: Vec<&'a T>,
+}
+
+impl Store for RedisStore {
+    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        if let [ask] = asks {
+            let slot = if self.inner.route.splits_by_slot() { slot_of(ask.charges[0].key) } else { 0 };
+            return self.admit_flight(&Flight { slot, places: Vec::new(), items: vec![ask] }).await;
+        }
+        let flights = self.flights(asks, |ask| ask.charges[0].key);
+        let answers = join_all(flights.iter().map(|flight| self.admit_flight(flight))).await;
+        let mut placed = Vec::with_capacity(asks.len());
+        for (flight, outcomes) in flights.iter().zip(answers) {
+            placed.extend(flight.places.iter().copied().zip(outcomes?));
+        }
+        placed.sort_by_key(|(place, _)| *place);
+        Ok(placed.into_iter().map(|(_, outcome)| outcome).collect())
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+        let flights = self.flights(charges, |charge| charge.key);
+        let sights = join_all(flights.iter().map(|flight| self.peek_flight(flight))).await;
+        let (mut now, mut placed) = (None, Vec::with_capacity(charges.len()));
+        for (flight, sight) in flights.iter().zip(sights) {
+            let sight = sight?;
+            now = now.max(Some(sight.now));
+            placed.extend(flight.places.iter().copied().zip(sight.states));
+        }
+        placed.sort_by_key(|(place, _)| *place);
+        let states = placed.into_iter().map(|(_, state)| state).collect();
+        Ok(Sight { now: now.unwrap_or_default(), states })
+    }
+
+    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
+        let flights = self.flights(settlements, |settlement| settlement.key);
+        let settled = join_all(flights.iter().map(|flight| self.settle_flight(flight))).await;
+        settled.into_iter().collect()
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        let flights = self.flights(keys, |key| key);
+        let deleted = join_all(flights.iter().map(|flight| {
+            self.inner.route.call(flight.slot, |_| {
+                let mut cmd = redis::cmd("DEL");
+                flight.items.iter().for_each(|key| {
+                    cmd.arg(**key);
+                });
+                cmd
+            })
+        }));
+        deleted.await.into_iter().try_for_each(|answer| answer.map(drop))
+    }
+}
+
+impl std::fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (line, route) = self.inner.route.stats();
+        f.debug_struct("RedisStore").field("line", &line).field("route", &route).finish_non_exhaustive()
+    }
+}

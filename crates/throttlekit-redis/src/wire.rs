@@ -1,0 +1,199 @@
+//! From asks to what a script is given, and from what it answers to states.
+
+use redis::{Cmd, Value};
+use throttlekit::store::{Charge, Charges, Outcome, Settlement, Sight, StoreError};
+use throttlekit::{Timestamp, rate::Need};
+use throttlekit_core::rate::shared::{Correction, Kind};
+
+use crate::script::ScriptText;
+
+/// By which command a script is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Sha,
+    Text,
+}
+
+/// What every script is told first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Preamble {
+    /// The instant to decide at, in tests; the server's own otherwise.
+    pub(crate) now: Option<Timestamp>,
+    pub(crate) grace_ms: u64,
+}
+
+fn call(script: &ScriptText, by: By, keys: usize) -> Cmd {
+    let mut cmd = Cmd::new();
+    match by {
+        By::Sha => cmd.arg("EVALSHA").arg(&script.sha),
+        By::Text => cmd.arg("EVAL").arg(script.text),
+    };
+    cmd.arg(keys);
+    cmd
+}
+
+fn preamble(cmd: &mut Cmd, preamble: Preamble) {
+    match preamble.now {
+        None => cmd.arg(""),
+        Some(now) => cmd.arg(now.as_nanos() / 1_000),
+    };
+    cmd.arg(preamble.grace_ms);
+}
+
+pub(crate) fn admit(script: &ScriptText, by: By, head: Preamble, asks: &[&Charges<'_>]) -> Cmd {
+    let keys = || asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.key);
+    let mut cmd = call(script, by, keys().count());
+    keys().for_each(|key| {
+        cmd.arg(key);
+    });
+    preamble(&mut cmd, head);
+    if let Some((time, depth)) = plain_gcra(asks) {
+        cmd.arg(time).arg(depth);
+        return cmd;
+    }
+    for ask in asks {
+        let count = ask.charges.len() as i64;
+        cmd.arg(if ask.need == Need::Any { -count } else { count });
+        for charge in ask.charges {
+            cmd.arg(letter(charge.form.kind()));
+            charge.form.charge(charge.cost).iter().for_each(|&number| {
+                cmd.arg(number);
+            });
+        }
+    }
+    cmd
+}
+
+/// The two numbers of the case that the script has by itself.
+fn plain_gcra(asks: &[&Charges<'_>]) -> Option<(i64, i64)> {
+    let [Charges { charges: [charge], .. }] = asks else { return None };
+    if charge.form.kind() != Kind::Gcra || charge.cost == 0 {
+        return None;
+    }
+    match charge.form.charge(charge.cost)[..] {
+        [time, 0, depth, 0, _] => Some((time, depth)),
+        _ => None,
+    }
+}
+
+pub(crate) fn peek(script: &ScriptText, by: By, head: Preamble, charges: &[&Charge<'_>]) -> Cmd {
+    let mut cmd = call(script, by, charges.len());
+    for charge in charges {
+        cmd.arg(charge.key);
+    }
+    preamble(&mut cmd, head);
+    for charge in charges {
+        cmd.arg(letter(charge.form.kind()));
+        if let Some((_, buckets)) = charge.form.shape() {
+            cmd.arg(buckets);
+        }
+    }
+    cmd
+}
+
+pub(crate) fn settle(
+    script: &ScriptText,
+    by: By,
+    head: Preamble,
+    all: &[(&Settlement<'_>, Correction)],
+) -> Cmd {
+    let mut cmd = call(script, by, all.len());
+    for (settlement, _) in all {
+        cmd.arg(settlement.key);
+    }
+    preamble(&mut cmd, head);
+    for (settlement, correction) in all {
+        let (sign, mut numbers) = match correction {
+            Correction::Refund(numbers) => ("-", numbers.clone()),
+            Correction::Owe(numbers) => ("+", numbers.clone()),
+            Correction::Nothing => continue,
+        };
+        if let (Correction::Refund(_), Some((length, _))) = (correction, settlement.form.shape()) {
+            numbers.insert(2, length as i64);
+        }
+        cmd.arg(sign).arg(letter(settlement.form.kind()));
+        numbers.iter().for_each(|&number| {
+            cmd.arg(number);
+        });
+    }
+    cmd
+}
+
+fn letter(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Gcra => "g",
+        Kind::Window => "w",
+        Kind::Month => "m",
+        Kind::Sliding => "s",
+        Kind::Log => "l",
+    }
+}
+
+/// The outcomes of asks, from the answer of the admitting script.
+pub(crate) fn outcomes(asks: &[&Charges<'_>], answer: &Value) -> Result<Vec<Outcome>, StoreError> {
+    let (now, replies) = split(answer)?;
+    if let ([ask], [Value::Int(admitted), Value::Int(tat)]) = (asks, replies) {
+        let numbers: &[i64] = if *tat < 0 { &[] } else { &[*tat, 0] };
+        return Ok(vec![outcome(ask, &[numbers.to_vec()], now, *admitted)?]);
+    }
+    if replies.len() != asks.len() {
+        return Err(unexpected());
+    }
+    asks.iter().zip(replies).map(|(ask, reply)| one_of_many(ask, reply, now)).collect()
+}
+
+fn one_of_many(ask: &Charges<'_>, reply: &Value, now: Timestamp) -> Result<Outcome, StoreError> {
+    let Value::Array(parts) = reply else { return Err(unexpected()) };
+    let [Value::Int(admitted), states @ ..] = &parts[..] else { return Err(unexpected()) };
+    let states = states.iter().map(numbers).collect::<Result<Vec<_>, _>>()?;
+    outcome(ask, &states, now, *admitted)
+}
+
+fn outcome(
+    ask: &Charges<'_>,
+    seen: &[Vec<i64>],
+    now: Timestamp,
+    admitted: i64,
+) -> Result<Outcome, StoreError> {
+    if seen.len() != ask.charges.len() {
+        return Err(unexpected());
+    }
+    let state = |(charge, numbers): (&Charge<'_>, &Vec<i64>)| {
+        charge.form.seen(numbers).ok_or_else(|| StoreError::bad_state(charge.key))
+    };
+    let states = ask.charges.iter().zip(seen).map(state).collect::<Result<Vec<_>, _>>()?;
+    Outcome::of(ask, &states, now, admitted == 1)
+}
+
+/// The states of keys, from the answer of the peeking script.
+pub(crate) fn sight(charges: &[&Charge<'_>], answer: &Value) -> Result<Sight, StoreError> {
+    let (now, replies) = split(answer)?;
+    if replies.len() != charges.len() {
+        return Err(unexpected());
+    }
+    let state = |(charge, reply): (&&Charge<'_>, &Value)| {
+        charge.form.state(&numbers(reply)?).ok_or_else(|| StoreError::bad_state(charge.key))
+    };
+    let states = charges.iter().zip(replies).map(state).collect::<Result<_, _>>()?;
+    Ok(Sight { now, states })
+}
+
+fn split(answer: &Value) -> Result<(Timestamp, &[Value]), StoreError> {
+    let Value::Array(parts) = answer else { return Err(unexpected()) };
+    let [Value::Int(now), rest @ ..] = &parts[..] else { return Err(unexpected()) };
+    let micros = u64::try_from(*now).map_err(|_| unexpected())?;
+    Ok((Timestamp::from_nanos(micros.saturating_mul(1_000)), rest))
+}
+
+fn numbers(value: &Value) -> Result<Vec<i64>, StoreError> {
+    let Value::Array(values) = value else { return Err(unexpected()) };
+    let number = |value: &Value| match value {
+        Value::Int(number) => Ok(*number),
+        _ => Err(unexpected()),
+    };
+    values.iter().map(number).collect()
+}
+
+fn unexpected() -> StoreError {
+    StoreError::misconfigured("it answers our script with something else; is there a proxy in between?")
+}

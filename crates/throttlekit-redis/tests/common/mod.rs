@@ -1,0 +1,43 @@
+//! Where the engines are, and names that no other test uses.
+#![allow(dead_code, reason = "each test file takes what it needs")]
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use throttlekit_redis::{Builder, RedisStore};
+
+/// An address from `cargo xtask services up`. A test that needs an engine fails without it.
+pub(crate) fn env(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: eval \"$(cargo xtask services up)\""))
+}
+
+fn list(name: &str, scheme: &str) -> Vec<String> {
+    let with_scheme = |at: &str| if at.contains("://") { at.to_owned() } else { format!("{scheme}{at}") };
+    env(name).split(',').map(with_scheme).collect()
+}
+
+/// Tests share two cores with whatever else runs: decisions are what they look at, not how fast those come.
+fn patient(builder: Builder) -> Builder {
+    builder.deadline(Duration::from_secs(5))
+}
+
+pub(crate) fn single() -> Builder {
+    patient(RedisStore::builder(env("THROTTLEKIT_REDIS")))
+}
+
+pub(crate) fn valkey() -> Builder {
+    patient(RedisStore::builder(env("THROTTLEKIT_VALKEY")))
+}
+
+pub(crate) fn cluster() -> Builder {
+    patient(RedisStore::cluster(list("THROTTLEKIT_REDIS_CLUSTER", "")))
+}
+
+pub(crate) fn sentinel() -> Builder {
+    patient(RedisStore::sentinel(list("THROTTLEKIT_SENTINEL", "redis://"), "mymaster"))
+}
+
+/// A policy name that no other call in any process has.
+pub(crate) fn policy(name: &str) -> String {
+    format!("{name}-{:x}", RandomState::new().hash_one(name))
+}

@@ -1,0 +1,65 @@
+//! The shortest way through each seat: single, TLS, Sentinel, Cluster and Valkey answer alike.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{cluster, env, sentinel, single, valkey};
+use throttlekit::{Ask, Limit, Rate, SharedLimiter};
+use throttlekit_redis::{Builder, RedisStore};
+
+async fn answers_like_the_others(builder: Builder) {
+    let store = builder.connect().await.unwrap();
+    let limits = [
+        ("gcra", Limit::gcra(Rate::per_minute(7).burst(5)).unwrap()),
+        ("window", Limit::fixed_window(5, Duration::from_secs(86_400)).unwrap()),
+        ("sliding", Limit::sliding_window(5, Duration::from_secs(86_400)).unwrap()),
+        ("log", Limit::sliding_log(5, Duration::from_secs(86_400)).unwrap()),
+    ];
+    let limiter = SharedLimiter::all(store, &common::policy("smoke"), limits).unwrap().home(0);
+    let ask = |cost| ["{a}", "b}{", "", "a:b"].map(|key| Ask::of(key).cost(cost));
+    for left in [3, 1] {
+        let answer = limiter.check_all(ask(2)).await.unwrap();
+        assert_eq!((answer.decision.allowed, answer.decision.remaining), (true, left), "{answer:?}");
+    }
+    let denied = limiter.check_all(ask(2)).await.unwrap();
+    assert!(!denied.decision.allowed, "{denied:?}");
+    let many = limiter.check_many(&[ask(1), ask(1)]).await.unwrap();
+    assert_eq!(many.iter().map(|a| a.decision.allowed).collect::<Vec<_>>(), [true, false]);
+    limiter.settle(many[0].receipt.clone().unwrap(), [0; 4]).await.unwrap();
+    let keys: [&[u8]; 4] = [b"{a}", b"b}{", b"", b"a:b"];
+    let left = limiter.peek_each(keys).await.unwrap();
+    assert_eq!(left.map(|d| d.remaining), [1; 4], "{left:?}");
+    limiter.reset(keys).await.unwrap();
+    assert_eq!(limiter.check_all(ask(5)).await.unwrap().decision.remaining, 0);
+}
+
+#[tokio::test]
+async fn on_one_server() {
+    answers_like_the_others(single()).await;
+}
+
+#[tokio::test]
+async fn on_valkey() {
+    answers_like_the_others(valkey()).await;
+}
+
+#[tokio::test]
+async fn on_a_cluster() {
+    answers_like_the_others(cluster()).await;
+}
+
+#[tokio::test]
+async fn behind_sentinels() {
+    answers_like_the_others(sentinel()).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn over_tls() {
+    let ca = std::fs::read(env("THROTTLEKIT_REDIS_TLS_CA")).unwrap();
+    let url = env("THROTTLEKIT_REDIS_TLS");
+    answers_like_the_others(RedisStore::builder(url.clone()).ca(ca)).await;
+    let stranger = RedisStore::builder(url).connect().await.unwrap();
+    assert!(stranger.line_stats().open, "a certificate that nobody vouches for is not trusted");
+}
