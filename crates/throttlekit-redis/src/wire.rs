@@ -22,8 +22,12 @@ pub(crate) struct Preamble {
     pub(crate) grace_ms: u64,
 }
 
+/// Room for a call of few keys, so that writing it does not ask for memory again and again.
+const ARGS_ROOM: usize = 16;
+const BYTES_ROOM: usize = 256;
+
 fn call(script: &ScriptText, by: By, keys: usize) -> Cmd {
-    let mut cmd = Cmd::new();
+    let mut cmd = Cmd::with_capacity(ARGS_ROOM, BYTES_ROOM);
     match by {
         By::Sha => cmd.arg("EVALSHA").arg(&script.sha),
         By::Text => cmd.arg("EVAL").arg(script.text),
@@ -104,8 +108,8 @@ pub(crate) fn settle(
     preamble(&mut cmd, head);
     for (settlement, correction) in all {
         let (sign, mut numbers) = match correction {
-            Correction::Refund(numbers) => ("-", numbers.clone()),
-            Correction::Owe(numbers) => ("+", numbers.clone()),
+            Correction::Refund(numbers) => ("-", numbers.to_vec()),
+            Correction::Owe(numbers) => ("+", numbers.to_vec()),
             Correction::Nothing => continue,
         };
         if let (Correction::Refund(_), Some((length, _))) = (correction, settlement.form.shape()) {
@@ -131,38 +135,45 @@ fn letter(kind: Kind) -> &'static str {
 
 /// The outcomes of asks, from the answer of the admitting script.
 pub(crate) fn outcomes(asks: &[&Charges<'_>], answer: &Value) -> Result<Vec<Outcome>, StoreError> {
-    let (now, replies) = split(answer)?;
-    if let ([ask], [Value::Int(admitted), Value::Int(tat)]) = (asks, replies) {
-        let numbers: &[i64] = if *tat < 0 { &[] } else { &[*tat, 0] };
-        return Ok(vec![outcome(ask, &[numbers.to_vec()], now, *admitted)?]);
+    if let ([ask], Some((now, tat))) = (asks, plain(answer)) {
+        let numbers: &[i64] = if tat < 0 { &[] } else { &[tat, 0] };
+        return Ok(vec![outcome(ask, [numbers].into_iter(), instant(now.abs())?, now > 0)?]);
     }
+    let (now, replies) = split(answer)?;
     if replies.len() != asks.len() {
         return Err(unexpected());
     }
     asks.iter().zip(replies).map(|(ask, reply)| one_of_many(ask, reply, now)).collect()
 }
 
+/// The answer of the case that the script has by itself.
+fn plain(answer: &Value) -> Option<(i64, i64)> {
+    let Value::Array(parts) = answer else { return None };
+    let [Value::Int(now), Value::Int(tat)] = parts[..] else { return None };
+    Some((now, tat))
+}
+
 fn one_of_many(ask: &Charges<'_>, reply: &Value, now: Timestamp) -> Result<Outcome, StoreError> {
     let Value::Array(parts) = reply else { return Err(unexpected()) };
     let [Value::Int(admitted), states @ ..] = &parts[..] else { return Err(unexpected()) };
     let states = states.iter().map(numbers).collect::<Result<Vec<_>, _>>()?;
-    outcome(ask, &states, now, *admitted)
+    outcome(ask, states.iter().map(Vec::as_slice), now, *admitted == 1)
 }
 
-fn outcome(
+fn outcome<'n>(
     ask: &Charges<'_>,
-    seen: &[Vec<i64>],
+    seen: impl ExactSizeIterator<Item = &'n [i64]>,
     now: Timestamp,
-    admitted: i64,
+    admitted: bool,
 ) -> Result<Outcome, StoreError> {
     if seen.len() != ask.charges.len() {
         return Err(unexpected());
     }
-    let state = |(charge, numbers): (&Charge<'_>, &Vec<i64>)| {
+    let state = |(charge, numbers): (&Charge<'_>, &[i64])| {
         charge.form.seen(numbers).ok_or_else(|| StoreError::bad_state(charge.key))
     };
     let states = ask.charges.iter().zip(seen).map(state).collect::<Result<Vec<_>, _>>()?;
-    Outcome::of(ask, &states, now, admitted == 1)
+    Outcome::of(ask, &states, now, admitted)
 }
 
 /// The states of keys, from the answer of the peeking script.
@@ -181,8 +192,12 @@ pub(crate) fn sight(charges: &[&Charge<'_>], answer: &Value) -> Result<Sight, St
 fn split(answer: &Value) -> Result<(Timestamp, &[Value]), StoreError> {
     let Value::Array(parts) = answer else { return Err(unexpected()) };
     let [Value::Int(now), rest @ ..] = &parts[..] else { return Err(unexpected()) };
-    let micros = u64::try_from(*now).map_err(|_| unexpected())?;
-    Ok((Timestamp::from_nanos(micros.saturating_mul(1_000)), rest))
+    Ok((instant(*now)?, rest))
+}
+
+fn instant(micros: i64) -> Result<Timestamp, StoreError> {
+    let micros = u64::try_from(micros).map_err(|_| unexpected())?;
+    Ok(Timestamp::from_nanos(micros.saturating_mul(1_000)))
 }
 
 fn numbers(value: &Value) -> Result<Vec<i64>, StoreError> {

@@ -6,6 +6,7 @@
 //! comparison per rule, and how a state is written.
 
 use alloc::vec::Vec;
+use core::ops::Deref;
 use core::time::Duration;
 
 use super::calendar::Grid;
@@ -23,6 +24,8 @@ const DEBT_MAX_MICROS: u64 = DEBT_MAX.as_micros() as u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedForm {
     limit: Limit,
+    /// The numbers of the commonest charge, of one unit.
+    one: Numbers,
 }
 
 /// What a script is told about one charge, or says about one state: a few whole numbers, none above 2⁵³.
@@ -38,7 +41,30 @@ pub struct SharedForm {
 /// | sliding log | cost, limit, length | instant and units of each admission, oldest first |
 ///
 /// A state without numbers is that of a key never seen.
-pub type Numbers = Vec<i64>;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    values: [i64; NUMBERS_MAX],
+    len: usize,
+}
+
+const NUMBERS_MAX: usize = 6;
+
+impl Numbers {
+    fn of<const N: usize>(numbers: [i64; N]) -> Self {
+        const { assert!(N <= NUMBERS_MAX) };
+        let mut values = [0; NUMBERS_MAX];
+        values[..N].copy_from_slice(&numbers);
+        Self { values, len: N }
+    }
+}
+
+impl Deref for Numbers {
+    type Target = [i64];
+
+    fn deref(&self) -> &[i64] {
+        &self.values[..self.len]
+    }
+}
 
 /// Which rule a script must run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +108,7 @@ impl SharedForm {
             Limit::SlidingWindow(rule) => check_sliding(rule),
             Limit::SlidingLog(rule) => check_micros(nanos(rule.length)),
         }?;
-        Ok(Self { limit: *limit })
+        Ok(Self { limit: *limit, one: numbers(limit, 1) })
     }
 
     /// The limit itself.
@@ -111,27 +137,11 @@ impl SharedForm {
 
     /// The numbers of a charge of `cost`.
     pub fn charge(&self, cost: Cost) -> Numbers {
-        // One more than the limit is as impossible as any number above.
-        self.numbers(cost.min(self.limit.units() + 1))
-    }
-
-    fn numbers(&self, cost: Cost) -> Numbers {
-        let int = |n: u64| n as i64;
-        match &self.limit {
-            Limit::Gcra(rule) => {
-                let (time, rest) = rule.split(rule.ticks_of(cost));
-                let (depth, depth_rest) = rule.split(rule.depth);
-                [time, rest, depth, depth_rest, rule.ticks_per_micro()].map(int).to_vec()
-            }
-            Limit::Window(Window { limit, grid }) => match *grid {
-                Grid::Even { length, lead } => [cost, *limit, length / NANOS, lead / NANOS].map(int).to_vec(),
-                Grid::Month { utc_offset } => [int(cost), int(*limit), utc_offset / NANOS as i64].to_vec(),
-            },
-            Limit::SlidingWindow(rule) => {
-                [cost, rule.limit, rule.length / NANOS, rule.buckets.into()].map(int).to_vec()
-            }
-            Limit::SlidingLog(rule) => [cost, rule.limit, nanos(rule.length) / NANOS].map(int).to_vec(),
+        if cost == 1 {
+            return self.one;
         }
+        // One more than the limit is as impossible as any number above.
+        numbers(&self.limit, cost.min(self.limit.units() + 1))
     }
 
     /// The state that a store keeps in these numbers, or nothing if they cannot be one of this rule.
@@ -185,35 +195,59 @@ impl SharedForm {
     }
 
     fn owed(&self, units: Cost) -> Numbers {
-        let mut numbers = self.numbers(units.min(UNITS_MAX));
-        if self.kind() == Kind::Gcra && !(0..=DEBT_MAX_MICROS as i64).contains(&numbers[0]) {
-            numbers[0] = DEBT_MAX_MICROS as i64;
+        let mut owed = numbers(&self.limit, units.min(UNITS_MAX));
+        if self.kind() == Kind::Gcra && !(0..=int(DEBT_MAX_MICROS)).contains(&owed[0]) {
+            owed.values[0] = int(DEBT_MAX_MICROS);
         }
-        numbers
+        owed
     }
 
     fn handed_back(&self, mark: Mark, units: Cost) -> Option<Numbers> {
-        let int = |n: u64| n as i64;
         let units = units.min(UNITS_MAX);
-        match &self.limit {
-            Limit::Gcra(rule) if rule.shapes => None,
+        let back = match &self.limit {
+            Limit::Gcra(rule) if rule.shapes => return None,
             Limit::Gcra(rule) => {
-                let mut numbers = self.numbers(units.min(rule.limit));
-                numbers.insert(0, int(mark.0 / NANOS));
-                Some(numbers)
+                let [time, rest, depth, depth_rest, ticks] = rule.numbers(units.min(rule.limit));
+                Numbers::of([mark.0 / NANOS, time, rest, depth, depth_rest, ticks].map(int))
             }
-            Limit::Window(rule) => Some([rule.grid.end(mark.0).as_nanos() / NANOS, units].map(int).to_vec()),
-            Limit::SlidingWindow(rule) => Some([mark.0, units, rule.buckets.into()].map(int).to_vec()),
+            Limit::Window(rule) => Numbers::of([rule.grid.end(mark.0).as_nanos() / NANOS, units].map(int)),
+            Limit::SlidingWindow(rule) => Numbers::of([mark.0, units, rule.buckets.into()].map(int)),
             Limit::SlidingLog(rule) => {
-                Some([mark.0 / NANOS, units, nanos(rule.length) / NANOS].map(int).to_vec())
+                Numbers::of([mark.0 / NANOS, units, nanos(rule.length) / NANOS].map(int))
             }
+        };
+        Some(back)
+    }
+}
+
+fn int(number: u64) -> i64 {
+    number as i64
+}
+
+/// The numbers of a charge.
+fn numbers(limit: &Limit, cost: Cost) -> Numbers {
+    match limit {
+        Limit::Gcra(rule) => Numbers::of(rule.numbers(cost).map(int)),
+        Limit::Window(Window { limit, grid }) => match *grid {
+            Grid::Even { length, lead } => Numbers::of([cost, *limit, length / NANOS, lead / NANOS].map(int)),
+            Grid::Month { utc_offset } => Numbers::of([int(cost), int(*limit), utc_offset / NANOS as i64]),
+        },
+        Limit::SlidingWindow(rule) => {
+            Numbers::of([cost, rule.limit, rule.length / NANOS, rule.buckets.into()].map(int))
         }
+        Limit::SlidingLog(rule) => Numbers::of([cost, rule.limit, nanos(rule.length) / NANOS].map(int)),
     }
 }
 
 impl Gcra {
     fn ticks_per_micro(&self) -> u64 {
         self.pace.ticks_per_nano * NANOS
+    }
+
+    fn numbers(&self, cost: Cost) -> [u64; 5] {
+        let (time, rest) = self.split(self.ticks_of(cost));
+        let (depth, depth_rest) = self.split(self.depth);
+        [time, rest, depth, depth_rest, self.ticks_per_micro()]
     }
 
     /// Ticks as microseconds and the ticks beyond them. Too many microseconds become as many as there can be.

@@ -1,6 +1,7 @@
 -- The common case by itself: one ask, one charge, GCRA in whole microseconds.
 -- KEYS[1] its key; ARGV: now or '', grace in ms, time of the cost, depth.
--- Answer: now, 1 or 0, the instant stored before or -1. Mirrors Gcra::decide and Gcra::charge.
+-- Answer: now, below zero where the ask is denied, and the instant stored before or -1.
+-- Mirrors Gcra::decide and Gcra::charge.
 if #ARGV == 4 then
   local stored = call('GET', KEYS[1])
   local tat = -1
@@ -17,8 +18,8 @@ if #ARGV == 4 then
   end
   local full = (tat > now and tat or now) + ARGV[3]
   if full > now + ARGV[4] then
-    return { now, 0, tat }
+    return { -now, tat }
   end
   call('SET', KEYS[1], full, 'PX', (full - now - (full - now) % 1000) / 1000 + 1 + ARGV[2])
-  return { now, 1, tat }
+  return { now, tat }
 end

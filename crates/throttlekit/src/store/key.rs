@@ -74,8 +74,14 @@ fn part(bytes: &[u8], name: &mut String) {
 }
 
 fn escape(bytes: &[u8], name: &mut String) {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@');
+    if bytes.iter().all(|&byte| plain(byte))
+        && let Ok(text) = str::from_utf8(bytes)
+    {
+        return name.push_str(text);
+    }
     for &byte in bytes {
-        if byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte) {
+        if plain(byte) {
             name.push(byte.into());
         } else {
             name.push('%');
