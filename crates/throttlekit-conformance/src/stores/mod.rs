@@ -18,6 +18,7 @@
 //! ```
 
 mod examine;
+mod planted;
 mod play;
 mod policy;
 mod reference;
@@ -25,7 +26,8 @@ mod report;
 mod seat;
 mod world;
 
-pub use examine::{LANES, STORE_WORLDS, examine_store};
+pub use examine::{LANES, STORE_WORLDS, examine_store, find_store_bug};
+pub use planted::{PlantedStore, STORE_BUGS, StoreBug};
 pub use reference::CoreStates;
 pub use report::{FEATURES, StoreReport};
 pub use world::{StoreAsk, StoreOperation, StoreWorld, Used};

@@ -62,6 +62,14 @@ impl CoreStates {
         }
     }
 
+    /// Sets one key back to what `earlier` knew of it.
+    pub(super) fn restore(&mut self, earlier: &Self, key: &str) {
+        self.states.remove(key);
+        if let Some(known) = earlier.states.get(key) {
+            self.states.insert(key.into(), known.clone());
+        }
+    }
+
     pub(super) fn entry(&mut self, key: &str, limit: &Limit) -> &mut State {
         &mut self.states.entry(key.into()).or_insert((*limit, State::Fresh)).1
     }
