@@ -24,10 +24,12 @@ mod policy;
 mod reference;
 mod report;
 mod seat;
+mod vectors;
 mod world;
 
 pub use examine::{LANES, STORE_WORLDS, examine_store, find_store_bug};
 pub use planted::{PlantedStore, STORE_BUGS, StoreBug};
 pub use reference::CoreStates;
 pub use report::{FEATURES, StoreReport};
+pub use vectors::examine_vectors;
 pub use world::{StoreAsk, StoreOperation, StoreWorld, Used};
