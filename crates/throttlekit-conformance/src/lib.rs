@@ -5,6 +5,8 @@
 //! * [`Subject`] is anything that answers asks; [`suite`] examines it against the pure rules, field by field.
 //! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
 //!   shows with planted bugs that each law can fail.
+//! * [`stores`] examines what several processes share: every answer and every state of a
+//!   [`Store`](throttlekit::store::Store).
 //!
 //! A store's test is ten lines:
 //!
@@ -19,6 +21,7 @@ mod dice;
 pub mod golden;
 pub mod laws;
 mod spec;
+pub mod stores;
 mod subject;
 mod suite;
 mod text;

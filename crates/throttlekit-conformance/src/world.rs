@@ -232,7 +232,7 @@ pub fn roll_wait(dice: &mut Dice, spec: &Spec) -> Duration {
 }
 
 /// How long one unit takes and how long all of them, roughly; at most two months, so that worlds end in time.
-fn rhythm(spec: &Spec) -> (u64, u64) {
+pub(crate) fn rhythm(spec: &Spec) -> (u64, u64) {
     let Ok(limit) = spec.limit() else { return (1, 1) };
     let period = nanos(limit.period()).clamp(1, 62 * DAY);
     let pace = match *spec {

@@ -60,4 +60,7 @@ laws! {
     bounded_memory_join = "bounded-memory/join" finds [join_keeps_smaller, join_adds];
     bounded_memory_forget = "bounded-memory/forget" finds [forget_early, forget_late];
     forecast_exact = "forecast-exact" finds [peek_spends, replenish_early, replenish_late, full_early, full_late];
+    settle_replay = "settle/replay" finds [refund_twice, refund_of_any_window, refund_forgotten, debt_stops_at_limit];
+    settle_refund = "settle/refund" finds [refund_by_mark_only, refund_twice, refund_forgotten, refund_of_a_shaper];
+    settle_debt = "settle/debt" finds [debt_stops_at_limit, debt_without_end, debt_forgotten];
 }

@@ -12,6 +12,8 @@ mod forecast;
 mod judge;
 mod planted;
 mod rate_exact;
+mod settle;
+mod settle_faults;
 mod word;
 
 use std::fmt;
@@ -79,6 +81,9 @@ pub fn all() -> Vec<Law> {
         bounded_memory::join(),
         bounded_memory::forget(),
         forecast::law(),
+        settle::replay(),
+        settle::refund(),
+        settle::debt(),
     ]
 }
 

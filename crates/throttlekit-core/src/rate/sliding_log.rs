@@ -65,6 +65,12 @@ impl SlidingLog {
     fn gone(&self, log: &Log, now: Timestamp) -> usize {
         log.runs.partition_point(|run| self.leaves_at(run) <= now)
     }
+
+    fn drop_gone(&self, log: &mut Log, now: Timestamp) {
+        for run in log.runs.drain(..self.gone(log, now)) {
+            log.units -= run.units;
+        }
+    }
 }
 
 impl Rule for SlidingLog {
@@ -104,9 +110,7 @@ impl Rule for SlidingLog {
             return;
         }
         let now = self.current(state, now);
-        for run in state.runs.drain(..self.gone(state, now)) {
-            state.units -= run.units;
-        }
+        self.drop_gone(state, now);
         state.push(Run { at: now, units: cost });
     }
 
@@ -145,7 +149,10 @@ impl Settle for SlidingLog {
         state.runs[index].units -= back;
     }
 
+    /// A debt that has left makes room for another.
     fn owe(&self, state: &mut Log, units: Cost, now: Timestamp) {
+        let now = self.current(state, now);
+        self.drop_gone(state, now);
         self.charge(state, units.min(UNITS_MAX - state.units.min(UNITS_MAX)), now);
     }
 }
@@ -168,4 +175,21 @@ impl Log {
 
 fn rest(run: Option<Run>, taken: u64) -> Option<Run> {
     run.map(|run| Run { units: run.units.saturating_sub(taken), ..run }).filter(|run| run.units > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_debt_is_owed_again_once_it_has_left() {
+        let rule = SlidingLog::new(5, Duration::from_secs(1)).unwrap();
+        let mut log = Log::default();
+        for second in 1..4 {
+            let now = Timestamp::from_millis(second * 1_000);
+            assert!(rule.decide(&log, 5, now).allowed, "all is paid");
+            rule.owe(&mut log, UNITS_MAX, now);
+            assert!(!rule.decide(&log, 1, now).allowed);
+        }
+    }
 }

@@ -1,0 +1,281 @@
+//! `settle`: a corrected charge leaves what the true cost would have left, or, where time has passed, no less debt.
+
+use throttlekit_core::rate::{Limit, Mark, Rule, Settle, State, Tat, UNITS_MAX};
+use throttlekit_core::{Cost, Decision, Timestamp};
+
+use super::settle_faults::{Faulty, SettleBug};
+use super::{Check, Law, Trial, ensure, limit, over_worlds};
+use crate::text::nanos;
+use crate::{Dice, Spec, World, world};
+
+/// Windows and logs: exactly the state of a timeline that was charged the true costs from the start, with what was
+/// used beyond an estimate charged when it became known.
+pub(super) fn replay() -> Law {
+    Law {
+        name: "settle/replay",
+        holds: over_worlds(World::roll, |world| check_replay(&limit(&world.spec), world)),
+        planted: vec![
+            ("refund_twice", buggy(check_replay, SettleBug::RefundTwice)),
+            ("refund_of_any_window", buggy(check_replay, SettleBug::RefundOfAnyWindow)),
+            ("refund_forgotten", buggy(check_replay, SettleBug::RefundForgotten)),
+            ("debt_stops_at_limit", buggy(check_replay, SettleBug::DebtStopsAtLimit)),
+        ],
+    }
+}
+
+/// Buckets: never less debt than that timeline leaves, however often and in whatever order charges are settled; and
+/// exactly that at the instant of the charge. A shaper hands back nothing.
+pub(super) fn refund() -> Law {
+    Law {
+        name: "settle/refund",
+        holds: over_worlds(forward, |world| check_refund(&limit(&world.spec), world)),
+        planted: vec![
+            ("refund_by_mark_only", buggy_forward(check_refund, SettleBug::RefundByMarkOnly)),
+            ("refund_twice", buggy_forward(check_refund, SettleBug::RefundTwice)),
+            ("refund_forgotten", buggy_forward(check_refund, SettleBug::RefundForgotten)),
+            ("refund_of_a_shaper", buggy_forward(check_refund, SettleBug::RefundOfAShaper)),
+        ],
+    }
+}
+
+/// What was used beyond the limit is owed: asks are denied until the instant that the denial names. No debt is longer
+/// than a hundred years, whatever was used.
+pub(super) fn debt() -> Law {
+    Law {
+        name: "settle/debt",
+        holds: over_worlds(forward, |world| check_debt(&limit(&world.spec), world)),
+        planted: vec![
+            ("debt_stops_at_limit", buggy_forward(check_debt, SettleBug::DebtStopsAtLimit)),
+            ("debt_without_end", buggy_forward(check_debt, SettleBug::DebtWithoutEnd)),
+            ("debt_forgotten", buggy_forward(check_debt, SettleBug::DebtForgotten)),
+        ],
+    }
+}
+
+type SettleCheck = fn(&Faulty, &World) -> Check;
+
+fn forward(seed: u64) -> World {
+    World::roll(seed).forward()
+}
+
+fn buggy(check: SettleCheck, bug: SettleBug) -> Trial {
+    over_worlds(World::roll, move |world| check(&Faulty::new(limit(&world.spec), bug), world))
+}
+
+fn buggy_forward(check: SettleCheck, bug: SettleBug) -> Trial {
+    over_worlds(forward, move |world| check(&Faulty::new(limit(&world.spec), bug), world))
+}
+
+/// A charge and what became of it.
+#[derive(Clone, Copy, Debug)]
+struct Charged {
+    at: Timestamp,
+    mark: Mark,
+    cost: Cost,
+    settled: Option<Cost>,
+}
+
+/// What happened to one key, in order: costs charged at their instants, by number or for what was used beyond.
+#[derive(Default)]
+struct Story {
+    charged: Vec<Charged>,
+    events: Vec<Event>,
+}
+
+#[derive(Clone, Copy)]
+enum Event {
+    Charge(usize),
+    Beyond(Cost, Timestamp),
+}
+
+impl Story {
+    fn charge(&mut self, rule: &impl Settle<State = State>, state: &mut State, cost: Cost, at: Timestamp) {
+        let mark = rule.mark(state, at);
+        rule.charge(state, cost, at);
+        self.events.push(Event::Charge(self.charged.len()));
+        self.charged.push(Charged { at, mark, cost, settled: None });
+    }
+
+    /// Settles one of the charges that are not yet, as the dice fall. Tells which, and what was used.
+    fn settle(
+        &mut self,
+        rule: &impl Settle<State = State>,
+        state: &mut State,
+        dice: &mut Dice,
+        now: Timestamp,
+    ) -> Option<Charged> {
+        let open: Vec<usize> =
+            (0..self.charged.len()).filter(|i| self.charged[*i].settled.is_none()).collect();
+        if open.is_empty() {
+            return None;
+        }
+        let charged = &mut self.charged[dice.pick(&open)];
+        let Charged { mark, cost, .. } = *charged;
+        let actual = dice.pick(&[0, cost / 2, cost - 1, cost, cost + 1, 2 * cost]);
+        rule.settle(state, mark, cost, actual, now);
+        charged.settled = Some(actual);
+        if actual > cost {
+            self.events.push(Event::Beyond(actual - cost, now));
+        }
+        Some(*charged)
+    }
+
+    /// The state if every settled charge had been of its true cost.
+    fn replay(&self, rule: &Limit) -> State {
+        let mut state = State::default();
+        for event in &self.events {
+            match (*event, rule) {
+                (Event::Charge(index), _) => {
+                    let Charged { at, cost, settled, .. } = self.charged[index];
+                    rule.charge(&mut state, cost.min(settled.unwrap_or(cost)), at);
+                }
+                // The debt of a bucket is capped, and the law of debts has that.
+                (Event::Beyond(cost, at), Limit::Gcra(_)) => rule.owe(&mut state, cost, at),
+                (Event::Beyond(cost, at), _) => rule.charge(&mut state, cost, at),
+            }
+        }
+        state
+    }
+
+    /// Whether all of some charge came back: then the key knows the instant at which it was charged, and a key that
+    /// never was does not.
+    fn hands_back_all(&self) -> bool {
+        self.charged.iter().any(|charged| charged.settled == Some(0))
+    }
+}
+
+fn is_bucket(spec: &Spec) -> bool {
+    matches!(spec, Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyBucket { .. })
+}
+
+/// Costs that may be charged whatever stands in the state: one unit to all of them.
+fn costs(world: &World) -> impl Iterator<Item = (Timestamp, Cost)> {
+    let units = limit(&world.spec).units().min(UNITS_MAX / 100);
+    world.asks().map(move |(now, cost)| (now, cost.clamp(1, units)))
+}
+
+fn check_replay<R: Settle<State = State>>(rule: &R, world: &World) -> Check {
+    if is_bucket(&world.spec) {
+        return Ok(());
+    }
+    let (mut state, mut story, mut dice) = (State::default(), Story::default(), world.dice());
+    let mut furthest = world.start;
+    for (now, cost) in costs(world) {
+        furthest = furthest.max(now);
+        story.charge(rule, &mut state, cost, now);
+        if dice.once_in(2) {
+            continue;
+        }
+        story.settle(rule, &mut state, &mut dice, now);
+        let want = story.replay(&limit(&world.spec));
+        if !story.hands_back_all() {
+            ensure(state == want, || format!("settled at {now}: {state:?}, not {want:?}"))?;
+        } else if world.operations.iter().all(|o| !matches!(o, crate::Operation::StepBack(_))) {
+            let cost = world::roll_cost(&mut dice, &world.spec);
+            let later = furthest + world::roll_wait(&mut dice, &world.spec);
+            let told = |state| answer(&limit(&world.spec).decide(state, cost, later));
+            ensure(told(&state) == told(&want), || format!("{cost} at {later}: {state:?}, not {want:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// All of an answer but the reset: a log names the instant at which its oldest entry leaves, also if nothing is left
+/// of that entry.
+fn answer(decision: &Decision) -> (bool, Cost, throttlekit_core::Retry) {
+    (decision.allowed, decision.remaining, decision.retry_after)
+}
+
+fn check_refund<R: Settle<State = State>>(rule: &R, world: &World) -> Check {
+    if !is_bucket(&world.spec) {
+        return Ok(());
+    }
+    let shapes = matches!(world.spec, Spec::LeakyBucket { .. });
+    let (mut state, mut story, mut dice) = (State::default(), Story::default(), world.dice());
+    for (now, cost) in costs(world) {
+        let (before, debts) = (state.clone(), story.charged.len());
+        if rule.decide(&state, cost, now).allowed {
+            story.charge(rule, &mut state, cost, now);
+            let mut at_once = state.clone();
+            check_at_once(rule, &before, &mut at_once, story.charged[debts], shapes, &mut dice)?;
+        }
+        if dice.once_in(2) {
+            continue;
+        }
+        let untouched = state.clone();
+        let Some(charged) = story.settle(rule, &mut state, &mut dice, now) else { continue };
+        let (got, least) = (full_at(&state), full_at(&story.replay(&limit(&world.spec))));
+        ensure(got >= least, || format!("{charged:?} settled at {now}: {got:?} owes less than {least:?}"))?;
+        let handed_back = charged.settled.is_some_and(|actual| actual < charged.cost);
+        ensure(!(shapes && handed_back) || state == untouched, || {
+            format!("{charged:?} settled at {now}: a turn was handed back")
+        })?;
+    }
+    Ok(())
+}
+
+/// Settled at the instant of the charge, a bucket stands as if the true cost had been asked for.
+fn check_at_once<R: Settle<State = State>>(
+    rule: &R,
+    before: &State,
+    state: &mut State,
+    charged: Charged,
+    shapes: bool,
+    dice: &mut Dice,
+) -> Check {
+    let actual = dice.below(charged.cost + 1);
+    rule.settle(state, charged.mark, charged.cost, actual, charged.at);
+    let mut want = before.clone();
+    rule.charge(&mut want, if shapes { charged.cost } else { actual }, charged.at);
+    let told = |state: &State| rule.decide(state, 0, charged.at);
+    ensure(told(state) == told(&want), || {
+        format!("{charged:?} settled to {actual} at once: {state:?}, not {want:?}")
+    })
+}
+
+fn full_at(state: &State) -> Tat {
+    if let State::Tat(tat) = state { *tat } else { Tat::default() }
+}
+
+/// A hundred years, the longest debt.
+const CENTURY: std::time::Duration = std::time::Duration::from_secs(100 * 366 * 86_400);
+
+fn check_debt<R: Settle<State = State>>(rule: &R, world: &World) -> Check {
+    let mut dice = world.dice();
+    let mut state = State::default();
+    for (now, cost) in costs(world) {
+        let beyond = dice.any_size(u64::MAX).max(1);
+        let before = rule.idle_at(&state);
+        let left = rule.decide(&state, 0, now).remaining;
+        let mark = rule.mark(&state, now);
+        rule.settle(&mut state, mark, cost, cost.saturating_add(beyond), now);
+        let capped = before.max(now + CENTURY);
+        ensure(!is_bucket(&world.spec) || rule.idle_at(&state) <= capped, || {
+            format!("{beyond} beyond at {now}: owed until {}, past {capped}", rule.idle_at(&state))
+        })?;
+        // A bucket that takes longer than the longest debt to fill is never emptied by one.
+        if limit(&world.spec).period() <= CENTURY {
+            check_denied(rule, &state, beyond.min(u64::MAX - cost), left, now)?;
+        }
+    }
+    Ok(())
+}
+
+/// After using `beyond` where `left` were left, nothing passes until the wait that is told is over.
+fn check_denied<R: Rule<State = State>>(
+    rule: &R,
+    state: &State,
+    beyond: Cost,
+    left: Cost,
+    now: Timestamp,
+) -> Check {
+    let decision = rule.decide(state, 1, now);
+    ensure(!decision.allowed || beyond < left, || format!("{beyond} beyond {left} at {now}: {decision:?}"))?;
+    let told = decision.retry_after.wait().map_or(now, |wait| now + wait);
+    if decision.allowed || told == Timestamp::MAX {
+        return Ok(());
+    }
+    let before = Timestamp::from_nanos(told.as_nanos() - 1);
+    let exact = rule.decide(state, 1, told).allowed && !rule.decide(state, 1, before).allowed;
+    ensure(exact && nanos(told.since(now)) > 0, || format!("{beyond} beyond at {now}: not paid at {told}"))
+}

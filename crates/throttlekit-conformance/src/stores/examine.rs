@@ -1,0 +1,154 @@
+//! Many worlds at once, and the shortest story of one that fails.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use throttlekit::ManualClock;
+use throttlekit::store::{Store, StoreError};
+use tokio::task::JoinSet;
+
+use super::planted::{PlantedStore, StoreBug};
+use super::play::play;
+use super::report::StoreReport;
+use super::seat::Fault;
+use super::world::StoreWorld;
+use crate::laws::Violation;
+
+/// Random worlds that a store's own test plays.
+pub const STORE_WORLDS: u64 = 2_000;
+/// How many worlds are played at once, so that an engine is kept busy. Each has a clock of its own.
+pub const LANES: u64 = 16;
+/// After so many worlds a lane makes its store anew: a store may bound how many different limits it keeps.
+const WORLDS_PER_STORE: u64 = 64;
+
+/// Plays the worlds of these seeds to a store: law `same-everywhere`. The first violation ends it.
+///
+/// `make` makes a store that reads the clock given; it is called more than once, and all it makes may share one
+/// engine, since each world keeps its keys under a name of its own. The clock stands still but for the worlds:
+/// what an engine forgets by its own time must last longer than a world takes.
+pub async fn examine_store<S, M, F>(make: M, seeds: Range<u64>) -> Result<StoreReport, Violation>
+where
+    S: Store,
+    M: Fn(ManualClock) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<S, StoreError>> + Send + 'static,
+{
+    let shared = Arc::new(Shared { make, next: AtomicU64::new(seeds.start), end: seeds.end });
+    let lanes = LANES.min(seeds.end.saturating_sub(seeds.start));
+    let mut running = JoinSet::new();
+    for _ in 0..lanes {
+        running.spawn(lane(shared.clone()));
+    }
+    let (mut report, mut first) = (StoreReport::default(), None::<Violation>);
+    while let Some(ended) = running.join_next().await {
+        match ended.expect("a lane does not panic") {
+            Ok(played) => report.add(played),
+            Err(violation) if first.as_ref().is_none_or(|v| violation.seed < v.seed) => {
+                first = Some(violation);
+            }
+            Err(_) => {}
+        }
+    }
+    first.map_or(Ok(report), Err)
+}
+
+/// How many worlds it takes until the examination finds a planted bug, if `worlds_max` are enough.
+pub async fn find_store_bug(bug: StoreBug, worlds_max: u64) -> Option<u64> {
+    let make = move |clock| async move { Ok(PlantedStore::new(clock, bug)) };
+    examine_store(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
+}
+
+struct Shared<M> {
+    make: M,
+    next: AtomicU64,
+    end: u64,
+}
+
+/// Plays one world after the other, until none is left or one fails.
+async fn lane<S, M, F>(shared: Arc<Shared<M>>) -> Result<StoreReport, Violation>
+where
+    S: Store,
+    M: Fn(ManualClock) -> F + Send + Sync,
+    F: Future<Output = Result<S, StoreError>> + Send,
+{
+    let mut report = StoreReport::default();
+    let mut table = None;
+    loop {
+        let seed = shared.next.fetch_add(1, Relaxed);
+        if seed >= shared.end {
+            return Ok(report);
+        }
+        let world = StoreWorld::roll(seed);
+        let failed = |story: String| {
+            shared.next.store(shared.end, Relaxed);
+            Violation { seed, story }
+        };
+        let (laid, played) = match table.take() {
+            Some((laid, played)) if played < WORLDS_PER_STORE => (laid, played),
+            _ => {
+                let made = Table::lay(&shared.make).await;
+                (made.map_err(|error| failed(format!("no store to play it on: {error}")))?, 0)
+            }
+        };
+        match laid.play(&world).await {
+            Ok(played) => report.add(played),
+            Err(fault) => return Err(failed(laid.story(world, fault).await)),
+        }
+        table = Some((laid, played + 1));
+    }
+}
+
+/// A store with its clock.
+struct Table<S> {
+    store: Arc<S>,
+    clock: ManualClock,
+}
+
+impl<S: Store> Table<S> {
+    async fn lay<M, F>(make: &M) -> Result<Self, StoreError>
+    where
+        M: Fn(ManualClock) -> F,
+        F: Future<Output = Result<S, StoreError>>,
+    {
+        let clock = ManualClock::default();
+        Ok(Self { store: Arc::new(make(clock.clone()).await?), clock })
+    }
+
+    async fn play(&self, world: &StoreWorld) -> Result<StoreReport, (usize, Fault)> {
+        let notes = play(world, policy_name(world.seed), &self.store, &self.clock).await?;
+        Ok(StoreReport::of_world(notes))
+    }
+
+    /// Drops operations one by one as long as the world goes on failing, and tells the short one. A store that is
+    /// away tells nothing more.
+    async fn story(&self, mut world: StoreWorld, mut fault: (usize, Fault)) -> String {
+        let mut index = world.operations.len();
+        while index > 0 && !matches!(&fault.1, Fault::Error(error) if error.is_outage()) {
+            index -= 1;
+            let shorter = world.without(index);
+            if let Err(again) = self.play(&shorter).await {
+                (world, fault) = (shorter, again);
+                index = world.operations.len();
+            }
+        }
+        tell(&world, &fault)
+    }
+}
+
+fn tell(world: &StoreWorld, (index, fault): &(usize, Fault)) -> String {
+    let at =
+        if *index < world.operations.len() { format!("at operation {index}") } else { "in the end".into() };
+    match fault {
+        Fault::Differs { want, got } => format!("{at}\n  want {want}\n  got  {got}\n{world}"),
+        Fault::Error(error) => format!("{at}: {error}\n{world}"),
+    }
+}
+
+/// A policy that no other world, process or attempt has: worlds do not meet in an engine, and nothing is flushed.
+pub(super) fn policy_name(seed: u64) -> String {
+    static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
+    let attempt = ATTEMPTS.fetch_add(1, Relaxed);
+    let chance = RandomState::new().hash_one((std::process::id(), attempt));
+    format!("conf-{seed}-{attempt}-{chance:016x}")
+}

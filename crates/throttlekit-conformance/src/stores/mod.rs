@@ -1,0 +1,35 @@
+//! `same-everywhere` for shared stores: one timeline gives one stream of answers and leaves one state, whoever
+//! keeps it.
+//!
+//! A [`StoreWorld`] is a policy of several limits and what happens to it. It is played to a
+//! [`Store`](throttlekit::store::Store) and to the pure rules over a plain map, [`CoreStates`]; every answer is
+//! compared field by field, and at the end every state. A store's own test is ten lines:
+//!
+//! ```
+//! use throttlekit::store::MemoryStore;
+//! use throttlekit_conformance::stores::examine_store;
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let make = |clock| async { Ok(MemoryStore::with_clock(clock)) };
+//! let report = examine_store(make, 0..100).await.unwrap_or_else(|violation| panic!("{violation}"));
+//! assert_eq!(report.timelines, 100);
+//! # });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod examine;
+mod planted;
+mod play;
+mod policy;
+mod reference;
+mod report;
+mod seat;
+mod vectors;
+mod world;
+
+pub use examine::{LANES, STORE_WORLDS, examine_store, find_store_bug};
+pub use planted::{PlantedStore, STORE_BUGS, StoreBug};
+pub use reference::CoreStates;
+pub use report::{FEATURES, StoreReport};
+pub use vectors::examine_vectors;
+pub use world::{StoreAsk, StoreOperation, StoreWorld, Used};

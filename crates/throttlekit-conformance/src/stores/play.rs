@@ -1,0 +1,390 @@
+//! Plays a world to a store and to the rules, and compares as it goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit::store::{CHARGES_MAX, Charge, Outcome, Settlement, Store};
+use throttlekit::{Cost, Decision, ManualClock, Retry, Timestamp};
+use throttlekit_core::rate::shared::Kind;
+use throttlekit_core::rate::{Cadence, Mark, Need, Rule};
+
+use super::policy::{Placed, Policy};
+use super::reference::CoreStates;
+use super::report::Notes;
+use super::seat::{Direct, Fault, Heard, Seat, Through, look};
+use crate::Spec;
+use crate::text::nanos;
+
+use super::world::{EARLIEST, EXACT_END, MICRO, StoreAsk, StoreOperation, StoreWorld, Used, reach};
+
+/// Plays `world` under a name of its own. On a difference, also says at which operation.
+pub(super) async fn play<S: Store>(
+    world: &StoreWorld,
+    name: String,
+    store: &Arc<S>,
+    clock: &ManualClock,
+) -> Result<Notes, (usize, Fault)> {
+    let mut play = Play::new(world, name, clock);
+    let policy = &play.policy;
+    let seat = |fault| (0, Fault::Error(throttlekit::store::StoreError::misconfigured(fault)));
+    match (world.through_limiter, world.specs.len()) {
+        (true, 1) => play.run(&mut Through::<S, 1>::new(store.clone(), policy).map_err(seat)?, store).await,
+        (true, 2) => play.run(&mut Through::<S, 2>::new(store.clone(), policy).map_err(seat)?, store).await,
+        (true, 3) => play.run(&mut Through::<S, 3>::new(store.clone(), policy).map_err(seat)?, store).await,
+        _ => play.run(&mut Direct(store.clone()), store).await,
+    }?;
+    Ok(play.notes)
+}
+
+struct Play<'a> {
+    world: &'a StoreWorld,
+    policy: Policy,
+    clock: &'a ManualClock,
+    now: Timestamp,
+    furthest: Timestamp,
+    latest: Timestamp,
+    rules: CoreStates,
+    /// Every name that was asked for, by its home, with its limit.
+    places: BTreeMap<Option<u8>, BTreeMap<String, usize>>,
+    /// Of each admitted ask, until it is settled.
+    receipts: Vec<Option<Vec<Charged>>>,
+    /// The last ask that was told to wait, and until when.
+    denied: Option<(StoreAsk, Timestamp)>,
+    last: Vec<Decision>,
+    /// Names that owe more than their limit since a settlement.
+    in_debt: BTreeSet<String>,
+    notes: Notes,
+}
+
+/// What one limit took.
+struct Charged {
+    limit: usize,
+    name: String,
+    cost: Cost,
+    mark: Mark,
+    at: Timestamp,
+}
+
+impl<'a> Play<'a> {
+    fn new(world: &'a StoreWorld, name: String, clock: &'a ManualClock) -> Self {
+        let mut play = Self {
+            policy: Policy::new(world, name),
+            clock,
+            now: world.start,
+            furthest: world.start,
+            latest: world.latest(),
+            rules: CoreStates::default(),
+            places: BTreeMap::new(),
+            receipts: Vec::new(),
+            denied: None,
+            last: Vec::new(),
+            in_debt: BTreeSet::new(),
+            notes: Notes::default(),
+            world,
+        };
+        play.note_world();
+        play
+    }
+
+    async fn run<S: Store>(&mut self, seat: &mut impl Seat, store: &Arc<S>) -> Result<(), (usize, Fault)> {
+        self.clock.set(self.now);
+        for (index, operation) in self.world.operations.iter().enumerate() {
+            self.step(seat, store, operation).await.map_err(|fault| (index, fault))?;
+        }
+        let end = self.world.operations.len();
+        self.look_at_all(store).await.map_err(|fault| (end, fault))
+    }
+
+    async fn step<S: Store>(
+        &mut self,
+        seat: &mut impl Seat,
+        store: &Arc<S>,
+        operation: &StoreOperation,
+    ) -> Heard {
+        match operation {
+            StoreOperation::Admit(asks) => self.admit(seat, store, asks).await,
+            StoreOperation::Peek(keys) => self.peek(seat, keys).await,
+            StoreOperation::Forecast { keys, limit, cost } => self.forecast(seat, keys, *limit, *cost).await,
+            StoreOperation::Settle { receipt, used } => self.settle(seat, *receipt, used).await,
+            StoreOperation::Reset(keys) => self.reset(seat, keys).await,
+            StoreOperation::StepBack(by) => self.step_back(store, *by).await,
+            StoreOperation::Wait(by) => {
+                self.move_to(self.now + *by);
+                Ok(())
+            }
+            StoreOperation::Retry(off) => self.retry(seat, store, *off).await,
+            StoreOperation::WaitForReset(limit, off) => {
+                self.wait_for_reset(*limit, *off);
+                Ok(())
+            }
+        }
+    }
+
+    async fn admit<S: Store>(&mut self, seat: &mut impl Seat, store: &Arc<S>, asks: &[StoreAsk]) -> Heard {
+        let placed: Vec<Placed> = asks.iter().map(|ask| self.policy.place(ask)).collect();
+        let mut next = self.rules.clone();
+        let want = self.answers(&mut next, &placed);
+        if !self.adopt(next) {
+            return Ok(());
+        }
+        self.notes.answers += want.len() as u64;
+        placed.iter().for_each(|ask| self.remember(ask));
+        seat.admit(&self.policy, &placed, &want).await?;
+        self.note_flight(&placed);
+        placed.iter().zip(&want).for_each(|(ask, outcome)| self.take(ask, outcome));
+        if self.world.looks && want.iter().any(|outcome| !outcome.verdict.decision.allowed) {
+            self.notes.see("looked after a denial");
+            return self.look_at_all(store).await;
+        }
+        Ok(())
+    }
+
+    fn answers(&self, rules: &mut CoreStates, asks: &[Placed]) -> Vec<Outcome> {
+        let charges: Vec<_> = asks.iter().map(|ask| self.policy.charges(ask)).collect();
+        self.policy.flight(&charges).iter().map(|ask| rules.admit(ask, self.now)).collect()
+    }
+
+    /// Goes on with these states, unless one of them lies so far ahead that a script's sums would not be exact;
+    /// then the operation is left out of the world.
+    fn adopt(&mut self, next: CoreStates) -> bool {
+        let reach = self.world.specs.iter().map(reach).max().unwrap_or(0);
+        let fits =
+            |(limit, state): &(throttlekit::Limit, _)| limit.idle_at(state).as_nanos() <= EXACT_END - reach;
+        let fit = next.states.values().all(fits);
+        if fit {
+            self.rules = next;
+        } else {
+            self.notes.see("left out beyond exact");
+        }
+        fit
+    }
+
+    /// Takes note of an answer: what can be settled later, what to wait for.
+    fn take(&mut self, ask: &Placed, outcome: &Outcome) {
+        self.note_outcome(ask, outcome);
+        let Decision { allowed, retry_after, .. } = outcome.verdict.decision;
+        self.last.clone_from(&outcome.decisions);
+        if let (false, Retry::After(wait)) = (allowed, retry_after) {
+            self.denied = Some((ask.as_asked(), self.now + wait));
+        }
+        if allowed {
+            let charged = outcome.decisions.iter().enumerate().filter(|(_, decision)| decision.allowed);
+            let charged = charged.map(|(limit, _)| Charged {
+                limit,
+                name: ask.names[limit].clone(),
+                cost: ask.costs[limit],
+                mark: outcome.marks[limit],
+                at: self.now,
+            });
+            self.receipts.push(Some(charged.collect()));
+        }
+    }
+
+    async fn peek(&mut self, seat: &mut impl Seat, keys: &[u8]) -> Heard {
+        self.notes.see("peek");
+        let ask = self.policy.place_keys(keys);
+        let want = self.rules.peek(&self.policy.charges(&ask), self.now);
+        self.notes.answers += 1;
+        seat.peek(&self.policy, &ask, &want).await
+    }
+
+    async fn forecast(&mut self, seat: &mut impl Seat, keys: &[u8], limit: usize, cost: Cost) -> Heard {
+        self.notes.see("forecast");
+        let mut ask = self.policy.place_keys(keys);
+        ask.costs[limit] = cost;
+        let state = self.rules.state(&ask.names[limit]);
+        let want = self.policy.forms[limit].limit().forecast(&state, cost, self.now);
+        self.notes.answers += 1;
+        seat.forecast(&self.policy, &ask, limit, want).await
+    }
+
+    async fn settle(&mut self, seat: &mut impl Seat, receipt: usize, used: &[Used]) -> Heard {
+        let open: Vec<usize> = (0..self.receipts.len()).filter(|i| self.receipts[*i].is_some()).collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let receipt = open[receipt % open.len()];
+        let charged = self.receipts[receipt].take().unwrap_or_default();
+        let mut actual = vec![0; used.len()];
+        charged.iter().for_each(|charged| actual[charged.limit] = used[charged.limit].of(charged.cost));
+        let mut next = self.rules.clone();
+        for settlement in settlements(&self.policy, &charged, &actual) {
+            next.settle(&settlement, self.now);
+        }
+        if !self.adopt(next) {
+            return Ok(());
+        }
+        self.note_settled(&charged, &actual);
+        let settlements = settlements(&self.policy, &charged, &actual);
+        seat.settle(receipt, &settlements, &actual).await
+    }
+
+    async fn reset(&mut self, seat: &mut impl Seat, keys: &[u8]) -> Heard {
+        self.notes.see("reset");
+        let ask = self.policy.place_keys(keys);
+        ask.names.iter().for_each(|name| self.rules.reset(name));
+        seat.reset(&ask).await
+    }
+
+    /// Asks again when a denial said to, or a microsecond to either side.
+    async fn retry<S: Store>(&mut self, seat: &mut impl Seat, store: &Arc<S>, off: i64) -> Heard {
+        let Some((ask, at)) = self.denied.clone() else { return Ok(()) };
+        let exact = self.move_to(micros_off(at, off));
+        self.notes.see_if(exact && off == 0, "asked at retry");
+        self.notes.see_if(exact && off == -1, "asked a microsecond before retry");
+        self.admit(seat, store, &[ask]).await
+    }
+
+    fn wait_for_reset(&mut self, limit: usize, off: i64) {
+        let Some(decision) = self.last.get(limit) else { return };
+        let exact = self.move_to(micros_off(decision.reset_at, off));
+        self.notes.see("wait for reset");
+        let window = matches!(self.policy.forms[limit].kind(), Kind::Window | Kind::Month);
+        self.notes.see_if(exact && window && off == 0, "window edge");
+    }
+
+    /// Moves the clock on, as far as it goes. False if it stays where it is or stops short.
+    fn move_to(&mut self, at: Timestamp) -> bool {
+        let reached = at.min(self.latest);
+        if reached <= self.now {
+            return false;
+        }
+        self.set_clock(reached);
+        reached == at
+    }
+
+    fn set_clock(&mut self, now: Timestamp) {
+        self.now = now;
+        self.furthest = self.furthest.max(now);
+        self.clock.set(now);
+    }
+
+    /// A store may forget a key from the instant it is idle, or not: what it knows of that key when the clock then
+    /// steps back is its own affair. So before a step back, both forget.
+    async fn step_back<S: Store>(&mut self, store: &Arc<S>, by: Duration) -> Heard {
+        self.notes.see("step back");
+        let idle: BTreeSet<String> = self.rules.idle_keys(self.furthest).into_iter().collect();
+        idle.iter().for_each(|name| self.rules.reset(name));
+        for names in self.places.values() {
+            let names: Vec<&str> =
+                names.keys().map(String::as_str).filter(|name| idle.contains(*name)).collect();
+            for names in names.chunks(CHARGES_MAX) {
+                store.reset(names).await?;
+            }
+        }
+        let back = self.now.as_nanos().saturating_sub(nanos(by));
+        self.set_clock(Timestamp::from_nanos(back).max(EARLIEST).min(self.now));
+        Ok(())
+    }
+
+    /// Compares the states of all keys that were ever asked for.
+    async fn look_at_all<S: Store>(&mut self, store: &Arc<S>) -> Heard {
+        for names in self.places.values() {
+            let charge = |(key, limit): (&'_ String, &usize)| (key.clone(), *limit);
+            let named: Vec<(String, usize)> = names.iter().map(charge).collect();
+            for named in named.chunks(CHARGES_MAX) {
+                let form = |limit: usize| &self.policy.forms[limit];
+                let charges: Vec<_> =
+                    named.iter().map(|(key, limit)| Charge { key, form: form(*limit), cost: 1 }).collect();
+                look(&**store, &charges, &self.rules.peek(&charges, self.now)).await?;
+                self.notes.states += charges.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, ask: &Placed) {
+        let names = self.places.entry(ask.home).or_default();
+        names.extend(ask.names.iter().cloned().zip(0..));
+    }
+}
+
+fn settlements<'a>(policy: &'a Policy, charged: &'a [Charged], actual: &[Cost]) -> Vec<Settlement<'a>> {
+    let settlement = |c: &'a Charged| Settlement {
+        key: &c.name,
+        form: &policy.forms[c.limit],
+        mark: c.mark,
+        charged: c.cost,
+        actual: actual[c.limit],
+    };
+    charged.iter().map(settlement).collect()
+}
+
+/// The first whole microsecond from `at` on, and so many more.
+fn micros_off(at: Timestamp, off: i64) -> Timestamp {
+    let micros = at.as_nanos().div_ceil(MICRO).saturating_add_signed(off);
+    Timestamp::from_nanos(micros.saturating_mul(MICRO))
+}
+
+/// What the world has seen, so that a check which stopped looking is found out.
+impl Play<'_> {
+    fn note_world(&mut self) {
+        let StoreWorld { specs, need, home, through_limiter, .. } = self.world;
+        for spec in specs {
+            self.notes.see(kind(spec));
+        }
+        let several = specs.len() > 1;
+        self.notes.see_if(several && *need == Need::All, "all of several");
+        self.notes.see_if(several && *need == Need::Any, "any of several");
+        self.notes.see_if(specs.len() >= 5, "five limits or more");
+        self.notes.see_if(home.is_some(), "home by key");
+        self.notes.see(if *through_limiter { "through a limiter" } else { "straight to the store" });
+    }
+
+    fn note_flight(&mut self, asks: &[Placed]) {
+        self.notes.see_if(asks.is_empty(), "a flight of none");
+        self.notes.see_if(asks.len() > 1, "a flight of several");
+        let names: BTreeSet<&String> = asks.iter().flat_map(|ask| &ask.names).collect();
+        let asked: usize = asks.iter().map(|ask| ask.names.len()).sum();
+        self.notes.see_if(names.len() < asked, "a key twice in one flight");
+        self.notes.see_if(self.now < self.furthest, "behind the clock");
+    }
+
+    fn note_outcome(&mut self, ask: &Placed, outcome: &Outcome) {
+        let Decision { allowed, retry_after, .. } = outcome.verdict.decision;
+        let deniers = || outcome.decisions.iter().zip(&ask.names).filter(|(decision, _)| !decision.allowed);
+        let debt = deniers().any(|(_, name)| self.in_debt.contains(name));
+        let (all, some) = (outcome.decisions.len(), deniers().count());
+        let notes = &mut self.notes;
+        notes.see_if(!allowed, "denied");
+        notes.see_if(!allowed && retry_after == Retry::Never, "never");
+        notes.see_if(!allowed && (1..all).contains(&some), "denied among several");
+        notes.see_if(allowed && some > 0, "any where some deny");
+        notes.see_if(debt, "debt denies");
+        for (cost, decision) in ask.costs.iter().zip(&outcome.decisions) {
+            notes.see_if(*cost == 0, "cost zero");
+            notes.see_if(*cost == decision.limit, "cost of all");
+            notes.see_if(*cost > decision.limit, "cost above the limit");
+            notes.see_if(*cost == u64::MAX, "cost max");
+        }
+    }
+
+    fn note_settled(&mut self, charged: &[Charged], actual: &[Cost]) {
+        for Charged { limit, name, cost, at, .. } in charged {
+            let used = actual[*limit];
+            let notes = &mut self.notes;
+            notes.see_if(used < *cost, "settle for less");
+            notes.see_if(used == *cost, "settle as charged");
+            notes.see_if(used > *cost, "settle for more");
+            notes.see(if *at == self.now { "settle at once" } else { "settle later" });
+            let spent =
+                !self.policy.forms[*limit].limit().decide(&self.rules.state(name), 1, self.now).allowed;
+            if used > *cost && spent {
+                self.in_debt.insert(name.clone());
+            }
+        }
+    }
+}
+
+fn kind(spec: &Spec) -> &'static str {
+    match spec {
+        Spec::Gcra { .. } => "gcra",
+        Spec::TokenBucket { .. } => "token-bucket",
+        Spec::LeakyBucket { .. } => "leaky-bucket",
+        Spec::Window { cadence: Cadence::Month { .. }, .. } => "month",
+        Spec::Window { .. } => "window",
+        Spec::SlidingWindow { .. } => "sliding-window",
+        Spec::SlidingLog { .. } => "sliding-log",
+    }
+}

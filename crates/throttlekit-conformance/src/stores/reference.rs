@@ -1,0 +1,92 @@
+//! The reference: the pure rules over a plain map, asked as a store is.
+
+use std::collections::HashMap;
+
+use throttlekit::store::{Charge, Charges, Outcome, Settlement, Sight};
+use throttlekit_core::Timestamp;
+use throttlekit_core::rate::{Limit, Rule, Settle, State};
+
+/// What a store must remember, and what it must answer.
+#[derive(Clone, Debug, Default)]
+pub struct CoreStates {
+    pub(super) states: HashMap<String, (Limit, State)>,
+}
+
+impl CoreStates {
+    /// Answers one ask, and charges it all or none.
+    pub fn admit(&mut self, ask: &Charges<'_>, now: Timestamp) -> Outcome {
+        let found: Vec<(&Charge<'_>, State)> =
+            ask.charges.iter().map(|charge| (charge, self.state(charge.key))).collect();
+        let decisions: Vec<_> = found.iter().map(|(c, s)| c.form.limit().decide(s, c.cost, now)).collect();
+        let marks = found.iter().map(|(c, s)| c.form.limit().mark(s, now)).collect();
+        let verdict = ask.need.judge(&decisions);
+        if verdict.decision.allowed {
+            for (charge, _) in ask.charges.iter().zip(&decisions).filter(|(_, d)| d.allowed) {
+                self.charge(charge, now);
+            }
+        }
+        Outcome { now, verdict, decisions, marks }
+    }
+
+    /// What is remembered for these charges.
+    pub fn peek(&self, charges: &[Charge<'_>], now: Timestamp) -> Sight {
+        Sight { now, states: charges.iter().map(|charge| self.state(charge.key)).collect() }
+    }
+
+    /// Replaces what a charge took by what was used.
+    pub fn settle(&mut self, s: &Settlement<'_>, now: Timestamp) {
+        let limit = s.form.limit();
+        limit.settle(self.entry(s.key, limit), s.mark, s.charged, s.actual, now);
+    }
+
+    /// Forgets a key.
+    pub fn reset(&mut self, key: &str) {
+        self.states.remove(key);
+    }
+
+    /// The keys that a store may have forgotten by `now`.
+    pub fn idle_keys(&self, now: Timestamp) -> Vec<String> {
+        let idle = self.states.iter().filter(|(_, (limit, state))| limit.idle_at(state) <= now);
+        idle.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// What is remembered of a key.
+    pub fn state(&self, key: &str) -> State {
+        self.states.get(key).map(|(_, state)| state.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn charge(&mut self, charge: &Charge<'_>, now: Timestamp) {
+        if charge.cost > 0 {
+            let limit = charge.form.limit();
+            limit.charge(self.entry(charge.key, limit), charge.cost, now);
+        }
+    }
+
+    /// Sets one key back to what `earlier` knew of it.
+    pub(super) fn restore(&mut self, earlier: &Self, key: &str) {
+        self.states.remove(key);
+        if let Some(known) = earlier.states.get(key) {
+            self.states.insert(key.into(), known.clone());
+        }
+    }
+
+    pub(super) fn entry(&mut self, key: &str, limit: &Limit) -> &mut State {
+        &mut self.states.entry(key.into()).or_insert((*limit, State::Fresh)).1
+    }
+}
+
+/// Whether two states are the same to whoever asks from `now` on, or at any instant before at which the later of
+/// them was charged. What has left a window may still be written down, or not.
+pub(super) fn same_state(limit: &Limit, one: &State, two: &State, now: Timestamp) -> bool {
+    let is_idle = |state: &State| limit.idle_at(state) <= now;
+    let charged = |state: &State| {
+        let mut state = state.clone();
+        limit.charge(&mut state, 1, now);
+        state
+    };
+    match (is_idle(one), is_idle(two)) {
+        (true, true) => true,
+        (false, false) => charged(one) == charged(two),
+        _ => false,
+    }
+}

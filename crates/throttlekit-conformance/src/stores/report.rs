@@ -1,0 +1,117 @@
+//! How much was compared, and of what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// What the worlds of a proof must contain, each in some of them.
+pub const FEATURES: [&str; 41] = [
+    "a flight of none",
+    "a flight of several",
+    "a key twice in one flight",
+    "all of several",
+    "any of several",
+    "any where some deny",
+    "asked a microsecond before retry",
+    "asked at retry",
+    "behind the clock",
+    "cost above the limit",
+    "cost max",
+    "cost of all",
+    "cost zero",
+    "denied",
+    "denied among several",
+    "debt denies",
+    "five limits or more",
+    "forecast",
+    "gcra",
+    "home by key",
+    "leaky-bucket",
+    "left out beyond exact",
+    "looked after a denial",
+    "month",
+    "never",
+    "peek",
+    "reset",
+    "settle as charged",
+    "settle at once",
+    "settle for less",
+    "settle for more",
+    "settle later",
+    "sliding-log",
+    "sliding-window",
+    "step back",
+    "straight to the store",
+    "through a limiter",
+    "token-bucket",
+    "wait for reset",
+    "window",
+    "window edge",
+];
+
+/// How much was compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreReport {
+    /// Golden suites, timelines and worlds.
+    pub timelines: u64,
+    /// Answers in them, compared field by field.
+    pub answers: u64,
+    /// States of keys, compared in full.
+    pub states: u64,
+    /// In how many worlds each feature occurred.
+    pub features: BTreeMap<&'static str, u64>,
+    /// Golden suites and vectors that no shared store can play, each with its reason.
+    pub left_out: Vec<String>,
+}
+
+impl StoreReport {
+    /// Features that occurred in no world: what was not looked at.
+    pub fn unseen(&self) -> Vec<&'static str> {
+        FEATURES.into_iter().filter(|feature| !self.features.contains_key(feature)).collect()
+    }
+
+    /// Adds what another examination compared.
+    pub fn add(&mut self, other: Self) {
+        self.timelines += other.timelines;
+        self.answers += other.answers;
+        self.states += other.states;
+        other
+            .features
+            .into_iter()
+            .for_each(|(name, worlds)| *self.features.entry(name).or_default() += worlds);
+        self.left_out.extend(other.left_out);
+    }
+
+    pub(super) fn of_world(notes: Notes) -> Self {
+        let features = notes.features.into_iter().map(|feature| (feature, 1)).collect();
+        Self { timelines: 1, answers: notes.answers, states: notes.states, features, left_out: Vec::new() }
+    }
+}
+
+impl fmt::Display for StoreReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { timelines, answers, states, features, .. } = self;
+        writeln!(f, "{timelines} timelines, {answers} answers, {states} states; of the worlds")?;
+        features.iter().try_for_each(|(name, worlds)| writeln!(f, "{worlds:>9}  {name}"))
+    }
+}
+
+/// What happened in one world.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Notes {
+    pub(super) answers: u64,
+    pub(super) states: u64,
+    features: BTreeSet<&'static str>,
+}
+
+impl Notes {
+    pub(super) fn see(&mut self, feature: &'static str) {
+        debug_assert!(FEATURES.contains(&feature), "{feature} is on no list");
+        self.features.insert(feature);
+    }
+
+    pub(super) fn see_if(&mut self, holds: bool, feature: &'static str) {
+        if holds {
+            self.see(feature);
+        }
+    }
+}

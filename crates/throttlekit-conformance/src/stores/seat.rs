@@ -1,0 +1,183 @@
+//! From where a store is examined: straight, where everything it says can be compared, or through a limiter, as
+//! users do.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use throttlekit::store::{Charge, Outcome, Settlement, Sight, Store, StoreError};
+use throttlekit::{Ask, Cost, Forecast, LimitError, Receipt, SharedLimiter};
+use throttlekit_core::rate::{Limit, Need, Rule};
+
+use super::policy::{KEYS, LIMIT_NAMES, Placed, Policy};
+use super::reference::same_state;
+
+/// Why a world was not played to its end.
+#[derive(Clone, Debug)]
+pub(super) enum Fault {
+    /// An answer is not the one that the rules give.
+    Differs { want: String, got: String },
+    /// No answer.
+    Error(StoreError),
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Error(error)
+    }
+}
+
+pub(super) type Heard = Result<(), Fault>;
+
+pub(super) fn same<T: PartialEq + Debug>(want: &T, got: &T) -> Heard {
+    if want == got {
+        return Ok(());
+    }
+    Err(Fault::Differs { want: format!("{want:?}"), got: format!("{got:?}") })
+}
+
+/// Asks a store, and compares what it says with what the rules say.
+pub(super) trait Seat {
+    fn admit(
+        &mut self,
+        policy: &Policy,
+        asks: &[Placed],
+        want: &[Outcome],
+    ) -> impl Future<Output = Heard> + Send;
+
+    fn peek(&mut self, policy: &Policy, ask: &Placed, want: &Sight) -> impl Future<Output = Heard> + Send;
+
+    fn forecast(
+        &mut self,
+        policy: &Policy,
+        ask: &Placed,
+        limit: usize,
+        want: Forecast,
+    ) -> impl Future<Output = Heard> + Send;
+
+    /// `receipt` counts the admitted asks from zero.
+    fn settle(
+        &mut self,
+        receipt: usize,
+        settlements: &[Settlement<'_>],
+        actual: &[Cost],
+    ) -> impl Future<Output = Heard> + Send;
+
+    fn reset(&mut self, ask: &Placed) -> impl Future<Output = Heard> + Send;
+}
+
+/// Straight.
+pub(super) struct Direct<S>(pub(super) Arc<S>);
+
+impl<S: Store> Seat for Direct<S> {
+    async fn admit(&mut self, policy: &Policy, asks: &[Placed], want: &[Outcome]) -> Heard {
+        let charges: Vec<_> = asks.iter().map(|ask| policy.charges(ask)).collect();
+        let got = self.0.admit(&policy.flight(&charges)).await?;
+        same(&want.len(), &got.len())?;
+        want.iter().zip(&got).try_for_each(|(want, got)| same(want, got))
+    }
+
+    async fn peek(&mut self, policy: &Policy, ask: &Placed, want: &Sight) -> Heard {
+        look(&*self.0, &policy.charges(ask), want).await
+    }
+
+    async fn forecast(&mut self, policy: &Policy, ask: &Placed, limit: usize, want: Forecast) -> Heard {
+        let charge = policy.charges(ask)[limit];
+        let sight = self.0.peek(&[charge]).await?;
+        same(&1, &sight.states.len())?;
+        same(&want, &charge.form.limit().forecast(&sight.states[0], charge.cost, sight.now))
+    }
+
+    async fn settle(&mut self, _: usize, settlements: &[Settlement<'_>], _: &[Cost]) -> Heard {
+        Ok(self.0.settle(settlements).await?)
+    }
+
+    async fn reset(&mut self, ask: &Placed) -> Heard {
+        Ok(self.0.reset(&ask.names.iter().map(String::as_str).collect::<Vec<_>>()).await?)
+    }
+}
+
+/// Looks at keys and compares their states in full, and what each has left.
+pub(super) async fn look(store: &impl Store, charges: &[Charge<'_>], want: &Sight) -> Heard {
+    let got = store.peek(charges).await?;
+    same(&want.now, &got.now)?;
+    same(&want.states.len(), &got.states.len())?;
+    for (charge, (want, seen)) in charges.iter().zip(want.states.iter().zip(&got.states)) {
+        let limit = charge.form.limit();
+        if !same_state(limit, want, seen, got.now) {
+            let told = |state| format!("{}: {state:?}", charge.key);
+            return Err(Fault::Differs { want: told(want), got: told(seen) });
+        }
+        same(&limit.peek(want, got.now), &limit.peek(seen, got.now))?;
+    }
+    Ok(())
+}
+
+/// Through a limiter.
+pub(super) struct Through<S, const N: usize> {
+    limiter: SharedLimiter<Arc<S>, N>,
+    /// Of each admitted ask, until it is settled.
+    receipts: Vec<Option<Receipt>>,
+}
+
+impl<S: Store, const N: usize> Through<S, N> {
+    pub(super) fn new(store: Arc<S>, policy: &Policy) -> Result<Self, LimitError> {
+        let named: [(&str, Limit); N] = std::array::from_fn(|i| (LIMIT_NAMES[i], *policy.forms[i].limit()));
+        let limiter = match policy.need {
+            Need::All => SharedLimiter::all(store, &policy.name, named),
+            Need::Any => SharedLimiter::any(store, &policy.name, named),
+        }?;
+        let limiter = if let Some(limit) = policy.home { limiter.home(limit) } else { limiter };
+        Ok(Self { limiter, receipts: Vec::new() })
+    }
+
+    fn hear(&mut self, want: &Outcome, got: throttlekit::Answer) -> Heard {
+        same(&None, &got.outage)?;
+        same(&(want.now, want.verdict.decision), &(got.now, got.decision))?;
+        same(&want.verdict.binding, &got.binding)?;
+        same(&self.limiter.store().guarantee(), &got.guarantee)?;
+        same(&want.verdict.decision.allowed, &got.receipt.is_some())?;
+        if got.receipt.is_some() {
+            self.receipts.push(got.receipt);
+        }
+        Ok(())
+    }
+}
+
+fn asks<const N: usize>(ask: &Placed) -> [Ask<'static>; N] {
+    std::array::from_fn(|i| Ask { key: KEYS[usize::from(ask.keys[i])], cost: ask.costs[i] })
+}
+
+fn keys<const N: usize>(ask: &Placed) -> [&'static [u8]; N] {
+    std::array::from_fn(|i| KEYS[usize::from(ask.keys[i])])
+}
+
+impl<S: Store, const N: usize> Seat for Through<S, N> {
+    async fn admit(&mut self, _: &Policy, placed: &[Placed], want: &[Outcome]) -> Heard {
+        let got = match placed {
+            [ask] => vec![self.limiter.check_all(asks(ask)).await?],
+            _ => self.limiter.check_many(&placed.iter().map(asks).collect::<Vec<_>>()).await?,
+        };
+        same(&want.len(), &got.len())?;
+        want.iter().zip(got).try_for_each(|(want, got)| self.hear(want, got))
+    }
+
+    async fn peek(&mut self, policy: &Policy, ask: &Placed, want: &Sight) -> Heard {
+        let got = self.limiter.peek_each(keys(ask)).await?;
+        let each = policy.forms.iter().zip(&want.states);
+        same(&each.map(|(form, state)| form.limit().peek(state, want.now)).collect::<Vec<_>>(), &got.to_vec())
+    }
+
+    /// A limiter of several limits has no forecast, so its store is asked.
+    async fn forecast(&mut self, policy: &Policy, ask: &Placed, limit: usize, want: Forecast) -> Heard {
+        Direct(self.limiter.store().clone()).forecast(policy, ask, limit, want).await
+    }
+
+    async fn settle(&mut self, receipt: usize, _: &[Settlement<'_>], actual: &[Cost]) -> Heard {
+        let receipt = self.receipts[receipt].take().expect("each receipt is settled once");
+        Ok(self.limiter.settle(receipt, std::array::from_fn(|i| actual[i])).await?)
+    }
+
+    async fn reset(&mut self, ask: &Placed) -> Heard {
+        Ok(self.limiter.reset(keys(ask)).await?)
+    }
+}

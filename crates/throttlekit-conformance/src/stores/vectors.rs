@@ -1,0 +1,166 @@
+//! The golden suites and our own vectors, played to a store through a limiter.
+//!
+//! A store counts whole microseconds of civil time, so what is played is moved to where a store lives:
+//!
+//! * Timelines near the epoch begin days later, by whole windows: every grid lies as it did, and each reset is later
+//!   by as much. Calendar timelines begin in this century and stay.
+//! * Instants between two microseconds are cut to the one before, as a store does. From there on the answers on disk
+//!   are no longer the ones to give, and those of the rules at the same instants are.
+//! * As in worlds, both forget idle keys before a step back; from there on the rules answer as well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit::store::{Charge, Charges, KeySpace, Store, StoreError};
+use throttlekit::{Ask, Cost, Decision, ManualClock, SharedLimiter, Timestamp};
+use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::{Cadence, Need};
+
+use super::examine::policy_name;
+use super::reference::CoreStates;
+use super::report::StoreReport;
+use super::world::{EARLIEST, MICRO, latest};
+use crate::golden::{Answer, Golden};
+use crate::text::nanos;
+use crate::timeline::print_answer;
+use crate::{Spec, Timeline, golden, vectors};
+
+/// Timelines that begin earlier are moved by this much at least.
+const AWAY_FROM_ZERO: u64 = 7 * EARLIEST.as_nanos();
+
+/// Plays the golden suites and our own vectors to a store: law `same-everywhere`. The first difference ends it.
+///
+/// What no shared store can play is listed in the report with its reason, never dropped in silence.
+pub async fn examine_vectors<S, M, F>(make: M) -> Result<StoreReport, String>
+where
+    S: Store,
+    M: Fn(ManualClock) -> F,
+    F: Future<Output = Result<S, StoreError>>,
+{
+    let clock = ManualClock::default();
+    let told = |error: StoreError| format!("no store to play on: {error}");
+    let store = Arc::new(make(clock.clone()).await.map_err(told)?);
+    let mut report = StoreReport::default();
+    for suite in golden::read().map_err(|error| error.to_string())? {
+        let mut table = Table::new(&suite.name, &suite.spec, &store, &clock)
+            .map_err(|why| format!("{}: every golden suite has a shared form, but {why}", suite.name))?;
+        table.play_golden(&suite).await.map_err(|difference| format!("{}: {difference}", suite.name))?;
+        report.add(played(suite.asks.len()));
+    }
+    for (name, timeline) in vectors::read().map_err(|error| error.to_string())? {
+        match playable(&name, &timeline, &store, &clock) {
+            Ok(mut table) => {
+                table.play(&timeline).await.map_err(|difference| format!("{name}: {difference}"))?
+            }
+            Err(why) => {
+                report.left_out.push(format!("{name}: {why}"));
+                continue;
+            }
+        }
+        report.add(played(timeline.lines.len()));
+    }
+    Ok(report)
+}
+
+fn played(answers: usize) -> StoreReport {
+    StoreReport { timelines: 1, answers: answers as u64, ..StoreReport::default() }
+}
+
+fn playable<'a, S: Store>(
+    name: &str,
+    timeline: &Timeline,
+    store: &Arc<S>,
+    clock: &'a ManualClock,
+) -> Result<Table<'a, S>, String> {
+    let last = timeline.lines.iter().map(|line| line.now).max().unwrap_or_default();
+    if last > latest(&[timeline.spec]) {
+        return Err(format!("its clock shows {last}, where a double no longer tells microseconds apart"));
+    }
+    Table::new(name, &timeline.spec, store, clock)
+}
+
+/// A limiter over the store, and the rules beside it.
+struct Table<'a, S> {
+    limiter: SharedLimiter<Arc<S>>,
+    clock: &'a ManualClock,
+    form: SharedForm,
+    space: KeySpace,
+    rules: CoreStates,
+    now: Timestamp,
+}
+
+impl<'a, S: Store> Table<'a, S> {
+    fn new(name: &str, spec: &Spec, store: &Arc<S>, clock: &'a ManualClock) -> Result<Self, String> {
+        let limit = spec.limit().map_err(|error| error.to_string())?;
+        let form = SharedForm::of(&limit).map_err(|error| error.to_string())?;
+        let policy = format!("{name}-{}", policy_name(0));
+        let limiter = SharedLimiter::new(store.clone(), &policy, limit).map_err(|error| error.to_string())?;
+        let space = KeySpace::new("tk", &policy, "", &form);
+        Ok(Self { limiter, clock, form, space, rules: CoreStates::default(), now: Timestamp::EPOCH })
+    }
+
+    async fn play_golden(&mut self, suite: &Golden) -> Result<(), String> {
+        let shift = shift_by(&suite.spec);
+        for (index, ask) in suite.asks.iter().enumerate() {
+            self.move_to(Timestamp::from_millis(ask.now) + shift).await?;
+            let decision = self.ask(&suite.key, ask.cost).await?;
+            let want = Answer { reset_at: ask.expect.reset_at + shift.as_millis() as u64, ..ask.expect };
+            if Answer::of(&decision) != Some(want) {
+                return Err(format!("ask {index}: want {want:?}, got {decision:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn play(&mut self, timeline: &Timeline) -> Result<(), String> {
+        let near_zero = timeline.start() < EARLIEST;
+        let shift = if near_zero { shift_by(&timeline.spec) } else { Duration::ZERO };
+        let mut as_on_disk = true;
+        for line in &timeline.lines {
+            let at = line.now + shift;
+            as_on_disk &= self.move_to(at).await? && at == self.now;
+            let got = self.ask(&line.key, line.cost).await?;
+            let written = Decision { reset_at: line.answer.reset_at + shift, ..line.answer };
+            if as_on_disk && got != written {
+                return Err(format!("\n  want {line}, later by {shift:?}\n  got  {}", print_answer(&got)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the store and the rules, which must agree.
+    async fn ask(&mut self, key: &str, cost: Cost) -> Result<Decision, String> {
+        let got = self.limiter.check(Ask::of(key).cost(cost)).await.map_err(|error| error.to_string())?;
+        let name = self.space.key(key.as_bytes(), key.as_bytes());
+        let charges = [Charge { key: &name, form: &self.form, cost }];
+        let want = self.rules.admit(&Charges { need: Need::All, charges: &charges }, self.now);
+        if (want.now, want.verdict.decision) == (got.now, got.decision) {
+            return Ok(got.decision);
+        }
+        let (want, got) = (print_answer(&want.verdict.decision), print_answer(&got.decision));
+        Err(format!("{key} {cost} at {}\n  rules {want}\n  store {got}", self.now))
+    }
+
+    /// Sets the clock to the microsecond of `at`. False if something was forgotten on the way.
+    async fn move_to(&mut self, at: Timestamp) -> Result<bool, String> {
+        let now = Timestamp::from_nanos(at.as_nanos() - at.as_nanos() % MICRO);
+        let idle = if now < self.now { self.rules.idle_keys(self.now) } else { Vec::new() };
+        for name in &idle {
+            self.rules.reset(name);
+            self.limiter.store().reset(&[name]).await.map_err(|error| error.to_string())?;
+        }
+        self.now = now;
+        self.clock.set(now);
+        Ok(idle.is_empty())
+    }
+}
+
+/// Whole windows, days away from the epoch. A bucket has no grid: any whole days will do.
+fn shift_by(spec: &Spec) -> Duration {
+    let window = match *spec {
+        Spec::Window { cadence: Cadence::Every { length, .. }, .. } => nanos(length),
+        Spec::SlidingWindow { length, .. } | Spec::SlidingLog { length, .. } => nanos(length),
+        _ => AWAY_FROM_ZERO,
+    };
+    Duration::from_nanos(AWAY_FROM_ZERO.div_ceil(window) * window)
+}

@@ -1,0 +1,20 @@
+//! `same-everywhere`: the store in memory answers as the pure rules do, field by field, and keeps the same states.
+#![cfg(feature = "store")]
+
+use throttlekit::store::MemoryStore;
+use throttlekit_conformance::stores::{STORE_WORLDS, examine_store, examine_vectors};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn same_everywhere_in_a_memory_store() {
+    let make = |clock| async { Ok(MemoryStore::with_clock(clock).keys_max(64)) };
+    let report = examine_store(make, 0..STORE_WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    assert_eq!(report.unseen(), [""; 0], "{report}");
+    println!("{report}");
+}
+
+#[tokio::test]
+async fn same_everywhere_on_the_vectors() {
+    let make = |clock| async { Ok(MemoryStore::with_clock(clock).keys_max(64)) };
+    let report = examine_vectors(make).await.unwrap_or_else(|difference| panic!("{difference}"));
+    assert_eq!((report.timelines, report.left_out.len()), (28, 1), "{:?}", report.left_out);
+}
