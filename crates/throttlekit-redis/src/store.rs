@@ -23,15 +23,11 @@ const WARNINGS_MAX: usize = 64;
 /// A [`Store`] on Redis or Valkey. Cheap to clone; clones share connections.
 #[derive(Clone)]
 pub struct RedisStore {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
     route: Arc<Route>,
-    scripts: Scripts,
+    scripts: Arc<Scripts>,
     grace: Duration,
     clock: Option<ManualClock>,
-    warnings: Mutex<Vec<Warning>>,
+    warnings: Arc<Mutex<Vec<Warning>>>,
 }
 
 impl RedisStore {
@@ -54,39 +50,43 @@ impl RedisStore {
     }
 
     pub(crate) fn new(route: Arc<Route>, grace: Duration, clock: Option<ManualClock>) -> Self {
-        let inner = Inner { route, scripts: Scripts::new(), grace, clock, warnings: Mutex::default() };
-        Self { inner: Arc::new(inner) }
+        Self { route, scripts: Arc::new(Scripts::new()), grace, clock, warnings: Arc::default() }
+    }
+
+    /// The same store deciding at the time of this clock. For tests.
+    pub fn at(&self, clock: ManualClock) -> Self {
+        Self { clock: Some(clock), ..self.clone() }
     }
 
     /// What an operator should know about the servers.
     pub fn warnings(&self) -> Vec<Warning> {
-        self.inner.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn warn(&self, warnings: Vec<Warning>) {
-        let mut kept = self.inner.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend(warnings);
         kept.truncate(WARNINGS_MAX);
     }
 
     /// What the lines to all nodes have seen, together.
     pub fn line_stats(&self) -> LineStats {
-        self.inner.route.stats().0
+        self.route.stats().0
     }
 
     /// What happened on the way to the nodes.
     pub fn route_stats(&self) -> RouteStats {
-        self.inner.route.stats().1
+        self.route.stats().1
     }
 
     fn preamble(&self) -> Preamble {
-        let now = self.inner.clock.as_ref().map(Clock::now);
-        Preamble { now, grace_ms: u64::try_from(self.inner.grace.as_millis()).unwrap_or(u64::MAX) }
+        let now = self.clock.as_ref().map(Clock::now);
+        Preamble { now, grace_ms: u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX) }
     }
 
     /// Parts that one call can take: those of one slot in a cluster, and never too many.
     fn flights<'a, T>(&self, items: &'a [T], key: impl Fn(&'a T) -> &'a str) -> Vec<Flight<'a, T>> {
-        let slot = |item: &'a T| if self.inner.route.splits_by_slot() { slot_of(key(item)) } else { 0 };
+        let slot = |item: &'a T| if self.route.splits_by_slot() { slot_of(key(item)) } else { 0 };
         let mut placed: Vec<(u16, usize, &T)> =
             items.iter().enumerate().map(|(place, item)| (slot(item), place, item)).collect();
         placed.sort_by_key(|(slot, place, _)| (*slot, *place));
@@ -100,16 +100,16 @@ impl RedisStore {
     }
 
     async fn admit_flight(&self, flight: &Flight<'_, Charges<'_>>) -> Result<Vec<Outcome>, StoreError> {
-        let (script, head) = (&self.inner.scripts.admit, self.preamble());
+        let (script, head) = (&self.scripts.admit, self.preamble());
         let cmd = |by| wire::admit(script, by, head, &flight.items);
-        let answer = self.inner.route.call(flight.slot, cmd).await?;
+        let answer = self.route.call(flight.slot, cmd).await?;
         wire::outcomes(&flight.items, &answer)
     }
 
     async fn peek_flight(&self, flight: &Flight<'_, Charge<'_>>) -> Result<Sight, StoreError> {
-        let (script, head) = (&self.inner.scripts.peek, self.preamble());
+        let (script, head) = (&self.scripts.peek, self.preamble());
         let cmd = |by| wire::peek(script, by, head, &flight.items);
-        let answer = self.inner.route.call(flight.slot, cmd).await?;
+        let answer = self.route.call(flight.slot, cmd).await?;
         wire::sight(&flight.items, &answer)
     }
 
@@ -120,8 +120,8 @@ impl RedisStore {
         if all.is_empty() {
             return Ok(());
         }
-        let (script, head) = (&self.inner.scripts.settle, self.preamble());
-        self.inner.route.call(flight.slot, |by| wire::settle(script, by, head, &all)).await?;
+        let (script, head) = (&self.scripts.settle, self.preamble());
+        self.route.call(flight.slot, |by| wire::settle(script, by, head, &all)).await?;
         Ok(())
     }
 }
@@ -136,7 +136,7 @@ struct Flight<'a, T> {
 impl Store for RedisStore {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         if let [ask] = asks {
-            let slot = if self.inner.route.splits_by_slot() { slot_of(ask.charges[0].key) } else { 0 };
+            let slot = if self.route.splits_by_slot() { slot_of(ask.charges[0].key) } else { 0 };
             return self.admit_flight(&Flight { slot, places: Vec::new(), items: vec![ask] }).await;
         }
         let flights = self.flights(asks, |ask| ask.charges[0].key);
@@ -172,7 +172,7 @@ impl Store for RedisStore {
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
         let flights = self.flights(keys, |key| key);
         let deleted = join_all(flights.iter().map(|flight| {
-            self.inner.route.call(flight.slot, |_| {
+            self.route.call(flight.slot, |_| {
                 let mut cmd = redis::cmd("DEL");
                 flight.items.iter().for_each(|key| {
                     cmd.arg(**key);
@@ -186,7 +186,7 @@ impl Store for RedisStore {
 
 impl std::fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (line, route) = self.inner.route.stats();
+        let (line, route) = self.route.stats();
         f.debug_struct("RedisStore").field("line", &line).field("route", &route).finish_non_exhaustive()
     }
 }

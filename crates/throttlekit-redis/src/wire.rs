@@ -68,10 +68,10 @@ pub(crate) fn admit(script: &ScriptText, by: By, head: Preamble, asks: &[&Charge
     cmd
 }
 
-/// The two numbers of the case that the script has by itself.
+/// The two numbers of the case that the script has by itself: a unit is whole microseconds, so every state is.
 fn plain_gcra(asks: &[&Charges<'_>]) -> Option<(i64, i64)> {
     let [Charges { charges: [charge], .. }] = asks else { return None };
-    if charge.form.kind() != Kind::Gcra || charge.cost == 0 {
+    if charge.form.kind() != Kind::Gcra || charge.cost == 0 || charge.form.charge(1)[1] != 0 {
         return None;
     }
     match charge.form.charge(charge.cost)[..] {

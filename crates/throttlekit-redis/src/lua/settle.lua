@@ -130,9 +130,10 @@ function owe.l(key, p)
   local length = tonumber(ARGV[p + 2])
   local newest, total = log_tail(key)
   local count, _, current, gone, gone_units = log_view(key, newest, length)
-  local units = min(tonumber(ARGV[p]), EXACT - 1 - (total or 0))
+  local used = (total or 0) - gone_units
+  local units = min(tonumber(ARGV[p]), EXACT - 1 - used)
   if units > 0 then
-    add_to_log(key, gone, count, newest, (total or 0) - gone_units, current, units, length)
+    add_to_log(key, gone, count, newest, used, current, units, length)
   end
   return p + 3
 end

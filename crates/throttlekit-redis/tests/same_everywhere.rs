@@ -1,0 +1,37 @@
+//! `same-everywhere`: Redis, Redis Cluster and Valkey answer as the pure rules do, field by field, and keep the same
+//! states.
+
+mod common;
+
+use common::{cluster, single, valkey};
+use throttlekit_conformance::stores::{examine_store, examine_vectors};
+use throttlekit_redis::Builder;
+
+/// Worlds per engine; `cargo xtask prove stores` plays many more.
+const WORLDS: u64 = 600;
+
+async fn answers_as_the_rules_do(builder: Builder) {
+    let store = builder.connect().await.unwrap();
+    let make = move |clock| std::future::ready(Ok(store.at(clock)));
+    let report = examine_store(make.clone(), 0..WORLDS).await;
+    let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+    assert_eq!(report.unseen(), [""; 0], "{report}");
+    println!("{report}");
+    let vectors = examine_vectors(make).await;
+    assert!(vectors.unwrap_or_else(|difference| panic!("{difference}")).timelines >= 28);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn same_everywhere_on_redis() {
+    answers_as_the_rules_do(single()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn same_everywhere_on_a_redis_cluster() {
+    answers_as_the_rules_do(cluster()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn same_everywhere_on_valkey() {
+    answers_as_the_rules_do(valkey()).await;
+}
