@@ -18,6 +18,7 @@
 //! ```
 
 mod examine;
+mod hot_key;
 mod planted;
 mod play;
 mod policy;
@@ -28,6 +29,7 @@ mod vectors;
 mod world;
 
 pub use examine::{LANES, STORE_WORLDS, examine_store, find_store_bug};
+pub use hot_key::{PROCESSES, Storm, TASKS, storm, storm_in_processes, storm_policy};
 pub use planted::{PlantedStore, STORE_BUGS, StoreBug};
 pub use reference::CoreStates;
 pub use report::{FEATURES, StoreReport};

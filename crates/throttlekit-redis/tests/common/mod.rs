@@ -41,3 +41,8 @@ pub(crate) fn sentinel() -> Builder {
 pub(crate) fn policy(name: &str) -> String {
     format!("{name}-{:x}", RandomState::new().hash_one(name))
 }
+
+/// A plain connection, to look at what is stored.
+pub(crate) async fn plain(variable: &str) -> redis::aio::MultiplexedConnection {
+    redis::Client::open(env(variable)).unwrap().get_multiplexed_async_connection().await.unwrap()
+}

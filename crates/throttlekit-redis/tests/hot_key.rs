@@ -1,0 +1,32 @@
+//! 200 tasks in each of three processes on one hot key: exactly the limit is admitted.
+
+mod common;
+
+use common::{cluster, policy, single, valkey};
+use throttlekit_conformance::stores::{storm, storm_in_processes, storm_policy};
+use throttlekit_redis::Builder;
+
+async fn admits_exactly_the_limit(test: &str, builder: Builder) {
+    match storm_policy() {
+        Some(policy) => storm(builder.connect().await.unwrap(), &policy).await,
+        None => {
+            let seen = storm_in_processes(test, &policy("hot"));
+            assert_eq!(seen.admitted, [seen.limit; 3]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hot_key_on_redis() {
+    admits_exactly_the_limit("a_hot_key_on_redis", single()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hot_key_on_a_redis_cluster() {
+    admits_exactly_the_limit("a_hot_key_on_a_redis_cluster", cluster()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hot_key_on_valkey() {
+    admits_exactly_the_limit("a_hot_key_on_valkey", valkey()).await;
+}
