@@ -15,7 +15,8 @@ usage: cargo xtask <command>
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
-  bench inproc             checks in process beside the peers; fails when a bar is missed";
+  bench inproc             checks in process beside the peers; fails when a bar is missed
+  bench redis|postgres     decisions on a shared store beside what the engine does bare";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

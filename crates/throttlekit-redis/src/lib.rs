@@ -51,5 +51,6 @@ mod wire;
 pub use builder::Builder;
 pub use check::Warning;
 pub use route::RouteStats;
+pub use script::ADMIT as ADMIT_SCRIPT;
 pub use slot::slot_of;
 pub use store::RedisStore;

@@ -14,7 +14,8 @@ pub(crate) struct Scripts {
     pub(crate) settle: ScriptText,
 }
 
-pub(crate) const ADMIT: &str = concat!(
+/// The text of the script that decides, for whoever wants to load or measure it by itself.
+pub const ADMIT: &str = concat!(
     include_str!("lua/now.lua"),
     include_str!("lua/one.lua"),
     include_str!("lua/state.lua"),

@@ -1,32 +1,41 @@
 //! `cargo xtask bench`: the benchmarks, which live outside the workspace so that no ordinary build pays for them.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-const USAGE: &str =
-    "usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]";
+use crate::services;
+
+const USAGE: &str = "\
+usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]
+       cargo xtask bench redis|postgres [--rounds N]";
 
 /// Runs the suite that is named first, with the rest of the arguments.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     match args {
-        [suite, options @ ..] if suite == "inproc" => inproc(options),
+        // In-process checks beside the peers.
+        [suite, options @ ..] if suite == "inproc" => package("inproc", &[], options),
+        // Shared stores beside what their engines do bare.
+        [suite, ..] if suite == "redis" || suite == "postgres" => {
+            let engines = services::up_only(&[suite])?;
+            package("stores", &engines.env(), args)
+        }
         _ => bail!(USAGE),
     }
 }
 
-/// In-process checks beside the peers; fails when a bar is missed.
-fn inproc(options: &[String]) -> Result<()> {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+/// Runs one package of benchmarks, which fails when a bar is missed.
+fn package(name: &str, env: &[(&str, String)], options: &[String]) -> Result<()> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["run", "--quiet", "--release", "--locked", "--manifest-path"]);
-    command.arg(root().join("benches/inproc/Cargo.toml"));
-    if env::var_os("CARGO_TARGET_DIR").is_none() {
+    command.arg(root().join("benches").join(name).join("Cargo.toml"));
+    command.envs(env.iter().map(|(name, value)| (name, value)));
+    if std::env::var_os("CARGO_TARGET_DIR").is_none() {
         command.arg("--target-dir").arg(root().join("target/benches"));
     }
     let status = command.arg("--").args(options).status().context("cargo did not start")?;
-    ensure!(status.success(), "the in-process benchmarks ended with {status}");
+    ensure!(status.success(), "the benchmarks of {name} ended with {status}");
     Ok(())
 }
 

@@ -1,0 +1,245 @@
+//! Decisions on Redis beside `redis-benchmark` on the very same script and keys, beside a bare client, and the
+//! script's own cost beside a minimal one.
+
+use std::env;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use redis::aio::MultiplexedConnection;
+use redis::{Client, Script, Value};
+use throttlekit::{Rate, SharedLimiter};
+use throttlekit_redis::{ADMIT_SCRIPT, RedisStore};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::report::Report;
+use crate::shell::{number_before, output};
+use crate::turns::{in_turns, median, ratio};
+
+const KEYS: u64 = 100_000;
+/// Calls of one turn of `redis-benchmark`.
+const CALLS: &str = "200000";
+const TURN: Duration = Duration::from_secs(2);
+/// Callers at once in one process: as a busy gateway has them.
+const CALLERS: u64 = 1_024;
+const PIPELINES: [&str; 3] = ["16", "32", "64"];
+const ONE_BY_ONE: usize = 4_000;
+
+const THROUGHPUT_MIN: f64 = 0.90;
+const LATENCY_MAX: f64 = 1.15;
+const SCRIPT_MAX: f64 = 1.25;
+
+/// Ten a second, ten at once: the limit of every contender.
+fn rate() -> Rate {
+    Rate::per_second(10).burst(10)
+}
+/// What the script is told of it: time of one unit and of the whole, in microseconds.
+const NUMBERS: [&str; 2] = ["100000", "1000000"];
+const GRACE: &str = "10000";
+
+/// GCRA and nothing else, as one would write it for one rule and in doubles.
+const MINIMAL: &str = "\
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local tat = tonumber(redis.call('GET', KEYS[1]) or now)
+if tat < now then tat = now end
+local new = tat + ARGV[1]
+if new - now > tonumber(ARGV[2]) then return {0, 0, tat - now} end
+redis.call('SET', KEYS[1], new, 'PX', math.ceil((new - now) / 1000))
+return {1, new - now, 0}";
+
+pub fn run(rounds: usize) -> Result<bool> {
+    let bench = Bench::new()?;
+    let mut report = Report::default();
+    bench.throughput(rounds, &mut report)?;
+    bench.latency(rounds, &mut report)?;
+    bench.script_cost(rounds, &mut report)?;
+    Ok(report.end("bench-redis"))
+}
+
+struct Bench {
+    url: String,
+    port: String,
+    admit: String,
+    minimal: String,
+}
+
+impl Bench {
+    fn new() -> Result<Self> {
+        let url = env::var("THROTTLEKIT_REDIS").context("eval \"$(cargo xtask services up)\" first")?;
+        let port = url.rsplit(':').next().unwrap_or_default().to_owned();
+        let mut connection = Client::open(url.clone())?.get_connection()?;
+        let admit = Script::new(ADMIT_SCRIPT).prepare_invoke().load(&mut connection)?;
+        let minimal = Script::new(MINIMAL).prepare_invoke().load(&mut connection)?;
+        Ok(Self { url, port, admit, minimal })
+    }
+
+    fn throughput(&self, rounds: usize, report: &mut Report) -> Result<()> {
+        println!("decisions a second on {KEYS} keys, {CALLERS} callers; redis-benchmark with 50 connections");
+        let [p16, p32, p64, threads, thread] = in_turns(
+            rounds,
+            "throughput",
+            [
+                ("redis-benchmark -P 16", Box::new(|| self.redis_benchmark(PIPELINES[0], &self.admit, true))),
+                ("redis-benchmark -P 32", Box::new(|| self.redis_benchmark(PIPELINES[1], &self.admit, true))),
+                ("redis-benchmark -P 64", Box::new(|| self.redis_benchmark(PIPELINES[2], &self.admit, true))),
+                ("ours on a runtime of 2 threads", Box::new(|| self.ours(multi_thread()?))),
+                ("ours on a runtime of 1 thread", Box::new(|| self.ours(current_thread()?))),
+            ],
+        )?;
+        for (name, measures) in PIPELINES.iter().zip([&p16, &p32, &p64]) {
+            report.note(&format!("redis-benchmark -P {name}, calls/s"), median(measures));
+        }
+        report.note("ours, 2 threads, decisions/s", median(&threads));
+        report.note("ours, 1 thread, decisions/s", median(&thread));
+        let best = [&p16, &p32, &p64].into_iter().max_by(|a, b| median(a).total_cmp(&median(b)));
+        let best = best.map(Vec::as_slice).unwrap_or_default();
+        report.note("throughput of 2 threads / redis-benchmark's best", ratio(&threads, best));
+        let ours = if median(&threads) > median(&thread) { &threads } else { &thread };
+        report.at_least("throughput / redis-benchmark's best", ratio(ours, best), THROUGHPUT_MIN);
+        Ok(())
+    }
+
+    /// Calls a second.
+    fn redis_benchmark(&self, pipeline: &str, sha: &str, ours: bool) -> Result<f64> {
+        let key = if ours { "tk:{bench/__rand_int__}g:" } else { "minimal:__rand_int__" };
+        let keys = KEYS.to_string();
+        let mut args = vec!["-p", &self.port, "-c", "50", "-P", pipeline, "-n", CALLS, "-r", &keys, "-q"];
+        args.extend(["EVALSHA", sha, "1", key]);
+        if ours {
+            args.extend(["", GRACE]);
+        }
+        args.extend(NUMBERS);
+        number_before(&output("redis-benchmark", &args)?, " requests per second")
+    }
+
+    /// Decisions a second.
+    fn ours(&self, runtime: Runtime) -> Result<f64> {
+        let done = Arc::new(AtomicU64::new(0));
+        let counted = done.clone();
+        let took = runtime.block_on(async {
+            let store = RedisStore::builder(&self.url).deadline(Duration::from_secs(5)).connect().await?;
+            let limiter = Arc::new(SharedLimiter::new(store, "bench", rate())?);
+            let begun = Instant::now();
+            let caller = |n| tokio::spawn(call_for_a_turn(limiter.clone(), n, begun, counted.clone()));
+            let callers: Vec<_> = (0..CALLERS).map(caller).collect();
+            for caller in callers {
+                caller.await??;
+            }
+            anyhow::Ok(begun.elapsed())
+        })?;
+        Ok(done.load(Relaxed) as f64 / took.as_secs_f64())
+    }
+
+    fn latency(&self, rounds: usize, report: &mut Report) -> Result<()> {
+        println!(
+            "one call in flight: median microseconds, our decision beside the same script from a bare client"
+        );
+        let runtime = current_thread()?;
+        let (limiter, bare) = runtime.block_on(async {
+            let store = RedisStore::builder(&self.url).connect().await?;
+            let client = Client::open(self.url.clone())?;
+            let bare = client.get_multiplexed_async_connection().await?;
+            anyhow::Ok((SharedLimiter::new(store, "bench", rate())?, bare))
+        })?;
+        let [ours, theirs] = in_turns(
+            rounds,
+            "latency",
+            [
+                ("ours", Box::new(|| runtime.block_on(p50_of_ours(&limiter)))),
+                ("bare client", Box::new(|| runtime.block_on(p50_of_bare(&bare, &self.admit)))),
+            ],
+        )?;
+        report.note("p50 of a decision, µs", median(&ours));
+        report.note("p50 of a bare client, µs", median(&theirs));
+        report.at_most("p50 / a bare client's", ratio(&ours, &theirs), LATENCY_MAX);
+        Ok(())
+    }
+
+    fn script_cost(&self, rounds: usize, report: &mut Report) -> Result<()> {
+        println!("the server's own microseconds per script call, -P 16");
+        let [ours, minimal] = in_turns(
+            rounds,
+            "script",
+            [
+                ("ours", Box::new(|| self.usec_per_call(&self.admit, true))),
+                ("minimal", Box::new(|| self.usec_per_call(&self.minimal, false))),
+            ],
+        )?;
+        report.note("usec_per_call of ours", median(&ours));
+        report.note("usec_per_call of a minimal GCRA", median(&minimal));
+        report.at_most("script / a minimal GCRA's", ratio(&ours, &minimal), SCRIPT_MAX);
+        Ok(())
+    }
+
+    fn usec_per_call(&self, sha: &str, ours: bool) -> Result<f64> {
+        let mut connection = Client::open(self.url.clone())?.get_connection()?;
+        redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut connection)?;
+        self.redis_benchmark("16", sha, ours)?;
+        let info: String = redis::cmd("INFO").arg("commandstats").query(&mut connection)?;
+        let line =
+            info.lines().find(|line| line.starts_with("cmdstat_evalsha:")).context("no script was called")?;
+        let usec = line.split("usec_per_call=").nth(1).and_then(|rest| rest.split(',').next());
+        usec.context("commandstats have changed")?.parse().context("usec_per_call is a number")
+    }
+}
+
+async fn call_for_a_turn(
+    limiter: Arc<SharedLimiter<RedisStore>>,
+    number: u64,
+    begun: Instant,
+    done: Arc<AtomicU64>,
+) -> Result<()> {
+    let mut dice = Dice(number);
+    let mut count = 0;
+    while begun.elapsed() < TURN {
+        limiter.check(&dice.key()).await?;
+        count += 1;
+    }
+    done.fetch_add(count, Relaxed);
+    Ok(())
+}
+
+async fn p50_of_ours(limiter: &SharedLimiter<RedisStore>) -> Result<f64> {
+    let (mut dice, mut took) = (Dice(1), Vec::with_capacity(ONE_BY_ONE));
+    for _ in 0..ONE_BY_ONE {
+        let key = dice.key();
+        let begun = Instant::now();
+        limiter.check(&key).await?;
+        took.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(median(&took))
+}
+
+async fn p50_of_bare(connection: &MultiplexedConnection, sha: &str) -> Result<f64> {
+    let (mut dice, mut took) = (Dice(1), Vec::with_capacity(ONE_BY_ONE));
+    let mut connection = connection.clone();
+    for _ in 0..ONE_BY_ONE {
+        let key = format!("tk:{{bench/{}}}g:", dice.key());
+        let begun = Instant::now();
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(sha).arg(1).arg(key).arg("").arg(GRACE).arg(&NUMBERS[..]);
+        let _: Value = cmd.query_async(&mut connection).await?;
+        took.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(median(&took))
+}
+
+/// Keys as `redis-benchmark` writes them: twelve digits, any of [`KEYS`].
+struct Dice(u64);
+
+impl Dice {
+    fn key(&mut self) -> String {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!("{:012}", (self.0 >> 33) % KEYS)
+    }
+}
+
+fn multi_thread() -> Result<Runtime> {
+    Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+fn current_thread() -> Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
