@@ -86,6 +86,8 @@ fn engines() -> [Engine; 4] {
 }
 
 struct Options<'a> {
+    /// The first seed. Zero plays the golden suites and vectors too.
+    from: u64,
     timelines: u64,
     only: Option<Vec<&'a str>>,
 }
@@ -114,7 +116,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     let proofs: Vec<Proof> = engines
         .iter()
         .zip(addresses)
-        .map(|(engine, address)| tell(runtime.block_on(prove(engine, &address, options.timelines))))
+        .map(|(engine, address)| tell(runtime.block_on(prove(engine, &address, &options))))
         .collect();
     let missed = planted(&runtime);
     tell_features(&proofs);
@@ -124,15 +126,21 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
 
 impl<'a> Options<'a> {
     fn from(args: &[&'a str]) -> Result<Self> {
-        let mut options = Self { timelines: TIMELINES, only: None };
+        let mut options = Self { from: 0, timelines: TIMELINES, only: None };
         for pair in args.chunks(2) {
             match *pair {
                 ["--timelines", n] => {
                     options.timelines =
                         n.parse().with_context(|| format!("--timelines {n}: write a whole number"))?;
                 }
+                ["--from", n] => {
+                    options.from = n.parse().with_context(|| format!("--from {n}: write a seed"))?;
+                }
                 ["--only", names] => options.only = Some(names.split(',').collect()),
-                _ => bail!("prove stores takes --timelines N and --only NAME,NAME, not {}", pair.join(" ")),
+                _ => bail!(
+                    "prove stores takes --timelines N, --from SEED and --only NAME,NAME, not {}",
+                    pair.join(" ")
+                ),
             }
         }
         Ok(options)
@@ -171,27 +179,39 @@ fn addresses(engines: &[Engine]) -> Result<Vec<String>> {
     Ok(engines.iter().map(address).collect())
 }
 
-async fn prove(engine: &Engine, address: &str, timelines: u64) -> Proof {
+async fn prove(engine: &Engine, address: &str, options: &Options<'_>) -> Proof {
     let clock = PreciseClock::new();
     let begun = clock.now();
-    let mut proof =
-        Proof { name: engine.name, report: StoreReport::default(), difference: None, seconds: 0.0 };
-    match (engine.vectors)(address.to_owned()).await {
-        Ok(report) => proof.report.add(report),
-        Err(difference) => proof.difference = Some(difference),
+    let (report, difference) = match play(engine, address, options).await {
+        Ok(report) => (report, None),
+        Err((report, difference)) => (report, Some(difference)),
+    };
+    Proof { name: engine.name, report, difference, seconds: clock.now().since(begun).as_secs_f64() }
+}
+
+/// What agreed, and with an error the first that did not.
+async fn play(
+    engine: &Engine,
+    address: &str,
+    options: &Options<'_>,
+) -> Result<StoreReport, (StoreReport, String)> {
+    let mut report = StoreReport::default();
+    if options.from == 0 {
+        let vectors = (engine.vectors)(address.to_owned()).await;
+        report.add(vectors.map_err(|difference| (StoreReport::default(), difference))?);
     }
-    let mut next = 0;
-    while next < timelines && proof.difference.is_none() {
-        let end = (next + CHUNK).min(timelines);
-        match (engine.worlds)(address.to_owned(), next..end).await {
-            Ok(report) => proof.report.add(report),
-            Err(violation) => proof.difference = Some(violation.to_string()),
+    let end = options.from.saturating_add(options.timelines);
+    let mut next = options.from;
+    while next < end {
+        let seeds = next..(next + CHUNK).min(end);
+        next = seeds.end;
+        match (engine.worlds)(address.to_owned(), seeds).await {
+            Ok(played) => report.add(played),
+            Err(violation) => return Err((report, violation.to_string())),
         }
-        next = end;
-        progress(engine.name, next, timelines);
+        progress(engine.name, next - options.from, options.timelines);
     }
-    proof.seconds = clock.now().since(begun).as_secs_f64();
-    proof
+    Ok(report)
 }
 
 /// A line that is written over on a terminal, and now and then one that stays elsewhere.
