@@ -17,6 +17,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod coverage;
 mod examine;
 mod hot_key;
 mod planted;

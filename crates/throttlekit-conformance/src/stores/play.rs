@@ -7,16 +7,14 @@ use std::time::Duration;
 use throttlekit::store::{CHARGES_MAX, Charge, Outcome, Settlement, Store};
 use throttlekit::{Cost, Decision, ManualClock, Retry, Timestamp};
 use throttlekit_core::rate::shared::Kind;
-use throttlekit_core::rate::{Cadence, Mark, Need, Rule};
+use throttlekit_core::rate::{Mark, Rule};
 
 use super::policy::{Placed, Policy};
 use super::reference::CoreStates;
 use super::report::Notes;
 use super::seat::{Direct, Fault, Heard, Seat, Through, look};
-use crate::Spec;
-use crate::text::nanos;
-
 use super::world::{EARLIEST, EXACT_END, MICRO, StoreAsk, StoreOperation, StoreWorld, Used, reach};
+use crate::text::nanos;
 
 /// Plays `world` under a name of its own. On a difference, also says at which operation.
 pub(super) async fn play<S: Store>(
@@ -37,14 +35,15 @@ pub(super) async fn play<S: Store>(
     Ok(play.notes)
 }
 
-struct Play<'a> {
-    world: &'a StoreWorld,
-    policy: Policy,
+/// One world under way.
+pub(super) struct Play<'a> {
+    pub(super) world: &'a StoreWorld,
+    pub(super) policy: Policy,
     clock: &'a ManualClock,
-    now: Timestamp,
-    furthest: Timestamp,
+    pub(super) now: Timestamp,
+    pub(super) furthest: Timestamp,
     latest: Timestamp,
-    rules: CoreStates,
+    pub(super) rules: CoreStates,
     /// Every name that was asked for, by its home, with its limit.
     places: BTreeMap<Option<u8>, BTreeMap<String, usize>>,
     /// Of each admitted ask, until it is settled.
@@ -53,17 +52,17 @@ struct Play<'a> {
     denied: Option<(StoreAsk, Timestamp)>,
     last: Vec<Decision>,
     /// Names that owe more than their limit since a settlement.
-    in_debt: BTreeSet<String>,
-    notes: Notes,
+    pub(super) in_debt: BTreeSet<String>,
+    pub(super) notes: Notes,
 }
 
 /// What one limit took.
-struct Charged {
-    limit: usize,
-    name: String,
-    cost: Cost,
+pub(super) struct Charged {
+    pub(super) limit: usize,
+    pub(super) name: String,
+    pub(super) cost: Cost,
     mark: Mark,
-    at: Timestamp,
+    pub(super) at: Timestamp,
 }
 
 impl<'a> Play<'a> {
@@ -315,76 +314,4 @@ fn settlements<'a>(policy: &'a Policy, charged: &'a [Charged], actual: &[Cost]) 
 fn micros_off(at: Timestamp, off: i64) -> Timestamp {
     let micros = at.as_nanos().div_ceil(MICRO).saturating_add_signed(off);
     Timestamp::from_nanos(micros.saturating_mul(MICRO))
-}
-
-/// What the world has seen, so that a check which stopped looking is found out.
-impl Play<'_> {
-    fn note_world(&mut self) {
-        let StoreWorld { specs, need, home, through_limiter, .. } = self.world;
-        for spec in specs {
-            self.notes.see(kind(spec));
-        }
-        let several = specs.len() > 1;
-        self.notes.see_if(several && *need == Need::All, "all of several");
-        self.notes.see_if(several && *need == Need::Any, "any of several");
-        self.notes.see_if(specs.len() >= 5, "five limits or more");
-        self.notes.see_if(home.is_some(), "home by key");
-        self.notes.see(if *through_limiter { "through a limiter" } else { "straight to the store" });
-    }
-
-    fn note_flight(&mut self, asks: &[Placed]) {
-        self.notes.see_if(asks.is_empty(), "a flight of none");
-        self.notes.see_if(asks.len() > 1, "a flight of several");
-        let names: BTreeSet<&String> = asks.iter().flat_map(|ask| &ask.names).collect();
-        let asked: usize = asks.iter().map(|ask| ask.names.len()).sum();
-        self.notes.see_if(names.len() < asked, "a key twice in one flight");
-        self.notes.see_if(self.now < self.furthest, "behind the clock");
-    }
-
-    fn note_outcome(&mut self, ask: &Placed, outcome: &Outcome) {
-        let Decision { allowed, retry_after, .. } = outcome.verdict.decision;
-        let deniers = || outcome.decisions.iter().zip(&ask.names).filter(|(decision, _)| !decision.allowed);
-        let debt = deniers().any(|(_, name)| self.in_debt.contains(name));
-        let (all, some) = (outcome.decisions.len(), deniers().count());
-        let notes = &mut self.notes;
-        notes.see_if(!allowed, "denied");
-        notes.see_if(!allowed && retry_after == Retry::Never, "never");
-        notes.see_if(!allowed && (1..all).contains(&some), "denied among several");
-        notes.see_if(allowed && some > 0, "any where some deny");
-        notes.see_if(debt, "debt denies");
-        for (cost, decision) in ask.costs.iter().zip(&outcome.decisions) {
-            notes.see_if(*cost == 0, "cost zero");
-            notes.see_if(*cost == decision.limit, "cost of all");
-            notes.see_if(*cost > decision.limit, "cost above the limit");
-            notes.see_if(*cost == u64::MAX, "cost max");
-        }
-    }
-
-    fn note_settled(&mut self, charged: &[Charged], actual: &[Cost]) {
-        for Charged { limit, name, cost, at, .. } in charged {
-            let used = actual[*limit];
-            let notes = &mut self.notes;
-            notes.see_if(used < *cost, "settle for less");
-            notes.see_if(used == *cost, "settle as charged");
-            notes.see_if(used > *cost, "settle for more");
-            notes.see(if *at == self.now { "settle at once" } else { "settle later" });
-            let spent =
-                !self.policy.forms[*limit].limit().decide(&self.rules.state(name), 1, self.now).allowed;
-            if used > *cost && spent {
-                self.in_debt.insert(name.clone());
-            }
-        }
-    }
-}
-
-fn kind(spec: &Spec) -> &'static str {
-    match spec {
-        Spec::Gcra { .. } => "gcra",
-        Spec::TokenBucket { .. } => "token-bucket",
-        Spec::LeakyBucket { .. } => "leaky-bucket",
-        Spec::Window { cadence: Cadence::Month { .. }, .. } => "month",
-        Spec::Window { .. } => "window",
-        Spec::SlidingWindow { .. } => "sliding-window",
-        Spec::SlidingLog { .. } => "sliding-log",
-    }
 }

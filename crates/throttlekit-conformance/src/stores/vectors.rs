@@ -48,15 +48,14 @@ where
         report.add(played(suite.asks.len()));
     }
     for (name, timeline) in vectors::read().map_err(|error| error.to_string())? {
-        match playable(&name, &timeline, &store, &clock) {
-            Ok(mut table) => {
-                table.play(&timeline).await.map_err(|difference| format!("{name}: {difference}"))?
-            }
+        let mut table = match playable(&name, &timeline, &store, &clock) {
+            Ok(table) => table,
             Err(why) => {
                 report.left_out.push(format!("{name}: {why}"));
                 continue;
             }
-        }
+        };
+        table.play(&timeline).await.map_err(|difference| format!("{name}: {difference}"))?;
         report.add(played(timeline.lines.len()));
     }
     Ok(report)
@@ -158,8 +157,9 @@ impl<'a, S: Store> Table<'a, S> {
 /// Whole windows, days away from the epoch. A bucket has no grid: any whole days will do.
 fn shift_by(spec: &Spec) -> Duration {
     let window = match *spec {
-        Spec::Window { cadence: Cadence::Every { length, .. }, .. } => nanos(length),
-        Spec::SlidingWindow { length, .. } | Spec::SlidingLog { length, .. } => nanos(length),
+        Spec::Window { cadence: Cadence::Every { length, .. }, .. }
+        | Spec::SlidingWindow { length, .. }
+        | Spec::SlidingLog { length, .. } => nanos(length),
         _ => AWAY_FROM_ZERO,
     };
     Duration::from_nanos(AWAY_FROM_ZERO.div_ceil(window) * window)

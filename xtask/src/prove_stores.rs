@@ -1,0 +1,286 @@
+//! One timeline, one stream of answers: the same worlds on every shared store, every planted bug found.
+
+use std::future::Future;
+use std::io::{self, IsTerminal};
+use std::ops::Range;
+use std::pin::Pin;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::json;
+use throttlekit::store::MemoryStore;
+use throttlekit::{Clock, PreciseClock};
+use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::stores::{
+    STORE_BUGS, StoreReport, examine_store, examine_vectors, find_store_bug,
+};
+use throttlekit_redis::RedisStore;
+
+use crate::services;
+
+const TIMELINES: u64 = 100_000;
+const PLANTED_WORLDS_MAX: u64 = 10_000;
+/// Above this many timelines it pays to build with optimisation first.
+const DEBUG_TIMELINES_MAX: u64 = 5_000;
+/// How many timelines lie between two signs of progress.
+const CHUNK: u64 = 1_000;
+/// What is looked at is what an engine decides, not how fast: it shares its processors with the proof.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Longer than any world takes, since an engine forgets by its own clock and a world has another.
+const GRACE: Duration = Duration::from_secs(600);
+
+type Proving<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// A store to prove: its name, which is also that of the service it needs, and how to play to it.
+struct Engine {
+    name: &'static str,
+    /// The variable that says where it is; empty if it is in this process.
+    variable: &'static str,
+    worlds: fn(String, Range<u64>) -> Proving<Result<StoreReport, Violation>>,
+    vectors: fn(String) -> Proving<Result<StoreReport, String>>,
+}
+
+/// An engine from what makes its store, given an address and a clock.
+macro_rules! engine {
+    ($name:literal, $variable:literal, |$address:ident, $clock:ident| $make:expr) => {{
+        Engine {
+            name: $name,
+            variable: $variable,
+            worlds: |address, seeds| {
+                let make = move |$clock| {
+                    let $address = address.clone();
+                    async move { $make }
+                };
+                Box::pin(examine_store(make, seeds))
+            },
+            vectors: |address| {
+                let make = move |$clock| {
+                    let $address = address.clone();
+                    async move { $make }
+                };
+                Box::pin(examine_vectors(make))
+            },
+        }
+    }};
+}
+
+fn engines() -> [Engine; 4] {
+    [
+        engine!("memory", "", |_address, clock| Ok(MemoryStore::with_clock(clock).keys_max(64))),
+        engine!("redis", "THROTTLEKIT_REDIS", |address, clock| {
+            RedisStore::builder(address).clock(clock).deadline(DEADLINE).grace(GRACE).connect().await
+        }),
+        engine!("cluster", "THROTTLEKIT_REDIS_CLUSTER", |address, clock| {
+            RedisStore::cluster(address.split(','))
+                .clock(clock)
+                .deadline(DEADLINE)
+                .grace(GRACE)
+                .connect()
+                .await
+        }),
+        engine!("valkey", "THROTTLEKIT_VALKEY", |address, clock| {
+            RedisStore::builder(address).clock(clock).deadline(DEADLINE).grace(GRACE).connect().await
+        }),
+    ]
+}
+
+struct Options<'a> {
+    /// The first seed. Zero plays the golden suites and vectors too.
+    from: u64,
+    timelines: u64,
+    only: Option<Vec<&'a str>>,
+}
+
+/// What one engine came to.
+struct Proof {
+    name: &'static str,
+    report: StoreReport,
+    difference: Option<String>,
+    seconds: f64,
+}
+
+/// Proves every engine and fails on any difference, on any bug not found, and on anything not looked at.
+pub(crate) fn run(args: &[&str]) -> Result<()> {
+    let options = Options::from(args)?;
+    if cfg!(debug_assertions) && options.timelines > DEBUG_TIMELINES_MAX {
+        return run_released(args);
+    }
+    let engines = chosen(&options)?;
+    let addresses = addresses(&engines)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    println!(
+        "{:<12}{:>10}{:>12}{:>12}{:>13}{:>9}",
+        "store", "timelines", "answers", "states", "differences", "seconds"
+    );
+    let proofs: Vec<Proof> = engines
+        .iter()
+        .zip(addresses)
+        .map(|(engine, address)| tell(runtime.block_on(prove(engine, &address, &options))))
+        .collect();
+    let missed = planted(&runtime);
+    tell_features(&proofs);
+    println!("figure: {}", figure(&proofs, missed.len()));
+    verdict(&proofs, &missed, options.timelines)
+}
+
+impl<'a> Options<'a> {
+    fn from(args: &[&'a str]) -> Result<Self> {
+        let mut options = Self { from: 0, timelines: TIMELINES, only: None };
+        for pair in args.chunks(2) {
+            match *pair {
+                ["--timelines", n] => {
+                    options.timelines =
+                        n.parse().with_context(|| format!("--timelines {n}: write a whole number"))?;
+                }
+                ["--from", n] => {
+                    options.from = n.parse().with_context(|| format!("--from {n}: write a seed"))?;
+                }
+                ["--only", names] => options.only = Some(names.split(',').collect()),
+                _ => bail!(
+                    "prove stores takes --timelines N, --from SEED and --only NAME,NAME, not {}",
+                    pair.join(" ")
+                ),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn run_released(args: &[&str]) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.args(["run", "--release", "--quiet", "--package", "xtask", "--", "prove", "stores"]).args(args);
+    ensure!(command.status()?.success(), "rerun with\n  cargo run --release -p xtask -- prove stores");
+    Ok(())
+}
+
+fn chosen(options: &Options<'_>) -> Result<Vec<Engine>> {
+    let Some(names) = &options.only else { return Ok(engines().into()) };
+    let known = engines().map(|engine| engine.name);
+    if let Some(stranger) = names.iter().find(|name| !known.contains(name)) {
+        bail!("no store is called {stranger:?}; there are {}", known.join(", "));
+    }
+    Ok(engines().into_iter().filter(|engine| names.contains(&engine.name)).collect())
+}
+
+/// Where the engines are: as the environment says, else after starting those it does not name.
+fn addresses(engines: &[Engine]) -> Result<Vec<String>> {
+    let known = |engine: &Engine| std::env::var(engine.variable).ok().filter(|_| !engine.variable.is_empty());
+    let missing: Vec<&str> = engines
+        .iter()
+        .filter(|engine| !engine.variable.is_empty() && known(engine).is_none())
+        .map(|engine| engine.name)
+        .collect();
+    let started = if missing.is_empty() { Vec::new() } else { services::up_only(&missing)?.env() };
+    let address = |engine: &Engine| {
+        let from = started.iter().find(|(name, _)| *name == engine.variable).map(|(_, value)| value.clone());
+        known(engine).or(from).unwrap_or_default()
+    };
+    Ok(engines.iter().map(address).collect())
+}
+
+async fn prove(engine: &Engine, address: &str, options: &Options<'_>) -> Proof {
+    let clock = PreciseClock::new();
+    let begun = clock.now();
+    let (report, difference) = match play(engine, address, options).await {
+        Ok(report) => (report, None),
+        Err((report, difference)) => (report, Some(difference)),
+    };
+    Proof { name: engine.name, report, difference, seconds: clock.now().since(begun).as_secs_f64() }
+}
+
+/// What agreed, and with an error the first that did not.
+async fn play(
+    engine: &Engine,
+    address: &str,
+    options: &Options<'_>,
+) -> Result<StoreReport, (StoreReport, String)> {
+    let mut report = StoreReport::default();
+    if options.from == 0 {
+        let vectors = (engine.vectors)(address.to_owned()).await;
+        report.add(vectors.map_err(|difference| (StoreReport::default(), difference))?);
+    }
+    let end = options.from.saturating_add(options.timelines);
+    let mut next = options.from;
+    while next < end {
+        let seeds = next..(next + CHUNK).min(end);
+        next = seeds.end;
+        match (engine.worlds)(address.to_owned(), seeds).await {
+            Ok(played) => report.add(played),
+            Err(violation) => return Err((report, violation.to_string())),
+        }
+        progress(engine.name, next - options.from, options.timelines);
+    }
+    Ok(report)
+}
+
+/// A line that is written over on a terminal, and now and then one that stays elsewhere.
+fn progress(name: &str, done: u64, timelines: u64) {
+    if io::stderr().is_terminal() {
+        eprint!("\r{name:<12}{done:>10}\r");
+    } else if done.is_multiple_of(10 * CHUNK) || done == timelines {
+        eprintln!("{name}: {done} of {timelines}");
+    }
+}
+
+fn tell(proof: Proof) -> Proof {
+    let Proof { name, report, difference, seconds } = &proof;
+    let StoreReport { timelines, answers, states, .. } = report;
+    let differences = usize::from(difference.is_some());
+    println!("{name:<12}{timelines:>10}{answers:>12}{states:>12}{differences:>13}{seconds:>9.1}");
+    if let Some(difference) = difference {
+        println!("  {difference}");
+    }
+    proof
+}
+
+/// Finds every planted bug, or names those that were not seen.
+fn planted(runtime: &tokio::runtime::Runtime) -> Vec<&'static str> {
+    println!("{:<28}{:>10}", "planted bug", "timelines");
+    let mut missed = Vec::new();
+    for (name, bug) in STORE_BUGS {
+        match runtime.block_on(find_store_bug(bug, PLANTED_WORLDS_MAX)) {
+            Some(timelines) => println!("{name:<28}{timelines:>10}"),
+            None => {
+                println!("{name:<28}{:>10}", "not found");
+                missed.push(name);
+            }
+        }
+    }
+    missed
+}
+
+/// What the timelines held. Every engine plays the same, so the first that played to its end tells.
+fn tell_features(proofs: &[Proof]) {
+    if let Some(proof) = proofs.iter().find(|proof| proof.difference.is_none()) {
+        print!("{}", proof.report);
+        proof.report.left_out.iter().for_each(|left_out| println!("left out: {left_out}"));
+    }
+}
+
+fn figure(proofs: &[Proof], missed: usize) -> serde_json::Value {
+    let agreed = proofs.iter().map(|proof| proof.report.timelines).min().unwrap_or(0);
+    json!({
+        "name": "prove-stores",
+        "stores": proofs.iter().map(|proof| proof.name).collect::<Vec<_>>(),
+        "timelines_each": agreed,
+        "timelines": proofs.iter().map(|proof| proof.report.timelines).sum::<u64>(),
+        "answers": proofs.iter().map(|proof| proof.report.answers).sum::<u64>(),
+        "states": proofs.iter().map(|proof| proof.report.states).sum::<u64>(),
+        "differences": proofs.iter().filter(|proof| proof.difference.is_some()).count(),
+        "planted": STORE_BUGS.len(),
+        "planted_found": STORE_BUGS.len() - missed,
+        "seconds": (proofs.iter().map(|proof| proof.seconds).sum::<f64>() * 10.0).round() / 10.0,
+    })
+}
+
+fn verdict(proofs: &[Proof], missed: &[&str], timelines: u64) -> Result<()> {
+    let differing: Vec<_> = proofs.iter().filter(|p| p.difference.is_some()).map(|p| p.name).collect();
+    ensure!(differing.is_empty(), "not the same everywhere: {}", differing.join(", "));
+    ensure!(missed.is_empty(), "blind to the planted bugs {}", missed.join(", "));
+    let unseen = proofs.iter().flat_map(|proof| proof.report.unseen()).next();
+    match unseen {
+        Some(feature) if timelines >= 2 * CHUNK => bail!("no timeline held: {feature}"),
+        _ => Ok(()),
+    }
+}
