@@ -49,6 +49,36 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
     }
 }
 
+/// A limit that a fleet shares. While its store does not answer, its own [`OnOutage`](crate::OnOutage) does; where
+/// that refuses, the client is told of an outage, not of a limit, unless the layer's `OnFailure` lets it pass.
+#[cfg(feature = "store")]
+impl<S: crate::store::Store> Admit for Arc<crate::SharedLimiter<S>> {
+    type Answer = std::pin::Pin<Box<dyn Future<Output = Result<Decision, AdmitError>> + Send>>;
+
+    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+        let (limiter, key, cost) = (self.clone(), ask.key.to_vec(), ask.cost);
+        Box::pin(async move {
+            let answer = limiter.check(Ask::of(&key).cost(cost)).await.map_err(AdmitError::new)?;
+            match answer.outage {
+                Some(outage) if answer.guarantee == crate::Guarantee::Closed => Err(AdmitError::new(outage)),
+                _ => Ok(answer.decision),
+            }
+        })
+    }
+
+    fn units(&self) -> Cost {
+        self.limits()[0].units()
+    }
+
+    fn period(&self) -> Option<Duration> {
+        Some(self.limits()[0].period())
+    }
+
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+}
+
 /// Lets a limiter be used elsewhere as well.
 impl<A: Admit + ?Sized> Admit for Arc<A> {
     type Answer = A::Answer;

@@ -1,8 +1,10 @@
 //! What users of a shared store hold.
 
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
 use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_core::rate::{Limit, LimitError, Need, Rule};
-use throttlekit_core::{Cost, Decision, Forecast};
+use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
 use super::guarantee::Tallies;
 use super::outage::StandIn;
@@ -40,6 +42,8 @@ pub struct SharedLimiter<S, const N: usize = 1> {
     home: Home,
     stand_in: StandIn<N>,
     tallies: Tallies,
+    /// How far the store's clock was ahead of ours when it last answered, in nanoseconds.
+    ahead: AtomicI64,
 }
 
 /// Which key picks the place in a cluster for all keys of one ask.
@@ -134,6 +138,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
             limits,
             home: Home::Policy,
             tallies: Tallies::default(),
+            ahead: AtomicI64::new(0),
         })
     }
 
@@ -164,6 +169,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
             Ok(outcome) => {
                 let guarantee = self.store.guarantee();
                 self.tallies.count(guarantee, 1);
+                self.note_time(outcome.now);
                 Ok(Answer::from_store(&outcome, keys, &costs, guarantee))
             }
             Err(error) => self.without_store(asks, error),
@@ -232,6 +238,12 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         self.store.reset(&names.iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
+    /// About what the store's clock shows now, which the answers' `reset_at` goes by.
+    pub fn now(&self) -> Timestamp {
+        let ours = WallClock.now().as_nanos();
+        Timestamp::from_nanos(ours.saturating_add_signed(self.ahead.load(Relaxed)))
+    }
+
     /// How many answers there were of each kind.
     pub fn tally(&self) -> Tally {
         self.tallies.read()
@@ -247,12 +259,17 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         &self.store
     }
 
+    fn note_time(&self, theirs: Timestamp) {
+        let ahead = i128::from(theirs.as_nanos()) - i128::from(WallClock.now().as_nanos());
+        self.ahead.store(i64::try_from(ahead).unwrap_or(0), Relaxed);
+    }
+
     fn without_store(&self, asks: [Ask<'_>; N], error: StoreError) -> Result<Answer, StoreError> {
         if !error.is_outage() {
             self.tallies.count_error();
             return Err(error);
         }
-        let now = WallClock.now();
+        let now = self.now();
         let (verdict, guarantee) = self.stand_in.answer(asks, &self.limits, now);
         self.tallies.count(guarantee, 1);
         let (decision, binding) = (verdict.decision, verdict.binding);

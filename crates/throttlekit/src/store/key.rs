@@ -135,7 +135,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
 
         /// `a:b` + `c` and `a` + `b:c` never share state, whatever the parts hold.
         #[test]

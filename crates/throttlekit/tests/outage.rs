@@ -1,0 +1,165 @@
+//! What stands in for a store that does not answer, and how each answer is labelled and counted.
+#![cfg(feature = "store")]
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use throttlekit::store::{Charge, Charges, MemoryStore, Outcome, Settlement, Sight, Store, StoreError};
+use throttlekit::{Ask, Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally};
+
+/// A store that can be taken away.
+#[derive(Clone)]
+struct Flaky {
+    kept: Arc<MemoryStore>,
+    away: Arc<AtomicBool>,
+    error: StoreError,
+}
+
+impl Flaky {
+    fn new(error: StoreError) -> Self {
+        Self { kept: Arc::default(), away: Arc::new(AtomicBool::new(true)), error }
+    }
+
+    fn reachable(&self) -> Result<(), StoreError> {
+        if self.away.load(Relaxed) { Err(self.error.clone()) } else { Ok(()) }
+    }
+}
+
+impl Store for Flaky {
+    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        self.reachable()?;
+        self.kept.admit(asks).await
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+        self.reachable()?;
+        self.kept.peek(charges).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
+        self.reachable()?;
+        self.kept.settle(settlements).await
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        self.reachable()?;
+        self.kept.reset(keys).await
+    }
+}
+
+fn down() -> Flaky {
+    Flaky::new(StoreError::unavailable("down"))
+}
+
+fn hourly(units: u64) -> Rate {
+    Rate::per_hour(1).burst(units)
+}
+
+#[tokio::test]
+async fn closed_refuses_and_says_so() {
+    let limiter = SharedLimiter::new(down(), "api", hourly(10)).unwrap();
+    let answer = limiter.check("alice").await.unwrap();
+    assert!(!answer.decision.allowed && answer.decision.retry_after.wait_ms() == Some(1_000));
+    assert_eq!((answer.guarantee, answer.outage), (Guarantee::Closed, Some(StoreError::unavailable("down"))));
+    assert_eq!(limiter.tally(), Tally { closed: 1, ..Tally::default() });
+}
+
+#[tokio::test]
+async fn open_lets_pass_and_says_so() {
+    let limiter = SharedLimiter::new(down(), "api", hourly(1)).unwrap().on_outage(OnOutage::Open);
+    for _ in 0..5 {
+        let answer = limiter.check("alice").await.unwrap();
+        assert_eq!((answer.decision.allowed, answer.guarantee), (true, Guarantee::Open));
+        assert_eq!(answer.receipt, None, "nothing was charged, so nothing can be settled");
+    }
+    assert_eq!(limiter.tally(), Tally { open: 5, ..Tally::default() });
+}
+
+#[tokio::test]
+async fn local_passes_this_nodes_share_and_no_more_however_often_the_store_comes_and_goes() {
+    let store = down();
+    let nodes = NonZeroU32::new(4).unwrap();
+    let limiter = SharedLimiter::new(store.clone(), "api", hourly(10)).unwrap();
+    let limiter = limiter.on_outage(OnOutage::Local { nodes });
+    let mut admitted = 0;
+    for turn in 0..20 {
+        store.away.store(turn % 4 != 3, Relaxed);
+        let answer = limiter.check("alice").await.unwrap();
+        let expected = if turn % 4 == 3 { Guarantee::Exact } else { Guarantee::Local };
+        assert_eq!(answer.guarantee, expected);
+        admitted += u64::from(answer.decision.allowed && answer.guarantee == Guarantee::Local);
+    }
+    assert_eq!(admitted, 10 / 4, "⌊L / nodes⌋");
+    assert_eq!(limiter.tally(), Tally { exact: 5, local: 15, ..Tally::default() });
+}
+
+#[tokio::test]
+async fn a_share_of_less_than_a_unit_is_nothing() {
+    let nodes = NonZeroU32::new(11).unwrap();
+    let limiter = SharedLimiter::new(down(), "api", hourly(10)).unwrap().on_outage(OnOutage::Local { nodes });
+    assert_eq!(limiter.check("alice").await.unwrap().guarantee, Guarantee::Closed);
+}
+
+#[tokio::test]
+async fn what_no_outage_explains_is_never_papered_over() {
+    for error in [StoreError::bad_state("k"), StoreError::misconfigured("eviction")] {
+        let limiter = SharedLimiter::new(Flaky::new(error.clone()), "api", hourly(1)).unwrap();
+        let limiter = limiter.on_outage(OnOutage::Open);
+        assert_eq!(limiter.check("alice").await.unwrap_err(), error);
+        assert_eq!(limiter.tally(), Tally { errors: 1, ..Tally::default() });
+    }
+}
+
+/// The shares of all nodes together admit at most what the limit does, for every rule.
+#[test]
+fn shares_add_up_to_no_more_than_the_limit() {
+    let day = std::time::Duration::from_secs(86_400);
+    let limits = [
+        Limit::gcra(Rate::per_minute(7).burst(100)),
+        Limit::token_bucket(100, Rate::per_second(3)),
+        Limit::fixed_window(100, day),
+        Limit::sliding_window(100, day),
+        Limit::sliding_log(100, day),
+    ];
+    for limit in limits.map(Result::unwrap) {
+        for nodes in [1, 2, 3, 7, 100].map(|n| NonZeroU32::new(n).unwrap()) {
+            let share = limit.share(nodes).unwrap();
+            assert!(share.units() * u64::from(nodes.get()) <= limit.units());
+            let (whole, part) = (limit.period().as_nanos(), share.period().as_nanos());
+            assert!(
+                part * 100 >= whole * u128::from(share.units() * u64::from(nodes.get())),
+                "{limit:?} {nodes}"
+            );
+        }
+        assert_eq!(limit.share(NonZeroU32::new(101).unwrap()), None);
+    }
+}
+
+#[tokio::test]
+async fn check_many_is_labelled_ask_by_ask() {
+    let limiter = SharedLimiter::new(down(), "api", hourly(1)).unwrap().on_outage(OnOutage::Open);
+    let answers = limiter.check_many(&[[Ask::of("a")], [Ask::of("b")]]).await.unwrap();
+    assert!(answers.iter().all(|answer| answer.guarantee == Guarantee::Open));
+    assert_eq!(limiter.tally().open, 2);
+}
+
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn an_outage_is_told_to_clients_as_one() {
+    use std::convert::Infallible;
+
+    use http::{Request, Response, StatusCode};
+    use throttlekit::http::{AdmitLayer, Plan, SharedKey};
+    use tower::{Layer, ServiceExt, service_fn};
+
+    let answer = |limiter: SharedLimiter<Flaky>| async {
+        let plan = Plan::new("api", Arc::new(limiter)).unwrap();
+        let layer = AdmitLayer::new(plan, SharedKey::new("all"));
+        let hello = async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()));
+        layer.layer(service_fn(hello)).oneshot(Request::new(())).await.unwrap().status()
+    };
+    let limiter = || SharedLimiter::new(down(), "api", hourly(1)).unwrap();
+    assert_eq!(answer(limiter()).await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer(limiter().on_outage(OnOutage::Open)).await, StatusCode::OK);
+}
