@@ -1,6 +1,9 @@
 //! `same-everywhere` for stores can fail: each planted bug is found.
 
-use throttlekit_conformance::stores::{STORE_BUGS, STORE_WORLDS, find_store_bug};
+use throttlekit::store::StoreError;
+use throttlekit_conformance::stores::{
+    PlantedStore, STORE_BUGS, STORE_WORLDS, StoreBug, examine_store, find_store_bug,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_planted_bug_of_a_store_is_found() {
@@ -12,4 +15,23 @@ async fn every_planted_bug_of_a_store_is_found() {
         }
     }
     assert_eq!(missed, [""; 0], "the examination is blind to them");
+}
+
+/// What a store's author reads: which seed, what was wanted, what came, and no more operations than it takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_difference_is_told_by_a_short_story() {
+    let make = |clock| async { Ok(PlantedStore::new(clock, StoreBug::WindowMovesBack)) };
+    let violation = examine_store(make, 0..STORE_WORLDS).await.expect_err("it has a bug");
+    let story = violation.to_string();
+    println!("{story}");
+    assert!(["seed ", "want ", "got ", "limit 0: "].iter().all(|part| story.contains(part)), "{story}");
+    let operations = story.lines().filter(|line| line.starts_with("  ") && line.contains(['(', '{'])).count();
+    assert!(story.contains("step back") && operations < 8, "{story}");
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_made_is_told() {
+    let make = |_| async { Err::<PlantedStore, _>(StoreError::misconfigured("no such engine")) };
+    let violation = examine_store(make, 7..9).await.expect_err("there is no store");
+    assert!(violation.story.contains("no such engine"), "{violation}");
 }

@@ -120,19 +120,23 @@ impl<S: Store> Table<S> {
         Ok(StoreReport::of_world(notes))
     }
 
-    /// Drops operations one by one as long as the world goes on failing, and tells the short one. A store that is
-    /// away tells nothing more.
+    /// Makes the world smaller as long as it goes on failing, and tells the small one. A store that is away tells
+    /// nothing more.
     async fn story(&self, mut world: StoreWorld, mut fault: (usize, Fault)) -> String {
-        let mut index = world.operations.len();
-        while index > 0 && !matches!(&fault.1, Fault::Error(error) if error.is_outage()) {
-            index -= 1;
-            let shorter = world.without(index);
-            if let Err(again) = self.play(&shorter).await {
-                (world, fault) = (shorter, again);
-                index = world.operations.len();
-            }
+        while !matches!(&fault.1, Fault::Error(error) if error.is_outage()) {
+            let Some(smaller) = self.fails_smaller(&world).await else { break };
+            (world, fault) = smaller;
         }
         tell(&world, &fault)
+    }
+
+    async fn fails_smaller(&self, world: &StoreWorld) -> Option<(StoreWorld, (usize, Fault))> {
+        for smaller in world.smaller() {
+            if let Err(fault) = self.play(&smaller).await {
+                return Some((smaller, fault));
+            }
+        }
+        None
     }
 }
 

@@ -26,6 +26,7 @@ mod policy;
 mod reference;
 mod report;
 mod seat;
+mod shrink;
 mod vectors;
 mod world;
 

@@ -10,6 +10,7 @@ use throttlekit_core::rate::{Limit, Need, Rule};
 
 use super::policy::{KEYS, LIMIT_NAMES, Placed, Policy};
 use super::reference::same_state;
+use crate::timeline::print_answer;
 
 /// Why a world was not played to its end.
 #[derive(Clone, Debug)]
@@ -33,6 +34,21 @@ pub(super) fn same<T: PartialEq + Debug>(want: &T, got: &T) -> Heard {
         return Ok(());
     }
     Err(Fault::Differs { want: format!("{want:?}"), got: format!("{got:?}") })
+}
+
+/// Part by part, so that the first that differs is told by itself.
+fn same_outcome(want: &Outcome, got: &Outcome) -> Heard {
+    let Outcome { now, verdict, decisions, marks } = want;
+    same(now, &got.now)?;
+    same(&decisions.len(), &got.decisions.len())?;
+    for (limit, (want, got)) in decisions.iter().zip(&got.decisions).enumerate() {
+        let told = |decision| format!("limit {limit}: {}", print_answer(decision));
+        if want != got {
+            return Err(Fault::Differs { want: told(want), got: told(got) });
+        }
+    }
+    same(verdict, &got.verdict)?;
+    same(marks, &got.marks)
 }
 
 /// Asks a store, and compares what it says with what the rules say.
@@ -73,7 +89,7 @@ impl<S: Store> Seat for Direct<S> {
         let charges: Vec<_> = asks.iter().map(|ask| policy.charges(ask)).collect();
         let got = self.0.admit(&policy.flight(&charges)).await?;
         same(&want.len(), &got.len())?;
-        want.iter().zip(&got).try_for_each(|(want, got)| same(want, got))
+        want.iter().zip(&got).try_for_each(|(want, got)| same_outcome(want, got))
     }
 
     async fn peek(&mut self, policy: &Policy, ask: &Placed, want: &Sight) -> Heard {

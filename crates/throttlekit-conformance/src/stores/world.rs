@@ -127,13 +127,6 @@ impl StoreWorld {
     pub fn latest(&self) -> Timestamp {
         latest(&self.specs)
     }
-
-    /// The same without one operation.
-    pub fn without(&self, index: usize) -> Self {
-        let mut shorter = self.clone();
-        shorter.operations.remove(index);
-        shorter
-    }
 }
 
 /// The last instant at which whatever a script adds up for these limits stays exact.

@@ -1,0 +1,79 @@
+//! Smaller worlds: a short story instead of a long one.
+
+use super::world::{StoreOperation, StoreWorld};
+
+impl StoreWorld {
+    /// Every world that is smaller by one operation, one ask of a flight, or one limit.
+    pub fn smaller(&self) -> impl Iterator<Item = Self> {
+        let operations = (0..self.operations.len()).rev();
+        let limits = (0..self.specs.len()).rev().filter(|_| self.specs.len() > 1);
+        let asks = operations.clone().flat_map(|index| {
+            let asks = if let StoreOperation::Admit(asks) = &self.operations[index] { asks.len() } else { 0 };
+            (0..asks).filter(move |_| asks > 1).map(move |ask| (index, ask))
+        });
+        operations
+            .map(|index| self.without_operation(index))
+            .chain(limits.map(|limit| self.without_limit(limit)))
+            .chain(asks.map(|(index, ask)| self.without_ask(index, ask)))
+    }
+
+    fn without_operation(&self, index: usize) -> Self {
+        let mut smaller = self.clone();
+        smaller.operations.remove(index);
+        smaller
+    }
+
+    fn without_ask(&self, index: usize, ask: usize) -> Self {
+        let mut smaller = self.clone();
+        if let StoreOperation::Admit(asks) = &mut smaller.operations[index] {
+            asks.remove(ask);
+        }
+        smaller
+    }
+
+    fn without_limit(&self, limit: usize) -> Self {
+        let mut smaller = self.clone();
+        smaller.specs.remove(limit);
+        smaller.home = self.home.and_then(|home| moved(home, limit));
+        smaller.operations.retain_mut(|operation| forget_limit(operation, limit));
+        smaller
+    }
+}
+
+/// What an operation is without one of the limits; false if it was about nothing else.
+fn forget_limit(operation: &mut StoreOperation, gone: usize) -> bool {
+    match operation {
+        StoreOperation::Admit(asks) => asks.iter_mut().for_each(|ask| {
+            ask.remove(gone);
+        }),
+        StoreOperation::Peek(keys) | StoreOperation::Reset(keys) => {
+            keys.remove(gone);
+        }
+        StoreOperation::Settle { used, .. } => {
+            used.remove(gone);
+        }
+        StoreOperation::Forecast { keys, limit, .. } => {
+            keys.remove(gone);
+            return moved(*limit, gone).is_some_and(|place| set(limit, place));
+        }
+        StoreOperation::WaitForReset(limit, _) => {
+            return moved(*limit, gone).is_some_and(|place| set(limit, place));
+        }
+        StoreOperation::Wait(_) | StoreOperation::Retry(_) | StoreOperation::StepBack(_) => {}
+    }
+    true
+}
+
+fn set(limit: &mut usize, place: usize) -> bool {
+    *limit = place;
+    true
+}
+
+/// The place of a limit once another is gone; nothing for the one itself.
+fn moved(limit: usize, gone: usize) -> Option<usize> {
+    match limit.cmp(&gone) {
+        std::cmp::Ordering::Less => Some(limit),
+        std::cmp::Ordering::Equal => None,
+        std::cmp::Ordering::Greater => Some(limit - 1),
+    }
+}
