@@ -1,8 +1,8 @@
 //! Admission control for APIs and language-model gateways: may this request pass now, and if not, when?
 //!
-//! Today the crate answers for rates, inside one process: exact integer arithmetic, memory fixed by a cap, and a
-//! check that neither blocks on I/O nor allocates where a key's state is one word. Stores shared by several
-//! processes, concurrency and cost are not here yet.
+//! Today the crate answers for rates: inside one process with exact integer arithmetic, memory fixed by a cap, and a
+//! check that neither blocks on I/O nor allocates where a key's state is one word; over a fleet with the same answers
+//! from a shared store. Concurrency and cost are not here yet.
 //!
 //! ```
 //! use throttlekit::{Ask, Limiter, Rate, Retry};
@@ -24,6 +24,7 @@
 //! | one limit over many keys: users, tenants, addresses | [`Limiter`] |
 //! | one limit without keys: a route, a backend, the process | [`Gate`] |
 //! | several limits that one request must clear together | [`Limits`] |
+//! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
 //!
 //! Each answers with a [`Decision`], and a denial is an answer, not an error. The only error is a [`LimitError`],
@@ -47,6 +48,8 @@
 //!
 //! # Features
 //!
+//! * `store`: limits shared by several processes, over whatever fills the trait `store::Store`: the crates
+//!   `throttlekit-redis` and `throttlekit-postgres`, or `store::MemoryStore`. Off by default.
 //! * `http`: the tower layer and its keys, headers and answers. Off by default; nothing of its dependencies is
 //!   built without it.
 
@@ -78,7 +81,7 @@ pub use shared::{Answer, Guarantee, OnOutage, Receipt, SharedLimiter, Tally};
 pub use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};
 pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, rate};
 
-/// The README's code, run as doc tests. It shows the tower layer too, so it takes the feature.
-#[cfg(all(doctest, feature = "http"))]
+/// The README's code, run as doc tests. It shows the tower layer and a shared limiter too, so it takes both features.
+#[cfg(all(doctest, feature = "http", feature = "store"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
