@@ -54,3 +54,8 @@ pub use route::RouteStats;
 pub use script::ADMIT as ADMIT_SCRIPT;
 pub use slot::slot_of;
 pub use store::RedisStore;
+
+/// The guide's code, compiled as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/redis.md")]
+struct Guide;
