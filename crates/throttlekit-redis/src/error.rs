@@ -33,6 +33,14 @@ impl Trouble {
         }
     }
 
+    /// Of making a connection: whatever is not a redirection is the loss of it.
+    pub(crate) fn or_lost(self) -> Self {
+        match self {
+            Self::Other(error) => Self::Lost(error),
+            other => other,
+        }
+    }
+
     /// The error for a caller for whom nothing more is tried.
     pub(crate) fn into_store_error(self) -> StoreError {
         match self {
@@ -61,11 +69,10 @@ fn store_error(error: &RedisError) -> StoreError {
         }
         _ => match bad_key(&error.to_string()) {
             Some(key) => StoreError::bad_state(key),
-            // Inside a script a refusal for want of memory, rights or type comes as a plain error with its code.
+            // Inside a script a refusal for want of memory or rights comes as a plain error with its code.
             None if detail.contains("OOM command") => {
                 StoreError::unavailable("it is out of memory and refuses writes")
             }
-            None if detail.contains("WRONGTYPE") => StoreError::bad_state(detail),
             None if error.kind() == ErrorKind::AuthenticationFailed => StoreError::misconfigured(error),
             None if detail.contains("can't run this command") || detail.contains("NOPERM") => {
                 StoreError::misconfigured(format_args!("its user may not do what is needed: {detail}"))
