@@ -4,7 +4,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use throttlekit::store::StoreError;
 
 /// What to do about an error of one node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Trouble {
     /// Not run: the slot belongs to the node at this address now.
     Moved(String),
@@ -31,6 +31,11 @@ impl Trouble {
             ErrorKind::Io | ErrorKind::Parse => Self::Lost(StoreError::unavailable(error)),
             _ => Self::Other(store_error(error)),
         }
+    }
+
+    /// Whether the node is well and only says how to go on. That is no failure of it, whatever becomes of the call.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self, Self::Moved(_) | Self::Ask(_) | Self::NoScript)
     }
 
     /// Of making a connection: whatever is not a redirection is the loss of it.

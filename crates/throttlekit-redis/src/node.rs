@@ -73,26 +73,14 @@ impl Node {
     pub(crate) async fn send(&self, request: &Request) -> Result<Value, Trouble> {
         let mut trouble = None;
         let answer = self.line.call(async {
-            self.link.send(request).await.map_err(|found| match found {
-                Trouble::Lost(ref error) | Trouble::Other(ref error) => {
-                    let error = error.clone();
-                    trouble = Some(found);
-                    error
-                }
-                // It answers, but refuses every write, and a connection for each would be no help.
-                Trouble::Demoted => {
-                    trouble = Some(found);
-                    Trouble::Demoted.into_store_error()
-                }
-                // The node answered: that is no outage of it, whatever becomes of the call.
-                answered => {
-                    trouble = Some(answered);
-                    StoreError::misconfigured("redirected")
-                }
-            })
+            match self.link.send(request).await {
+                Ok(value) => Ok(Ok(value)),
+                Err(elsewhere) if elsewhere.is_answer() => Ok(Err(elsewhere)),
+                Err(failure) => Err(trouble.insert(failure).clone().into_store_error()),
+            }
         });
         let answer = answer.await;
-        answer.map_err(|error| trouble.unwrap_or(Trouble::Other(error)))
+        answer.unwrap_or_else(|error| Err(trouble.unwrap_or(Trouble::Other(error))))
     }
 
     /// Connects, if it is not connected, and says whether the node can be used as it is set up.
@@ -134,7 +122,6 @@ impl Node {
     pub(crate) fn stats(&self) -> LineStats {
         self.line.stats()
     }
-
 }
 
 /// What is sent in one go.
