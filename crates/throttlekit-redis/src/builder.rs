@@ -1,6 +1,5 @@
 //! What a store is made of.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::ManualClock;
@@ -128,26 +127,24 @@ impl Builder {
                 let client = first.seed()?;
                 Route::new(|me| Seat::Single(Node::new(first.address(), client, line, me.clone())))
             }
-            Kind::Cluster => Route::new(|_| Seat::Cluster(Cluster::new(dialers, line))),
+            Kind::Cluster => Route::new(|_| Seat::Cluster(Box::new(Cluster::new(dialers, line)))),
             Kind::Sentinel { service, servers } => {
                 let servers = Dialer::new(&servers, self.ca)?;
                 Route::new(|_| Seat::Sentinel(Box::new(Sentinels::new(dialers, service, servers, line))))
             }
         };
-        let store = RedisStore::new(route.clone(), self.grace, self.clock);
-        start(&route, &store).await?;
-        Ok(store)
+        start(&route).await?;
+        Ok(RedisStore::new(route, self.grace, self.clock))
     }
 }
 
 /// Finds the nodes and checks those that answer.
-async fn start(route: &Arc<Route>, store: &RedisStore) -> Result<(), StoreError> {
+async fn start(route: &Route) -> Result<(), StoreError> {
     route.look_again().await;
     for node in route.nodes() {
         match node.check().await {
-            Ok(warnings) => store.warn(warnings),
             Err(error) if error.is_outage() => node.give_up(),
-            Err(error) => return Err(error),
+            checked => checked?,
         }
     }
     Ok(())

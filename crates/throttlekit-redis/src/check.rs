@@ -32,7 +32,9 @@ pub(crate) async fn check(
 ) -> Result<Vec<Warning>, StoreError> {
     let info: String = match redis::cmd("INFO").query_async(connection).await {
         Ok(info) => info,
-        Err(error) if error.is_io_error() => return Err(StoreError::unavailable(error)),
+        Err(error) if !matches!(error.code(), Some("NOPERM" | "ERR")) => {
+            return Err(StoreError::unavailable(error));
+        }
         Err(error) => {
             let what = format!(
                 "INFO is refused ({error}), so version and eviction could not be checked; grant +info"

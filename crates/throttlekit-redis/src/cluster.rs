@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::Value;
-use throttlekit::store::{LineOptions, StoreError};
+use throttlekit::store::{LineOptions, LineStats, StoreError};
 use tokio::time::timeout;
 
 use crate::dial::Dialer;
@@ -30,6 +30,8 @@ pub(crate) struct Cluster {
 struct Map {
     owners: Vec<Option<Arc<Node>>>,
     nodes: HashMap<String, Arc<Node>>,
+    /// What the lines of nodes saw that are no longer asked: a count does not shrink.
+    retired: LineStats,
 }
 
 /// One node's view: ranges of slots and whose they are.
@@ -58,6 +60,12 @@ impl Cluster {
             .collect()
     }
 
+    /// What the lines to all nodes have seen, those of former nodes included.
+    pub(crate) fn stats(&self) -> LineStats {
+        let map = self.read();
+        map.nodes.values().fold(map.retired, |sum, node| sum.plus(node.stats()))
+    }
+
     /// Takes note that a slot has moved, and gives the node it moved to.
     pub(crate) fn moved(&self, slot: u16, to: &str, route: &Weak<Route>) -> Result<Arc<Node>, StoreError> {
         let node = self.at(to, route)?;
@@ -84,10 +92,13 @@ impl Cluster {
     }
 
     /// Asks all nodes for their view at once, and takes the one that gives the fewest slots to nodes that do not
-    /// answer us: after a failover some views are older than others.
+    /// answer us: after a failover some views are older than others. Nodes that are away are not waited for, unless
+    /// all are.
     pub(crate) async fn look(&self, route: &Weak<Route>) {
         let known: Vec<_> = self.read().nodes.values().cloned().collect();
-        let of_known = known.iter().map(|node| async { (node.view().await, node.address.clone()) });
+        let all_away = known.iter().all(|node| node.is_away());
+        let asked = known.iter().filter(|node| all_away || !node.is_away());
+        let of_known = asked.map(|node| async { (node.view().await, node.address.clone()) });
         let mut views: Vec<_> = join_all(of_known).await;
         if views.iter().all(|(view, _)| view.is_none()) {
             let of_seeds =
@@ -115,7 +126,8 @@ impl Cluster {
         }
         let mut map = self.write();
         let stays = |node: &Arc<Node>| owners.iter().flatten().any(|owner| Arc::ptr_eq(owner, node));
-        map.nodes.retain(|_, node| stays(node));
+        let gone: Vec<_> = map.nodes.extract_if(|_, node| !stays(node)).collect();
+        map.retired = gone.iter().fold(map.retired, |sum, (_, node)| sum.plus(node.stats().past()));
         map.owners = owners;
     }
 

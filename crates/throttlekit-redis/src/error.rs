@@ -4,7 +4,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use throttlekit::store::StoreError;
 
 /// What to do about an error of one node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Trouble {
     /// Not run: the slot belongs to the node at this address now.
     Moved(String),
@@ -30,6 +30,19 @@ impl Trouble {
             ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::Demoted,
             ErrorKind::Io | ErrorKind::Parse => Self::Lost(StoreError::unavailable(error)),
             _ => Self::Other(store_error(error)),
+        }
+    }
+
+    /// Whether the node is well and only says how to go on. That is no failure of it, whatever becomes of the call.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self, Self::Moved(_) | Self::Ask(_) | Self::NoScript)
+    }
+
+    /// Of making a connection: whatever is not a redirection is the loss of it.
+    pub(crate) fn or_lost(self) -> Self {
+        match self {
+            Self::Other(error) => Self::Lost(error),
+            other => other,
         }
     }
 
@@ -61,11 +74,10 @@ fn store_error(error: &RedisError) -> StoreError {
         }
         _ => match bad_key(&error.to_string()) {
             Some(key) => StoreError::bad_state(key),
-            // Inside a script a refusal for want of memory, rights or type comes as a plain error with its code.
+            // Inside a script a refusal for want of memory or rights comes as a plain error with its code.
             None if detail.contains("OOM command") => {
                 StoreError::unavailable("it is out of memory and refuses writes")
             }
-            None if detail.contains("WRONGTYPE") => StoreError::bad_state(detail),
             None if error.kind() == ErrorKind::AuthenticationFailed => StoreError::misconfigured(error),
             None if detail.contains("can't run this command") || detail.contains("NOPERM") => {
                 StoreError::misconfigured(format_args!("its user may not do what is needed: {detail}"))

@@ -1,14 +1,13 @@
 //! One server: its connection, shared by all callers, and the line to it.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, Value};
 use throttlekit::store::{Line, LineOptions, LineStats, StoreError};
-
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::check::{Warning, check};
 use crate::cluster::slots_command;
@@ -21,6 +20,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 const VIEW_MAX: Duration = Duration::from_millis(100);
 /// Commands that wait to be written. More callers than this wait for their turn, within their deadline.
 const UNWRITTEN_MAX: usize = 1_024;
+/// How long a node that is set up wrongly is taken to be so still. Then it is checked anew: someone may have mended it.
+const UNUSABLE_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) struct Node {
     pub(crate) address: String,
@@ -30,11 +31,17 @@ pub(crate) struct Node {
 
 struct Link {
     client: Client,
-    /// The connection in use, and how many there were before it.
-    current: Mutex<(u64, Option<MultiplexedConnection>)>,
+    current: Mutex<Current>,
     dialing: tokio::sync::Mutex<()>,
-    /// What makes the node unusable, if it does; found out when it first answers.
-    checked: OnceLock<Result<Vec<Warning>, StoreError>>,
+}
+
+#[derive(Default)]
+struct Current {
+    /// How many connections there were.
+    number: u64,
+    connection: Option<MultiplexedConnection>,
+    /// What the last check found: what makes the node unusable, or what should be known about it.
+    checked: Option<Result<Vec<Warning>, StoreError>>,
 }
 
 impl Node {
@@ -51,7 +58,7 @@ impl Node {
             let (link, route, at) = (probed.clone(), route.clone(), at.clone());
             Box::pin(async move {
                 if let Some(route) = route.upgrade() {
-                    route.look_again().await;
+                    route.look_through().await;
                     if !route.uses(&at) {
                         return Ok(());
                     }
@@ -66,30 +73,26 @@ impl Node {
     pub(crate) async fn send(&self, request: &Request) -> Result<Value, Trouble> {
         let mut trouble = None;
         let answer = self.line.call(async {
-            self.link.send(request).await.map_err(|found| match found {
-                Trouble::Lost(ref error) | Trouble::Other(ref error) => {
-                    let error = error.clone();
-                    trouble = Some(found);
-                    error
-                }
-                // The node answered: that is no outage of it, whatever becomes of the call.
-                answered => {
-                    trouble = Some(answered);
-                    StoreError::misconfigured("redirected")
-                }
-            })
+            match self.link.send(request).await {
+                Ok(value) => Ok(Ok(value)),
+                Err(elsewhere) if elsewhere.is_answer() => Ok(Err(elsewhere)),
+                Err(failure) => Err(trouble.insert(failure).clone().into_store_error()),
+            }
         });
         let answer = answer.await;
-        answer.map_err(|error| trouble.unwrap_or(Trouble::Other(error)))
+        answer.unwrap_or_else(|error| Err(trouble.unwrap_or(Trouble::Other(error))))
     }
 
-    /// Whether it can be used as it is set up.
-    pub(crate) async fn check(&self) -> Result<Vec<Warning>, StoreError> {
-        let checked = timeout(CONNECT_MAX, async {
-            let (_, mut connection) = self.link.connection().await.map_err(Trouble::into_store_error)?;
-            self.link.check(&mut connection).await
-        });
-        checked.await.unwrap_or(Err(StoreError::Deadline(CONNECT_MAX)))
+    /// Connects, if it is not connected, and says whether the node can be used as it is set up.
+    pub(crate) async fn check(&self) -> Result<(), StoreError> {
+        let connected = timeout(CONNECT_MAX, self.link.connection()).await;
+        connected.map_err(|_| StoreError::Deadline(CONNECT_MAX))?.map_err(Trouble::into_store_error)?;
+        Ok(())
+    }
+
+    /// What the last check found that an operator should know.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        self.link.lock().checked.clone().and_then(Result::ok).unwrap_or_default()
     }
 
     /// Its view of the cluster, if it tells it soon.
@@ -101,9 +104,14 @@ impl Node {
         timeout(VIEW_MAX, asked).await.ok().flatten()
     }
 
+    /// Whether its breaker is open.
+    pub(crate) fn is_away(&self) -> bool {
+        self.line.stats().open
+    }
+
     /// Whether it has not answered lately.
     pub(crate) fn is_silent(&self) -> bool {
-        self.line.stats().open || self.link.current().is_none()
+        self.is_away() || self.link.lock().connection.is_none()
     }
 
     /// Starts as one that does not answer.
@@ -113,10 +121,6 @@ impl Node {
 
     pub(crate) fn stats(&self) -> LineStats {
         self.line.stats()
-    }
-
-    pub(crate) fn forget_connection(&self) {
-        self.link.forget(u64::MAX);
     }
 }
 
@@ -137,30 +141,10 @@ impl Request {
 
 impl Link {
     fn new(client: Client) -> Self {
-        Self {
-            client,
-            current: Mutex::default(),
-            dialing: tokio::sync::Mutex::new(()),
-            checked: OnceLock::new(),
-        }
+        Self { client, current: Mutex::default(), dialing: tokio::sync::Mutex::new(()) }
     }
 
-    /// Whether the node can be used, found out once.
-    async fn check(&self, connection: &mut MultiplexedConnection) -> Result<Vec<Warning>, StoreError> {
-        if let Some(checked) = self.checked.get() {
-            return checked.clone();
-        }
-        let checked = check(&address_of(&self.client), connection).await;
-        if !checked.as_ref().is_err_and(StoreError::is_outage) {
-            let _ = self.checked.set(checked.clone());
-        }
-        checked
-    }
-
-    async fn send(&self, request: &Request) -> Result<Value, Trouble> {
-        if let Some(Err(unusable)) = self.checked.get() {
-            return Err(Trouble::Other(unusable.clone()));
-        }
+    async fn send(self: &Arc<Self>, request: &Request) -> Result<Value, Trouble> {
         let (number, mut connection) = self.connection().await?;
         let answer = match request {
             Request::One(cmd) => connection.send_packed_command(cmd).await,
@@ -179,19 +163,29 @@ impl Link {
     }
 
     /// The connection, made now if there is none. Callers that come meanwhile wait for the same one.
-    async fn connection(&self) -> Result<(u64, MultiplexedConnection), Trouble> {
-        if let Some(current) = self.current() {
+    async fn connection(self: &Arc<Self>) -> Result<(u64, MultiplexedConnection), Trouble> {
+        if let Some(current) = self.current()? {
             return Ok(current);
         }
         let _dialing = self.dialing.lock().await;
-        if let Some(current) = self.current() {
-            return Ok(current);
+        match self.current()? {
+            Some(current) => Ok(current),
+            None => self.connect().await,
         }
-        let connection = self.dial().await.map_err(|error| match Trouble::of(&error) {
-            Trouble::Lost(error) | Trouble::Other(error) => Trouble::Lost(error),
-            other => other,
-        })?;
-        Ok(self.keep(connection))
+    }
+
+    /// Connects, and checks the server: it may be another one than before, or set up anew.
+    async fn connect(self: &Arc<Self>) -> Result<(u64, MultiplexedConnection), Trouble> {
+        let mut connection = self.dial().await.map_err(|error| Trouble::of(&error).or_lost())?;
+        match check(&address_of(&self.client), &mut connection).await {
+            Ok(warnings) => Ok(self.keep(connection, warnings)),
+            Err(error) => {
+                if !error.is_outage() {
+                    self.declare_unusable(error.clone());
+                }
+                Err(Trouble::Other(error))
+            }
+        }
     }
 
     async fn dial(&self) -> Result<MultiplexedConnection, redis::RedisError> {
@@ -202,44 +196,64 @@ impl Link {
         self.client.get_multiplexed_async_connection_with_config(&config).await
     }
 
-    /// Connects anew, checks what was not checked yet, and sees whether the server is there and takes writes. The old connection may be half open, so
-    /// it is not asked.
-    async fn revive(&self) -> Result<(), StoreError> {
-        let mut connection = self.dial().await.map_err(StoreError::unavailable)?;
+    /// Connects anew and sees whether the server takes writes. The old connection may be half open, so it is not
+    /// asked. A server that is set up wrongly is there: callers are to hear what is wrong.
+    async fn revive(self: &Arc<Self>) -> Result<(), StoreError> {
+        let mut connection = match self.connect().await.map_err(Trouble::into_store_error) {
+            Ok((_, connection)) => connection,
+            Err(error) => return if error.is_outage() { Err(error) } else { Ok(()) },
+        };
         let role: Result<Vec<Value>, _> = redis::cmd("ROLE").query_async(&mut connection).await;
         match role.as_deref() {
             Ok([Value::BulkString(role), ..]) if role != b"master" => {
-                return Err(StoreError::unavailable("it is a replica"));
+                Err(StoreError::unavailable("it is a replica"))
             }
-            Err(error) if error.is_io_error() => return Err(StoreError::unavailable(error)),
+            Err(error) if error.is_io_error() => Err(StoreError::unavailable(error)),
             // Old proxies and tight ACLs have no ROLE; then an answer of any kind must do.
-            _ => {}
+            _ => Ok(()),
         }
-        if let Err(error) = self.check(&mut connection).await
-            && error.is_outage()
-        {
-            return Err(error);
-        }
-        self.keep(connection);
-        Ok(())
     }
 
-    fn current(&self) -> Option<(u64, MultiplexedConnection)> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.1.clone().map(|connection| (current.0, connection))
+    fn lock(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, connection: MultiplexedConnection) -> (u64, MultiplexedConnection) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = (current.0 + 1, Some(connection.clone()));
-        (current.0, connection)
+    fn current(&self) -> Result<Option<(u64, MultiplexedConnection)>, Trouble> {
+        let current = self.lock();
+        match &current.checked {
+            Some(Err(unusable)) => Err(Trouble::Other(unusable.clone())),
+            _ => Ok(current.connection.clone().map(|connection| (current.number, connection))),
+        }
+    }
+
+    fn keep(
+        &self,
+        connection: MultiplexedConnection,
+        warnings: Vec<Warning>,
+    ) -> (u64, MultiplexedConnection) {
+        let mut current = self.lock();
+        current.number += 1;
+        current.connection = Some(connection.clone());
+        current.checked = Some(Ok(warnings));
+        (current.number, connection)
+    }
+
+    fn declare_unusable(self: &Arc<Self>, why: StoreError) {
+        self.lock().checked = Some(Err(why));
+        let me = Arc::downgrade(self);
+        tokio::spawn(async move {
+            sleep(UNUSABLE_FOR).await;
+            if let Some(link) = me.upgrade() {
+                link.lock().checked.take_if(|checked| checked.is_err());
+            }
+        });
     }
 
     /// Drops the connection with this number, unless it was replaced already.
     fn forget(&self, number: u64) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.0 == number || number == u64::MAX {
-            current.1 = None;
+        let mut current = self.lock();
+        if current.number == number {
+            current.connection = None;
         }
     }
 }

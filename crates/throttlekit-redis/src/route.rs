@@ -1,29 +1,37 @@
 //! Which node to ask, and what to do when it is not the right one any more.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 use throttlekit::store::{LineStats, StoreError};
+use tokio::time::sleep;
 
+use crate::check::Warning;
 use crate::cluster::Cluster;
 use crate::error::Trouble;
 use crate::node::{Node, Request};
 use crate::sentinel::Sentinels;
 use crate::wire::By;
 
+/// How long callers in trouble leave between two looks at the topology, however many there are.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+
 /// Where the primaries are.
 pub(crate) struct Route {
     me: Weak<Route>,
     seat: Seat,
     looks: tokio::sync::Mutex<()>,
+    /// A caller has asked for a look, which is under way or only just over.
+    looking: AtomicBool,
     counters: RouteCounters,
 }
 
 pub(crate) enum Seat {
     Single(Arc<Node>),
     Sentinel(Box<Sentinels>),
-    Cluster(Cluster),
+    Cluster(Box<Cluster>),
 }
 
 #[derive(Default)]
@@ -53,6 +61,7 @@ impl Route {
             me: me.clone(),
             seat: seat(me),
             looks: tokio::sync::Mutex::new(()),
+            looking: AtomicBool::new(false),
             counters: RouteCounters::default(),
         })
     }
@@ -71,14 +80,14 @@ impl Route {
                 self.counters.redirected.fetch_add(1, Relaxed);
                 self.look_soon();
                 let node = self.moved(slot, &to)?;
-                self.finish(&node, self.call_node(&node, &cmd, Request::One).await)
+                self.finish(self.call_node(&node, &cmd, Request::One).await)
             }
             Err(Trouble::Ask(to)) => {
                 self.counters.redirected.fetch_add(1, Relaxed);
                 let node = self.at(&to)?;
-                self.finish(&node, self.call_node(&node, &cmd, Request::asking).await)
+                self.finish(self.call_node(&node, &cmd, Request::asking).await)
             }
-            answer => self.finish(&node, answer),
+            answer => self.finish(answer),
         }
     }
 
@@ -97,12 +106,11 @@ impl Route {
         }
     }
 
-    fn finish(&self, node: &Node, answer: Result<Value, Trouble>) -> Result<Value, StoreError> {
+    fn finish(&self, answer: Result<Value, Trouble>) -> Result<Value, StoreError> {
         answer.map_err(|trouble| {
             match &trouble {
                 Trouble::Demoted => {
                     self.counters.demoted.fetch_add(1, Relaxed);
-                    node.forget_connection();
                     self.look_soon();
                 }
                 Trouble::Lost(_) | Trouble::Moved(_) | Trouble::Ask(_) => self.look_soon(),
@@ -116,7 +124,7 @@ impl Route {
     fn node(&self, slot: u16) -> Result<Arc<Node>, StoreError> {
         match &self.seat {
             Seat::Single(node) => Ok(node.clone()),
-            Seat::Sentinel(sentinels) => sentinels.primary(),
+            Seat::Sentinel(sentinels) => sentinels.primary().inspect_err(|_| self.look_soon()),
             Seat::Cluster(cluster) => cluster.node(slot).ok_or_else(|| {
                 self.look_soon();
                 StoreError::unavailable(format_args!("no node is known to have slot {slot}"))
@@ -138,13 +146,27 @@ impl Route {
         }
     }
 
-    /// Looks in the background who the primaries are. At most one look is under way.
+    /// Looks in the background who the primaries are: once for all callers that are in trouble together.
     fn look_soon(&self) {
-        if matches!(self.seat, Seat::Single(_)) || self.looks.try_lock().is_err() {
+        if matches!(self.seat, Seat::Single(_)) || self.looking.swap(true, Relaxed) {
             return;
         }
         if let Some(me) = self.me.upgrade() {
-            tokio::spawn(async move { me.look_again().await });
+            tokio::spawn(async move {
+                me.look_again().await;
+                sleep(LOOK_PAUSE).await;
+                me.looking.store(false, Relaxed);
+            });
+        }
+    }
+
+    /// Looks who the primaries are, to the end even if whoever waits for it gives up.
+    pub(crate) async fn look_through(&self) {
+        if matches!(self.seat, Seat::Single(_)) {
+            return;
+        }
+        if let Some(me) = self.me.upgrade() {
+            let _ = tokio::spawn(async move { me.look_again().await }).await;
         }
     }
 
@@ -180,8 +202,17 @@ impl Route {
         }
     }
 
+    /// What an operator should know about them.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        self.nodes().iter().flat_map(|node| node.warnings()).collect()
+    }
+
     pub(crate) fn stats(&self) -> (LineStats, RouteStats) {
-        let lines = self.nodes().iter().map(|node| node.stats()).fold(LineStats::default(), LineStats::plus);
+        let lines = match &self.seat {
+            Seat::Single(node) => node.stats(),
+            Seat::Sentinel(sentinels) => sentinels.stats(),
+            Seat::Cluster(cluster) => cluster.stats(),
+        };
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         let RouteCounters { redirected, no_script, demoted, looked } = &self.counters;
         let route = RouteStats {

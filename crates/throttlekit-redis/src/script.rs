@@ -14,8 +14,12 @@ pub(crate) struct Scripts {
     pub(crate) settle: ScriptText,
 }
 
+// `#!lua` declares a script that writes: a replica, or a server without memory for it, refuses it before it begins.
+// Without, it would still answer denials from whatever it remembers.
+
 /// The text of the script that decides, for whoever wants to load or measure it by itself.
 pub const ADMIT: &str = concat!(
+    "#!lua\n",
     include_str!("lua/now.lua"),
     include_str!("lua/one.lua"),
     include_str!("lua/state.lua"),
@@ -23,8 +27,12 @@ pub const ADMIT: &str = concat!(
 );
 const PEEK: &str =
     concat!(include_str!("lua/now.lua"), include_str!("lua/state.lua"), include_str!("lua/peek.lua"));
-const SETTLE: &str =
-    concat!(include_str!("lua/now.lua"), include_str!("lua/state.lua"), include_str!("lua/settle.lua"));
+const SETTLE: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/settle.lua")
+);
 
 impl Scripts {
     pub(crate) fn new() -> Self {

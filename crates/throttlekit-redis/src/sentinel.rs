@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use throttlekit::store::{LineOptions, StoreError};
+use throttlekit::store::{LineOptions, LineStats, StoreError};
 use tokio::time::timeout;
 
 use crate::dial::Dialer;
@@ -20,7 +20,14 @@ pub(crate) struct Sentinels {
     /// How the servers themselves are reached.
     servers: Dialer,
     options: LineOptions,
-    primary: RwLock<Option<Arc<Node>>>,
+    primary: RwLock<Primary>,
+}
+
+#[derive(Default)]
+struct Primary {
+    node: Option<Arc<Node>>,
+    /// What the lines to its predecessors saw: a count does not shrink.
+    retired: LineStats,
 }
 
 impl Sentinels {
@@ -34,10 +41,16 @@ impl Sentinels {
     }
 
     pub(crate) fn primary(&self) -> Result<Arc<Node>, StoreError> {
-        let primary = self.primary.read().unwrap_or_else(PoisonError::into_inner).clone();
-        primary.ok_or_else(|| {
+        let node = self.primary.read().unwrap_or_else(PoisonError::into_inner).node.clone();
+        node.ok_or_else(|| {
             StoreError::unavailable(format_args!("no Sentinel names a primary for {:?}", self.service))
         })
+    }
+
+    /// What the lines to the primary and its predecessors have seen.
+    pub(crate) fn stats(&self) -> LineStats {
+        let primary = self.primary.read().unwrap_or_else(PoisonError::into_inner);
+        primary.node.iter().fold(primary.retired, |sum, node| sum.plus(node.stats()))
     }
 
     /// Asks all Sentinels at once and takes the address that most of them name.
@@ -51,7 +64,10 @@ impl Sentinels {
         }
         let Ok(client) = self.servers.client(address) else { return };
         let node = Node::new(address.clone(), client, self.options, route.clone());
-        *self.primary.write().unwrap_or_else(PoisonError::into_inner) = Some(node);
+        let mut primary = self.primary.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(former) = primary.node.replace(node) {
+            primary.retired = primary.retired.plus(former.stats().past());
+        }
     }
 
     async fn ask(&self, sentinel: &Dialer) -> Option<String> {

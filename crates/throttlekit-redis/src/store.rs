@@ -1,6 +1,6 @@
 //! The store itself.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -17,8 +17,6 @@ use crate::wire::{self, Preamble};
 
 /// How many asks one script call answers: some 2 ms of the server's time at the most.
 const FLIGHT_MAX: usize = 128;
-/// How many warnings are kept.
-const WARNINGS_MAX: usize = 64;
 
 /// A [`Store`] on Redis or Valkey. Cheap to clone; clones share connections.
 #[derive(Clone)]
@@ -27,7 +25,6 @@ pub struct RedisStore {
     scripts: Arc<Scripts>,
     grace: Duration,
     clock: Option<ManualClock>,
-    warnings: Arc<Mutex<Vec<Warning>>>,
 }
 
 impl RedisStore {
@@ -50,7 +47,7 @@ impl RedisStore {
     }
 
     pub(crate) fn new(route: Arc<Route>, grace: Duration, clock: Option<ManualClock>) -> Self {
-        Self { route, scripts: Arc::new(Scripts::new()), grace, clock, warnings: Arc::default() }
+        Self { route, scripts: Arc::new(Scripts::new()), grace, clock }
     }
 
     /// The same store deciding at the time of this clock. For tests.
@@ -58,15 +55,9 @@ impl RedisStore {
         Self { clock: Some(clock), ..self.clone() }
     }
 
-    /// What an operator should know about the servers.
+    /// What an operator should know about the servers that are asked now.
     pub fn warnings(&self) -> Vec<Warning> {
-        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn warn(&self, warnings: Vec<Warning>) {
-        let mut kept = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend(warnings);
-        kept.truncate(WARNINGS_MAX);
+        self.route.warnings()
     }
 
     /// What the lines to all nodes have seen, together.

@@ -7,3 +7,12 @@ if now == '' then
 else
   now = tonumber(now)
 end
+
+-- What was read under a key. A key of another type is not ours: the script ends before it writes, and names it.
+local try = redis.pcall
+local function ours(found, key)
+  if type(found) == 'table' and found.err then
+    error(string.find(found.err, '^WRONGTYPE') and 'TKBAD ' .. key or found, 0)
+  end
+  return found
+end

@@ -3,7 +3,7 @@
 -- Answer: now, below zero where the ask is denied, and the instant stored before or -1.
 -- Mirrors Gcra::decide and Gcra::charge.
 if #ARGV == 4 then
-  local stored = call('GET', KEYS[1])
+  local stored = ours(try('GET', KEYS[1]), KEYS[1])
   local tat = -1
   if stored then
     tat = tonumber(stored)

@@ -26,7 +26,7 @@ local function ttl(idle)
 end
 
 local function read_gcra(key)
-  local stored = call('GET', key)
+  local stored = ours(try('GET', key), key)
   if not stored then
     return {}
   end
@@ -43,7 +43,7 @@ local function write_gcra(key, instant, rest)
 end
 
 local function read_window(key)
-  local stored = call('GET', key)
+  local stored = ours(try('GET', key), key)
   if not stored then
     return {}
   end
@@ -60,7 +60,7 @@ end
 
 -- { tick, counts… } or nothing.
 local function read_ring(key, buckets)
-  local stored = call('GET', key)
+  local stored = ours(try('GET', key), key)
   if not stored then
     return {}
   end
@@ -69,7 +69,7 @@ local function read_ring(key, buckets)
     bad(key)
   end
   for i = 1, #ring do
-    whole(ring[i], key)
+    ring[i] = whole(ring[i], key)
   end
   return ring
 end
@@ -145,7 +145,7 @@ end
 
 -- A log's newest instant and the sum of its units, or nothing.
 local function log_tail(key)
-  local tail = call('LRANGE', key, -2, -1)
+  local tail = ours(try('LRANGE', key, -2, -1), key)
   if #tail == 0 then
     return nil
   end

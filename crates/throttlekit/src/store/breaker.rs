@@ -34,7 +34,12 @@ impl Breaker {
     /// Notes an outage, and tells whether this one opened the breaker.
     pub(super) fn failed(&self) -> bool {
         let before = self.in_a_row.fetch_add(1, Relaxed);
-        before + 1 >= self.opens_after && !self.open.swap(true, Relaxed)
+        before.saturating_add(1) >= self.opens_after && self.open()
+    }
+
+    /// Opens, and tells whether it was closed before.
+    pub(super) fn open(&self) -> bool {
+        !self.open.swap(true, Relaxed)
     }
 
     pub(super) fn close(&self) {

@@ -16,6 +16,10 @@ use super::breaker::Breaker;
 /// Asks an engine whether it answers. Called while the breaker is open; may reconnect or look for another node.
 pub type Probe = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> + Send + Sync>;
 
+/// How long a probe may take at the least. It makes a connection, which takes longer than the calls that a short
+/// deadline is meant for; were it cut off as early as they are, it would never get through.
+const PROBE_MAX_LEAST: Duration = Duration::from_millis(100);
+
 /// What a [`Line`] allows.
 #[derive(Clone, Copy, Debug)]
 pub struct LineOptions {
@@ -104,6 +108,11 @@ impl LineStats {
             open: self.open || other.open,
         }
     }
+
+    /// What remains of a line that is no longer used.
+    pub fn past(self) -> Self {
+        Self { in_flight: 0, open: false, ..self }
+    }
 }
 
 impl Line {
@@ -155,8 +164,8 @@ impl Line {
 
     /// Opens the breaker at once: the engine is known to be away, as when it is at start.
     pub fn open(&self) {
-        while !self.0.breaker.is_open() {
-            self.note(Some(&StoreError::unavailable("away")));
+        if self.0.breaker.open() {
+            self.opened();
         }
     }
 
@@ -170,9 +179,13 @@ impl Line {
         if !error.is_some_and(StoreError::is_outage) {
             breaker.answered();
         } else if breaker.failed() {
-            counters.opened.fetch_add(1, Relaxed);
-            tokio::spawn(probe_until_answered(Arc::downgrade(&self.0)));
+            self.opened();
         }
+    }
+
+    fn opened(&self) {
+        self.0.counters.opened.fetch_add(1, Relaxed);
+        tokio::spawn(probe_until_answered(Arc::downgrade(&self.0)));
     }
 }
 
@@ -183,7 +196,7 @@ async fn probe_until_answered(line: Weak<Inner>) {
         sleep(wait).await;
         let Some(line) = line.upgrade() else { return };
         line.counters.probes.fetch_add(1, Relaxed);
-        let answered = timeout(line.options.deadline, (line.probe)()).await;
+        let answered = timeout(line.options.deadline.max(PROBE_MAX_LEAST), (line.probe)()).await;
         if matches!(answered, Ok(Ok(()))) {
             return line.breaker.close();
         }
@@ -245,6 +258,22 @@ mod tests {
         let late = line.call(pending::<Result<(), _>>()).await;
         assert_eq!(late, Err(StoreError::Deadline(Duration::from_millis(100))));
         assert_eq!((line.stats().timed_out, line.stats().in_flight), (1, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_may_take_longer_than_a_short_deadline() {
+        let slow = || -> Pin<Box<dyn Future<Output = _> + Send>> {
+            Box::pin(async {
+                sleep(Duration::from_millis(50)).await;
+                Ok(())
+            })
+        };
+        let options = LineOptions { deadline: Duration::from_millis(2), ..LineOptions::default() };
+        let line = Line::new(options, Box::new(slow));
+        line.open();
+        sleep(Duration::from_secs(1)).await;
+        let LineStats { open, opened, failed, calls, probes, .. } = line.stats();
+        assert_eq!((open, opened, failed, calls, probes), (false, 1, 0, 0, 1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,241 @@
+//! Engines that say nothing: calls end at their deadline, the breaker keeps the outage cheap and small, and good
+//! answers come again as soon as the engine does.
+
+mod common;
+mod rig;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::policy;
+use rig::{
+    DAY, Limiter, Load, Proxy, RECOVERY_MAX, Server, ask, ask_once, exact_after, figure, labelled, now,
+    open_files, p99, recovers, resident,
+};
+use throttlekit::{Guarantee, Limit, OnOutage, Timestamp};
+use throttlekit_redis::RedisStore;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+const DEADLINE: Duration = Duration::from_millis(100);
+/// How much later than its deadline a call may return on a busy machine.
+const SLACK: Duration = Duration::from_millis(250);
+const LIMIT: u64 = 1_000_000;
+const PAUSE: Duration = Duration::from_millis(2);
+const MIB: usize = 1 << 20;
+
+async fn daily(url: String, on_outage: OnOutage) -> Arc<Limiter> {
+    let store = RedisStore::builder(url).deadline(DEADLINE).connect().await.unwrap();
+    let limit = Limit::fixed_window(LIMIT, DAY).unwrap();
+    Arc::new(Limiter::new(store, &policy("silence"), limit).unwrap().on_outage(on_outage))
+}
+
+/// Asks until the breaker is open.
+async fn until_open(limiter: &Limiter) {
+    let key: Arc<str> = "alice".into();
+    while !limiter.store().line_stats().open {
+        let heard = ask_once(limiter, &key).await;
+        assert!(heard.took <= DEADLINE + SLACK, "{heard:?}");
+    }
+}
+
+/// Many decisions while the breaker is open: each cheap, and none kept.
+async fn an_open_breaker_is_cheap(fault: &str, limiter: &Limiter, decisions: usize) {
+    let key: Arc<str> = "alice".into();
+    let mut took = Vec::with_capacity(decisions);
+    ask_once(limiter, &key).await;
+    let before = resident();
+    for _ in 0..decisions {
+        let heard = ask_once(limiter, &key).await;
+        assert_eq!(heard.guarantee, Some(Guarantee::Closed), "{heard:?}");
+        took.push(heard.took);
+    }
+    let grown = resident().saturating_sub(before);
+    assert!(limiter.store().line_stats().open, "it was open all the time");
+    let p99 = p99(took);
+    figure(fault, "open_p99_us", format_args!("{} over {decisions} decisions", p99.as_micros()));
+    figure(fault, "open_growth_kib", grown / 1_024);
+    assert!(p99 <= Duration::from_millis(1), "{p99:?}");
+    assert!(grown < 4 * MIB, "{grown} bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_server_costs_each_caller_its_deadline_once_and_then_nothing() {
+    let server = Server::start(&[]).await;
+    recovers("client-pause", async |attempt| {
+        let limiter = daily(server.url(), OnOutage::Closed).await;
+        assert_eq!(limiter.check("alice").await.unwrap().guarantee, Guarantee::Exact);
+        let mut observer = server.connection().await.unwrap();
+        server.ask::<()>(if attempt == 0 { "CLIENT PAUSE 3000 ALL" } else { "CLIENT PAUSE 1000 ALL" }).await;
+        let over = tokio::spawn(async move {
+            ask::<()>(&mut observer, "PING").await.unwrap();
+            now()
+        });
+        until_open(&limiter).await;
+        an_open_breaker_is_cheap("client-pause", &limiter, 20_000).await;
+        let line = limiter.store().line_stats();
+        assert!(line.timed_out >= 5 && line.opened == 1 && line.in_flight == 0, "{line:?}");
+        recovery_of(&limiter, over).await
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleeping_server_is_one_that_is_paused() {
+    let server = Server::start(&[]).await;
+    recovers("debug-sleep", async |_| {
+        let limiter = daily(server.url(), OnOutage::Closed).await;
+        assert_eq!(limiter.check("alice").await.unwrap().guarantee, Guarantee::Exact);
+        let mut sleeper = server.connection().await.unwrap();
+        let over = tokio::spawn(async move {
+            ask::<()>(&mut sleeper, "DEBUG SLEEP 1.5").await.unwrap();
+            now()
+        });
+        sleep(Duration::from_millis(50)).await;
+        until_open(&limiter).await;
+        an_open_breaker_is_cheap("debug-sleep", &limiter, 10_000).await;
+        recovery_of(&limiter, over).await
+    })
+    .await;
+}
+
+/// From the end of an outage, which a task reports, to the first good answer.
+async fn recovery_of(limiter: &Arc<Limiter>, over: tokio::task::JoinHandle<Timestamp>) -> Duration {
+    let load = Load::start(limiter, &["alice"], 2, PAUSE);
+    let over = over.await.unwrap();
+    sleep(RECOVERY_MAX * 2).await;
+    let heard = load.finish().await;
+    labelled(&heard);
+    let first = exact_after(&heard, Timestamp::default()).expect("it recovers");
+    first.since(over)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_open_connection_is_replaced_by_a_new_one() {
+    let server = Server::start(&[]).await;
+    let proxy = Proxy::before(server.port).await;
+    recovers("half-open", async |_| {
+        proxy.forward();
+        let limiter = daily(proxy.url(), OnOutage::Closed).await;
+        assert_eq!(limiter.check("alice").await.unwrap().guarantee, Guarantee::Exact);
+        let connections = proxy.connections();
+        proxy.fall_silent();
+        until_open(&limiter).await;
+        an_open_breaker_is_cheap("half-open", &limiter, 10_000).await;
+        let files = open_files();
+        sleep(Duration::from_millis(800)).await;
+        // Each socket of a probe that was given up has its other end in the proxy, in this very process.
+        assert!(open_files() < files + 40, "probes leave nothing behind on our side");
+        let load = Load::start(&limiter, &["alice"], 2, PAUSE);
+        proxy.heal_for_new_connections();
+        let healed = now();
+        sleep(RECOVERY_MAX * 2).await;
+        let heard = load.finish().await;
+        labelled(&heard);
+        assert!(proxy.connections() > connections, "over a new connection");
+        assert!(limiter.store().line_stats().timed_out >= 5);
+        exact_after(&heard, healed).expect("it recovers").since(healed)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_replies_end_at_the_deadline_and_count_as_an_outage() {
+    let server = Server::start(&[]).await;
+    let proxy = Proxy::before(server.port).await;
+    let limiter = daily(proxy.url(), OnOutage::Closed).await;
+    proxy.delay(DEADLINE * 3);
+    until_open(&limiter).await;
+    proxy.forward();
+    proxy.reset_all();
+    let reset = now();
+    let load = Load::start(&limiter, &["alice"], 2, PAUSE);
+    sleep(RECOVERY_MAX * 2).await;
+    let heard = load.finish().await;
+    labelled(&heard);
+    assert!(exact_after(&heard, reset).is_some(), "it recovers");
+}
+
+const CALLERS: usize = 50_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_beyond_those_in_flight_are_refused_at_once() {
+    let deadline = Duration::from_secs(1);
+    let server = Server::start(&[]).await;
+    let mut limiters = Vec::new();
+    for _ in 0..2 {
+        let store = RedisStore::builder(server.url()).deadline(deadline).connect().await.unwrap();
+        let limit = Limit::fixed_window(LIMIT, DAY).unwrap();
+        limiters.push(Arc::new(Limiter::new(store, &policy("flood"), limit).unwrap()));
+    }
+    server.ask::<()>("CLIENT PAUSE 20000 ALL").await;
+    // The first flood pays for the callers themselves, which are tasks of this process.
+    let first = flood(&limiters[0]).await;
+    let before = resident();
+    let second = flood(&limiters[1]).await;
+    let grown = resident().saturating_sub(before);
+    let slowest = first.min(second);
+    figure(
+        "in-flight",
+        "slowest_ms",
+        format_args!("{} at a deadline of {}", slowest.as_millis(), deadline.as_millis()),
+    );
+    figure("in-flight", "growth_mib", grown / MIB);
+    assert!(slowest <= deadline + Duration::from_millis(500), "{first:?} {second:?}");
+    assert!(grown < 32 * MIB, "{grown} bytes for {CALLERS} callers more");
+}
+
+/// Everyone at once; gives the longest that anyone waited.
+async fn flood(limiter: &Arc<Limiter>) -> Duration {
+    let mut calls = JoinSet::new();
+    for _ in 0..CALLERS {
+        let limiter = limiter.clone();
+        calls.spawn(async move { ask_once(&limiter, &"alice".into()).await });
+    }
+    let heard = calls.join_all().await;
+    labelled(&heard);
+    let line = limiter.store().line_stats();
+    figure("in-flight", "refused_full", format_args!("{} of {CALLERS}", line.refused_full));
+    assert!(line.refused_full >= CALLERS as u64 / 4, "{line:?}");
+    assert_eq!(line.refused_full + line.refused_open + line.timed_out, CALLERS as u64, "{line:?}");
+    assert_eq!(line.in_flight, 0);
+    heard.iter().map(|answer| answer.took).max().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_is_answered_as_the_policy_says_and_labelled_so() {
+    const L: u64 = 103;
+    let mut server = Server::start(&[]).await;
+    let nodes = NonZeroU32::new(4).unwrap();
+    let policies = [OnOutage::Local { nodes }, OnOutage::Open, OnOutage::Closed];
+    let mut limiters = Vec::new();
+    for on_outage in policies {
+        let store = RedisStore::builder(server.url()).connect().await.unwrap();
+        let limit = Limit::fixed_window(L, DAY).unwrap();
+        limiters.push(Limiter::new(store, &policy("policy"), limit).unwrap().on_outage(on_outage));
+    }
+    for limiter in &limiters {
+        assert_eq!(limiter.check("alice").await.unwrap().guarantee, Guarantee::Exact);
+    }
+    server.kill();
+    let expected = [(L / 4, Guarantee::Local), (400, Guarantee::Open), (0, Guarantee::Closed)];
+    for (limiter, (passes, label)) in limiters.iter().zip(expected) {
+        let mut passed = 0;
+        for _ in 0..400 {
+            let answer = limiter.check("alice").await.unwrap();
+            assert_eq!(answer.guarantee, label, "{answer:?}");
+            assert!(answer.outage.is_some() && answer.receipt.is_none());
+            passed += u64::from(answer.decision.allowed);
+        }
+        let tally = limiter.tally();
+        figure("outage-policy", label.label(), format_args!("{passed} of 400 passed, limit {L}, 4 nodes"));
+        assert_eq!(passed, passes, "{label}");
+        assert_eq!((tally.exact, tally.local + tally.open + tally.closed, tally.errors), (1, 400, 0));
+    }
+    let counts = |limiter: &Limiter| {
+        let tally = limiter.tally();
+        [tally.local, tally.open, tally.closed]
+    };
+    assert_eq!(limiters.iter().map(counts).collect::<Vec<_>>(), [[400, 0, 0], [0, 400, 0], [0, 0, 400]]);
+}

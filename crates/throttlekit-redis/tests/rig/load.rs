@@ -1,0 +1,102 @@
+//! Callers who ask one after another and write down what they heard.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use throttlekit::store::StoreError;
+use throttlekit::{Guarantee, Timestamp};
+use tokio::task::JoinSet;
+
+use super::{Limiter, now};
+
+/// One answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Heard {
+    pub(crate) key: Arc<str>,
+    pub(crate) at: Timestamp,
+    pub(crate) took: Duration,
+    pub(crate) allowed: bool,
+    /// Nothing, where an error was returned.
+    pub(crate) guarantee: Option<Guarantee>,
+    pub(crate) error: Option<StoreError>,
+}
+
+pub(crate) struct Load {
+    callers: JoinSet<Vec<Heard>>,
+    over: Arc<AtomicBool>,
+}
+
+impl Load {
+    /// So many callers for each key, each with a pause between its asks.
+    pub(crate) fn start(limiter: &Arc<Limiter>, keys: &[&str], callers: usize, pause: Duration) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let mut tasks = JoinSet::new();
+        for key in keys {
+            let key: Arc<str> = (*key).into();
+            for _ in 0..callers {
+                tasks.spawn(ask_on(limiter.clone(), key.clone(), pause, over.clone()));
+            }
+        }
+        Self { callers: tasks, over }
+    }
+
+    /// All answers, in the order they came.
+    pub(crate) async fn finish(self) -> Vec<Heard> {
+        self.over.store(true, Relaxed);
+        let mut heard: Vec<Heard> = self.callers.join_all().await.into_iter().flatten().collect();
+        heard.sort_by_key(|answer| answer.at);
+        heard
+    }
+}
+
+async fn ask_on(limiter: Arc<Limiter>, key: Arc<str>, pause: Duration, over: Arc<AtomicBool>) -> Vec<Heard> {
+    let mut heard = Vec::new();
+    while !over.load(Relaxed) {
+        heard.push(ask_once(&limiter, &key).await);
+        tokio::time::sleep(pause).await;
+    }
+    heard
+}
+
+pub(crate) async fn ask_once(limiter: &Limiter, key: &Arc<str>) -> Heard {
+    let begun = now();
+    let answer = limiter.check(&**key).await;
+    let (at, key) = (now(), key.clone());
+    let took = at.since(begun);
+    match answer {
+        Ok(answer) => Heard {
+            key,
+            at,
+            took,
+            allowed: answer.decision.allowed,
+            guarantee: Some(answer.guarantee),
+            error: answer.outage,
+        },
+        Err(error) => Heard { key, at, took, allowed: false, guarantee: None, error: Some(error) },
+    }
+}
+
+pub(crate) fn admitted(heard: &[Heard]) -> u64 {
+    heard.iter().filter(|answer| answer.allowed).count() as u64
+}
+
+/// When the store itself first answered after an instant.
+pub(crate) fn exact_after(heard: &[Heard], after: Timestamp) -> Option<Timestamp> {
+    let is_it = |answer: &&Heard| answer.at > after && answer.guarantee == Some(Guarantee::Exact);
+    heard.iter().find(is_it).map(|answer| answer.at)
+}
+
+/// Every answer is the store's own, or a refusal that says why; none is an error.
+pub(crate) fn labelled(heard: &[Heard]) {
+    for answer in heard {
+        match answer.guarantee {
+            Some(Guarantee::Exact) => assert!(answer.error.is_none(), "{answer:?}"),
+            Some(Guarantee::Closed) => {
+                assert!(!answer.allowed, "{answer:?}");
+                assert!(answer.error.as_ref().is_some_and(StoreError::is_outage), "{answer:?}");
+            }
+            _ => panic!("{answer:?}"),
+        }
+    }
+}
