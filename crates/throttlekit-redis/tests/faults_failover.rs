@@ -27,7 +27,7 @@ fn daily(store: RedisStore, policy: &str) -> Arc<Limiter> {
     Arc::new(Limiter::new(store, policy, Limit::fixed_window(LIMIT, DAY).unwrap()).unwrap())
 }
 
-fn of<'a>(heard: &'a [Heard], key: &str) -> Vec<Heard> {
+fn of(heard: &[Heard], key: &str) -> Vec<Heard> {
     heard.iter().filter(|answer| &*answer.key == key).cloned().collect()
 }
 

@@ -1,0 +1,74 @@
+//! One script call for each decision, one for each flight and slot: counted by the server itself.
+
+mod rig;
+
+use std::collections::HashSet;
+
+use rig::{DAY, Server};
+use throttlekit::store::{KeySpace, Store};
+use throttlekit::{Ask, Limit, Rate, SharedLimiter};
+use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_redis::{RedisStore, slot_of};
+
+const POLICY: &str = "trip";
+
+fn limits() -> [(&'static str, Limit); 3] {
+    [
+        ("a", Limit::gcra(Rate::per_second(100)).unwrap()),
+        ("b", Limit::fixed_window(1_000, DAY).unwrap()),
+        ("c", Limit::sliding_window(1_000, DAY).unwrap()),
+    ]
+}
+
+/// How often the server was told to run a script.
+async fn script_calls(server: &Server) -> u64 {
+    let info: String = server.ask("INFO commandstats").await;
+    let calls = |line: &str| -> Option<u64> {
+        let rest = line.strip_prefix("cmdstat_evalsha:calls=").or(line.strip_prefix("cmdstat_eval:calls="))?;
+        rest.split(',').next()?.parse().ok()
+    };
+    info.lines().filter_map(calls).sum()
+}
+
+/// Decides singly, then all at once; gives the script calls of either.
+async fn count(store: impl Store, server: &Server, keys: &[String]) -> (u64, u64) {
+    let limiter = SharedLimiter::all(store, POLICY, limits()).unwrap().home(0);
+    // The server does not know the script yet: the first call is sent twice, once by name and once in full.
+    limiter.check_all([Ask::of("first"), Ask::of("b"), Ask::of("c")]).await.unwrap();
+    let asks: Vec<_> = keys.iter().map(|key| [Ask::of(key), Ask::of("b"), Ask::of("c")]).collect();
+
+    let before = script_calls(server).await;
+    for ask in &asks {
+        assert!(limiter.check_all(*ask).await.unwrap().outage.is_none());
+    }
+    let between = script_calls(server).await;
+    assert_eq!(limiter.check_many(&asks).await.unwrap().len(), asks.len());
+    (between - before, script_calls(server).await - between)
+}
+
+fn keys() -> Vec<String> {
+    (0..100).map(|i| format!("key-{i}")).collect()
+}
+
+#[tokio::test]
+async fn one_script_call_for_each_decision_and_each_flight() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::builder(server.url()).connect().await.unwrap();
+    assert_eq!(count(store, &server, &keys()).await, (100, 1));
+}
+
+#[tokio::test]
+async fn one_script_call_for_each_flight_and_slot() {
+    let server = Server::start(&["--cluster-enabled", "yes"]).await;
+    server.ask::<()>("CLUSTER ADDSLOTSRANGE 0 16383").await;
+    rig::until("the cluster is whole", DAY, async || {
+        server.ask::<String>("CLUSTER INFO").await.contains("cluster_state:ok")
+    })
+    .await;
+    let store = RedisStore::cluster([server.url()]).connect().await.unwrap();
+    let space = KeySpace::new("tk", POLICY, "a", &SharedForm::of(&limits()[0].1).unwrap());
+    let slot = |key: &String| slot_of(&space.key(key.as_bytes(), key.as_bytes()));
+    let slots: HashSet<u16> = keys().iter().map(slot).collect();
+    assert!(slots.len() > 90, "{} slots", slots.len());
+    assert_eq!(count(store, &server, &keys()).await, (100, slots.len() as u64));
+}
