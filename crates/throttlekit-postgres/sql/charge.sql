@@ -11,8 +11,8 @@ ELSIF kind = 3 THEN
         n_list := array_fill(0::bigint, ARRAY[places::int]);
     ELSE
         n_list := s_list;
-        FOR t IN greatest(s_a + 1, tick - c4) .. tick LOOP
-            n_list[(t % places + 1)::int] := 0;
+        FOR age IN 0 .. least(tick - s_a, places) - 1 LOOP
+            n_list[((tick - age) % places + 1)::int] := 0;
         END LOOP;
     END IF;
     n_list[(tick % places + 1)::int] := least(n_list[(tick % places + 1)::int] + c1, 9007199254740991);

@@ -48,8 +48,8 @@ ELSIF kind = 3 THEN -- sliding window of c4 buckets; a bucket is c3 long in 1/c4
     END IF;
     tick := scaled / c3;
     IF s_list IS NOT NULL THEN
-        FOR t IN greatest(tick - c4 + 1, s_a - c4, 0) .. s_a LOOP
-            used := used + s_list[(t % places + 1)::int];
+        FOR age IN least(tick - s_a, c4) .. least(tick, c4 - 1) LOOP
+            used := used + s_list[((tick - age) % places + 1)::int];
         END LOOP;
         IF tick >= c4 AND tick - c4 <= s_a THEN
             leaving := s_list[((tick - c4) % places + 1)::int];
