@@ -6,8 +6,8 @@
 --   out   ok, seen        whether it passes, and the state before as SharedForm::seen reads it
 --         what the fragment of charges goes on from
 seen := '{}';
-IF has AND (s_a < 0 OR s_b < 0) THEN
-    RAISE EXCEPTION '%: a negative number', the_key USING ERRCODE = 'TK001';
+IF has AND (s_a < 0 OR s_b < 0 OR s_b > 9007199254740991 OR (kind > 2 AND s_list IS NULL)) THEN
+    RAISE EXCEPTION '%: a number that is missing or out of range', the_key USING ERRCODE = 'TK001';
 END IF;
 IF kind = 0 THEN -- GCRA, in whole microseconds and ticks of which there are c5 in one
     IF s_a >= now THEN
@@ -65,7 +65,7 @@ ELSE -- sliding log over the last c3
     gone := 0;
     used := 0;
     latest := now;
-    IF runs > 0 THEN
+    IF s_list IS NOT NULL THEN
         IF cardinality(s_list) = 2 * runs AND 0 <= ALL (s_list) AND s_list[2 * runs - 1] = s_a THEN
             latest := greatest(now, s_a);
             used := s_b;

@@ -139,7 +139,8 @@ impl Builder {
 
     pub(crate) fn link(&self) -> Result<Link, StoreError> {
         let mut config: Config = self.url.parse().map_err(|error: tokio_postgres::Error| {
-            let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            let why =
+                std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             StoreError::misconfigured(format_args!("the address cannot be read: {why}"))
         })?;
         if config.get_connect_timeout().is_none() {
@@ -201,6 +202,9 @@ impl Builder {
 impl std::fmt::Debug for Builder {
     /// Without the address, which may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("schema", &self.schema).field("line", &self.line).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("schema", &self.schema)
+            .field("line", &self.line)
+            .finish_non_exhaustive()
     }
 }

@@ -127,7 +127,11 @@ impl Inner {
         Box::new(move || {
             let inner = self.clone();
             Box::pin(async move {
-                let answer = if inner.ready.load(Relaxed) { inner.check().await.map(drop) } else { inner.ready().await };
+                let answer = if inner.ready.load(Relaxed) {
+                    inner.check().await.map(drop)
+                } else {
+                    inner.ready().await
+                };
                 answer.err().filter(StoreError::is_outage).map_or(Ok(()), Err)
             })
         })
@@ -160,7 +164,9 @@ fn settings(builder: &Builder) -> String {
     let set = |name: &str, value: &str| format!("set_config('{name}', '{value}', true), ");
     match (builder.pooled, builder.durability) {
         (false, _) => String::new(),
-        (true, Durability::Deferred) => set("lock_timeout", &builder.lock_wait()) + &set("synchronous_commit", "off"),
+        (true, Durability::Deferred) => {
+            set("lock_timeout", &builder.lock_wait()) + &set("synchronous_commit", "off")
+        }
         (true, _) => set("lock_timeout", &builder.lock_wait()),
     }
 }
@@ -234,7 +240,11 @@ impl Store for PostgresStore {
             let serious = [Warning::Unlogged, Warning::CommitNotAwaited, Warning::NoFsync];
             report.warnings.iter().any(|warning| serious.contains(warning))
         };
-        if self.report().is_some_and(forgets) { Guarantee::Bounded(u64::MAX) } else { self.inner.builder.guarantee() }
+        if self.report().is_some_and(forgets) {
+            Guarantee::Bounded(u64::MAX)
+        } else {
+            self.inner.builder.guarantee()
+        }
     }
 }
 

@@ -94,21 +94,25 @@ impl World {
 
     async fn admit(&mut self) {
         let single = self.dice.below(2) == 0;
-        let asks: Vec<(Need, Vec<(usize, String, u64)>)> = (0..if single { 1 } else { 1 + self.dice.below(4) })
-            .map(|_| {
-                let need = if self.dice.below(3) == 0 { Need::Any } else { Need::All };
-                let slots = self.slots(if single { 1 } else { 4 });
-                (need, slots.into_iter().map(|s| (s, self.key(s), self.cost(s))).collect())
-            })
-            .collect();
+        let asks: Vec<(Need, Vec<(usize, String, u64)>)> =
+            (0..if single { 1 } else { 1 + self.dice.below(4) })
+                .map(|_| {
+                    let need = if self.dice.below(3) == 0 { Need::Any } else { Need::All };
+                    let slots = self.slots(if single { 1 } else { 4 });
+                    (need, slots.into_iter().map(|s| (s, self.key(s), self.cost(s))).collect())
+                })
+                .collect();
         let charges: Vec<Vec<Charge<'_>>> = asks
             .iter()
-            .map(|(_, all)| all.iter().map(|(s, key, cost)| Charge { key, form: self.form(*s), cost: *cost }).collect())
+            .map(|(_, all)| {
+                all.iter().map(|(s, key, cost)| Charge { key, form: self.form(*s), cost: *cost }).collect()
+            })
             .collect();
         let flight: Vec<_> =
             asks.iter().zip(&charges).map(|((need, _), charges)| Charges { need: *need, charges }).collect();
         let now = self.clock.now();
-        let outcomes = self.store.admit(&flight).await.unwrap_or_else(|e| panic!("{e} {}", self.about(&asks)));
+        let outcomes =
+            self.store.admit(&flight).await.unwrap_or_else(|e| panic!("{e} {}", self.about(&asks)));
         drop(charges);
         for ((need, ask), outcome) in asks.iter().zip(&outcomes) {
             let about = self.about(&asks);
@@ -195,7 +199,8 @@ async fn same_everywhere_the_server_decides_as_the_rules_do() {
     let schema = "tk_test_same";
     clear(schema).await;
     let clock = ManualClock::default();
-    let store = builder(schema).durability(Durability::Unlogged).clock(clock.clone()).connect().await.unwrap();
+    let store =
+        builder(schema).durability(Durability::Unlogged).clock(clock.clone()).connect().await.unwrap();
     for seed in 0..TIMELINES {
         let mut dice = Dice(seed);
         // Some begin at the epoch, where local time lies before it.
