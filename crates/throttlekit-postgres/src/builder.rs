@@ -6,6 +6,7 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use throttlekit::store::{LineOptions, StoreError};
 use throttlekit::{Clock, Guarantee};
+use tokio_postgres::config::SslMode;
 use tokio_postgres::{Config, NoTls};
 
 use crate::PostgresStore;
@@ -146,6 +147,7 @@ impl Builder {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(self.line.deadline.max(Duration::from_secs(1)));
         }
+        self.settle_tls(&mut config)?;
         if !self.pooled {
             let options = self.session_options(config.get_options().unwrap_or_default());
             config.options(options);
@@ -156,6 +158,21 @@ impl Builder {
             .build()
             .map_err(StoreError::misconfigured)?;
         Ok(Link { pool, deadline: self.line.deadline, pooled: self.pooled })
+    }
+
+    /// Whoever gives a TLS configuration never speaks in the clear, and whoever asks for TLS gets it or is told.
+    #[cfg(feature = "tls")]
+    fn settle_tls(&self, config: &mut Config) -> Result<(), StoreError> {
+        if self.tls.is_some() {
+            config.ssl_mode(SslMode::Require);
+        }
+        tls_or_not(config, self.tls.is_some())
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unused_self, reason = "the same call with and without the feature")]
+    fn settle_tls(&self, config: &mut Config) -> Result<(), StoreError> {
+        tls_or_not(config, false)
     }
 
     /// What each session is told when it begins. Our settings come last, and the last one counts.
@@ -197,6 +214,15 @@ impl Builder {
             Durability::Deferred | Durability::Unlogged => Guarantee::Bounded(u64::MAX),
         }
     }
+}
+
+fn tls_or_not(config: &Config, tls: bool) -> Result<(), StoreError> {
+    if !tls && config.get_ssl_mode() == SslMode::Require {
+        return Err(StoreError::misconfigured(
+            "the address asks for TLS; give it to Builder::tls, feature `tls`",
+        ));
+    }
+    Ok(())
 }
 
 impl std::fmt::Debug for Builder {

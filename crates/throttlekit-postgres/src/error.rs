@@ -15,6 +15,11 @@ pub(crate) fn was_undone(error: &Error) -> bool {
     matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
 }
 
+/// Whether the session is on a server that has become a standby, so that it is of no use any more.
+pub(crate) fn cannot_write(error: &Error) -> bool {
+    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
 pub(crate) fn from_pool(error: &PoolError, deadline: Duration) -> StoreError {
     match error {
         PoolError::Backend(error) => from_server(error, deadline),
@@ -45,13 +50,12 @@ pub(crate) fn from_server(error: &Error, deadline: Duration) -> StoreError {
     }
 }
 
-/// The connection failed, or the reply was not of the types we know.
+/// The connection failed, was refused, or was never begun. The client does not show which but in its words.
 fn without_word(error: &Error) -> StoreError {
     let cause = std::error::Error::source(error);
     let why = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
-    let io = cause.is_some_and(|cause| cause.is::<std::io::Error>());
-    if io || error.is_closed() || !why.contains("serializing") && !why.contains("deserializing") {
-        return StoreError::unavailable(why);
+    if why.starts_with("invalid configuration") || why.starts_with("authentication error") {
+        return StoreError::misconfigured(why);
     }
-    StoreError::misconfigured(format_args!("{why}; the functions on the server are not this version's"))
+    StoreError::unavailable(why)
 }

@@ -8,7 +8,7 @@ use throttlekit::store::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::error::{from_pool, from_server, was_undone};
+use crate::error::{cannot_write, from_pool, from_server, was_undone};
 
 /// A value and the type in which the server takes it.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -42,8 +42,16 @@ impl Link {
         if answer.as_ref().is_err_and(was_undone) {
             answer = self.send(held.client(), statement, params).await;
         }
-        held.give_back();
+        // Its address may lead to another server by now.
+        if !answer.as_ref().is_err_and(cannot_write) {
+            held.give_back();
+        }
         answer.map_err(|error| from_server(&error, self.deadline))
+    }
+
+    /// Closes all connections that no call is under way on.
+    pub(crate) fn forget_all(&self) {
+        self.pool.retain(|_, _| false);
     }
 
     /// One round trip. Named statements are faster, and a pooler in transaction mode loses them.

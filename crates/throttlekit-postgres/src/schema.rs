@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use throttlekit::store::StoreError;
+use tokio::time::timeout;
 use tokio_postgres::types::Type;
 
 use crate::builder::{Builder, Durability};
@@ -15,7 +16,7 @@ const VERSION: i32 = 1;
 const SERVER_MIN: i32 = 130_000;
 /// Names the lock under which one process at a time creates or upgrades. Any number does that no one else picks.
 const MIGRATION_LOCK: i64 = 0x7468_726f_7474_6c65;
-const MIGRATION_MAX: Duration = Duration::from_secs(30);
+pub(crate) const MIGRATION_MAX: Duration = Duration::from_secs(30);
 const NAME_MAX: usize = 63;
 
 const TABLES: &str = include_str!("../sql/tables.sql");
@@ -89,13 +90,13 @@ impl Schema {
 
     /// Creates or upgrades what is there. One at a time, all or nothing.
     pub(crate) async fn migrate(&self, link: &Link) -> Result<(), StoreError> {
-        let held = link.hold().await?;
-        let work = tokio::time::timeout(MIGRATION_MAX, self.migrate_over(held.client(), link.deadline));
-        let result = work.await.unwrap_or(Err(StoreError::Deadline(MIGRATION_MAX)));
-        if result.is_ok() {
+        let work = async {
+            let held = link.hold().await?;
+            self.migrate_over(held.client(), link.deadline).await?;
             held.give_back();
-        }
-        result
+            Ok(())
+        };
+        timeout(MIGRATION_MAX, work).await.unwrap_or(Err(StoreError::Deadline(MIGRATION_MAX)))
     }
 
     async fn migrate_over(
@@ -150,15 +151,17 @@ impl Schema {
 
     /// Whether the server can be used: new enough, no standby, the right schema. What only weakens a promise is told.
     pub(crate) async fn check(&self, link: &Link) -> Result<Report, StoreError> {
-        let text = format!(
-            "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
+        let text = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
                     current_setting('default_transaction_isolation'), current_setting('synchronous_commit'),
                     current_setting('fsync'), current_setting('synchronous_standby_names') <> '',
-                    (SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1))"
-        );
+                    (SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1))";
         let table = format!("{}.state", self.quoted());
         let row = link.one_row(&Statement(text.into()), &[(&table, Type::TEXT)]).await?;
         let persistence: Option<String> = row.get(6);
+        if row.get(1) {
+            // Sessions on a server that was the primary must not outlive its time.
+            link.forget_all();
+        }
         let found = if persistence.is_some() { self.found_version(link).await? } else { None };
         self.refuse(row.get(0), row.get(1), row.get(2), found)?;
         let (commit, fsync, standbys): (&str, &str, bool) = (row.get(3), row.get(4), row.get(5));

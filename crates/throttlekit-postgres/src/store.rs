@@ -2,17 +2,21 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use throttlekit::store::{Charge, Charges, Line, LineStats, Outcome, Settlement, Sight, Store, StoreError};
 use throttlekit::{Clock, Guarantee};
+use tokio::time::timeout;
 use tokio_postgres::types::Type;
 
 use crate::builder::{Builder, Durability};
 use crate::link::{Link, Param, Statement};
 use crate::parcel::{Corrections, Flight, One, kind, outcomes, sight, sorted};
-use crate::schema::{Report, Schema, Warning};
+use crate::schema::{MIGRATION_MAX, Report, Schema, Warning};
 
 const MICRO: u64 = 1_000;
+/// How long a start waits for a server that neither answers nor refuses.
+const SETUP_MAX: Duration = MIGRATION_MAX.saturating_add(Duration::from_secs(5));
 
 /// Limits kept in PostgreSQL, decided by functions there.
 ///
@@ -60,7 +64,7 @@ impl PostgresStore {
             builder,
         });
         let line = Line::new(inner.builder.line, inner.clone().into_probe());
-        match inner.ready().await {
+        match timeout(SETUP_MAX, inner.ready()).await.unwrap_or(Err(StoreError::Deadline(SETUP_MAX))) {
             Ok(()) => {}
             Err(error) if error.is_outage() => line.open(),
             Err(error) => return Err(error),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{Dice, ask, builder, clear, client, dump, form, fresh};
 use throttlekit::rate::{Need, SlidingWindow};
 use throttlekit::store::{Charge, Charges, Settlement, Store, StoreError};
-use throttlekit::{Cadence, Clock, Limit, ManualClock, Rate, Timestamp};
+use throttlekit::{Cadence, Limit, ManualClock, Rate, Timestamp};
 
 fn kinds() -> [Limit; 5] {
     let hour = Duration::from_secs(3_600);
@@ -34,15 +34,12 @@ async fn deny_is_free() {
         assert!(ask(&store, &full, &form, 5).await.unwrap().verdict.decision.allowed);
         assert!(ask(&store, &other, &roomy, 1).await.unwrap().verdict.decision.allowed);
         let before = dump(&beside, schema).await;
-        for (need, names) in [(Need::All, [&*full, "", ""]), (Need::All, [&other, &full, "never seen"])] {
-            let forms = [&roomy, &form, &roomy].map(|f| f.clone());
-            let named = names.iter().filter(|name| !name.is_empty()).count();
-            let charges: Vec<_> = match named {
-                1 => vec![Charge { key: &full, form: &form, cost: 1 }],
-                _ => names.iter().zip(&forms).map(|(key, form)| Charge { key, form, cost: 1 }).collect(),
-            };
-            let outcomes = store.admit(&[Charges { need, charges: &charges }]).await.unwrap();
-            assert!(!outcomes[0].verdict.decision.allowed);
+        let charges = [(&*other, &roomy), (&full, &form), ("never seen", &roomy)];
+        let charges = charges.map(|(key, form)| Charge { key, form, cost: 1 });
+        let asks = [&charges[..], &charges[1..2]].map(|charges| Charges { need: Need::All, charges });
+        for flight in [&asks[..1], &asks[1..], &asks] {
+            let outcomes = store.admit(flight).await.unwrap();
+            assert!(outcomes.iter().all(|outcome| !outcome.verdict.decision.allowed));
         }
         assert!(!ask(&store, &full, &form, 6).await.unwrap().verdict.decision.allowed);
         assert!(!ask(&store, "never seen", &form, 6).await.unwrap().verdict.decision.allowed);
@@ -273,7 +270,6 @@ async fn sweeping_takes_idle_rows_only() {
     assert_eq!(ask(&store, "short", &form, 0).await.unwrap().verdict.decision.remaining, 5);
     clock.advance(Duration::from_secs(40 * 86_400));
     assert_eq!(store.sweep(3).await.unwrap(), 3, "no more than told");
-    let _ = clock.now();
     store.sweep_every(Duration::from_millis(20));
     for _ in 0..500 {
         if dump(&client().await, schema).await.is_empty() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{Dice, builder, clear, form};
 use throttlekit::rate::shared::SharedForm;
 use throttlekit::rate::{Charge as Reference, Gcra, Mark, Need, Rule, Settle, SlidingWindow, State};
-use throttlekit::store::{Charge, Charges, Settlement, Store};
+use throttlekit::store::{Charge, Charges, Outcome, Settlement, Store};
 use throttlekit::{Cadence, Clock, Limit, ManualClock, Rate, Timestamp, Weekday};
 use throttlekit_postgres::{Durability, PostgresStore};
 
@@ -48,6 +48,13 @@ struct World {
     states: Vec<State>,
     settleable: Vec<(usize, u64, Mark)>,
     seed: u64,
+}
+
+/// One ask: of each charge its key's place, the key and the cost.
+#[derive(Debug)]
+struct Drawn {
+    need: Need,
+    charges: Vec<(usize, String, u64)>,
 }
 
 impl World {
@@ -92,50 +99,52 @@ impl World {
         slots
     }
 
+    /// Half of them of one ask with one charge, which the server answers by a way of its own.
+    fn draw_asks(&mut self) -> Vec<Drawn> {
+        let (asks, charges) = if self.dice.below(2) == 0 { (1, 1) } else { (1 + self.dice.below(4), 4) };
+        let draw = |_| {
+            let need = if self.dice.below(3) == 0 { Need::Any } else { Need::All };
+            let slots = self.slots(charges);
+            Drawn { need, charges: slots.into_iter().map(|s| (s, self.key(s), self.cost(s))).collect() }
+        };
+        (0..asks).map(draw).collect()
+    }
+
+    fn charges<'a>(&'a self, ask: &'a Drawn) -> Vec<Charge<'a>> {
+        ask.charges.iter().map(|(s, key, cost)| Charge { key, form: self.form(*s), cost: *cost }).collect()
+    }
+
     async fn admit(&mut self) {
-        let single = self.dice.below(2) == 0;
-        let asks: Vec<(Need, Vec<(usize, String, u64)>)> =
-            (0..if single { 1 } else { 1 + self.dice.below(4) })
-                .map(|_| {
-                    let need = if self.dice.below(3) == 0 { Need::Any } else { Need::All };
-                    let slots = self.slots(if single { 1 } else { 4 });
-                    (need, slots.into_iter().map(|s| (s, self.key(s), self.cost(s))).collect())
-                })
-                .collect();
-        let charges: Vec<Vec<Charge<'_>>> = asks
-            .iter()
-            .map(|(_, all)| {
-                all.iter().map(|(s, key, cost)| Charge { key, form: self.form(*s), cost: *cost }).collect()
-            })
-            .collect();
+        let asks = self.draw_asks();
+        let charges: Vec<Vec<Charge<'_>>> = asks.iter().map(|ask| self.charges(ask)).collect();
         let flight: Vec<_> =
-            asks.iter().zip(&charges).map(|((need, _), charges)| Charges { need: *need, charges }).collect();
-        let now = self.clock.now();
-        let outcomes =
-            self.store.admit(&flight).await.unwrap_or_else(|e| panic!("{e} {}", self.about(&asks)));
-        drop(charges);
-        for ((need, ask), outcome) in asks.iter().zip(&outcomes) {
-            let about = self.about(&asks);
-            let mut states: Vec<State> = ask.iter().map(|(s, ..)| self.states[*s].clone()).collect();
-            for ((slot, _, cost), (state, i)) in ask.iter().zip(states.iter().zip(0..)) {
-                let limit = self.form(*slot).limit();
-                assert_eq!(outcome.decisions[i], limit.decide(state, *cost, now), "{about}");
-                assert_eq!(outcome.marks[i], limit.mark(state, now), "{about}");
-            }
-            let limits: Vec<Limit> = ask.iter().map(|(s, ..)| *self.form(*s).limit()).collect();
-            let mut each: Vec<_> = ask
-                .iter()
-                .zip(&limits)
-                .zip(&mut states)
-                .map(|(((_, _, cost), limit), state)| Reference { limit, state, cost: *cost })
-                .collect();
-            assert_eq!(outcome.verdict, need.check(&mut each, now), "{about}");
-            assert_eq!(outcome.now, now);
-            for (((slot, _, cost), state), i) in ask.iter().zip(states).zip(0..) {
-                self.states[*slot] = state;
-                if outcome.verdict.decision.allowed && outcome.decisions[i].allowed {
-                    self.settleable.push((*slot, *cost, outcome.marks[i]));
-                }
+            asks.iter().zip(&charges).map(|(ask, charges)| Charges { need: ask.need, charges }).collect();
+        let answer = self.store.admit(&flight).await;
+        let outcomes = answer.unwrap_or_else(|error| panic!("{error} {}", self.about(&asks)));
+        for (ask, outcome) in asks.iter().zip(&outcomes) {
+            self.compare(ask, outcome);
+        }
+    }
+
+    /// Lets the rules answer the same ask, and charges them.
+    fn compare(&mut self, ask: &Drawn, outcome: &Outcome) {
+        let (about, now) = (self.about(ask), self.clock.now());
+        let limits: Vec<Limit> = ask.charges.iter().map(|(slot, ..)| *self.form(*slot).limit()).collect();
+        let mut states: Vec<State> =
+            ask.charges.iter().map(|(slot, ..)| self.states[*slot].clone()).collect();
+        for (i, (_, _, cost)) in ask.charges.iter().enumerate() {
+            assert_eq!(outcome.decisions[i], limits[i].decide(&states[i], *cost, now), "{about}");
+            assert_eq!(outcome.marks[i], limits[i].mark(&states[i], now), "{about}");
+        }
+        let each = ask.charges.iter().zip(&limits).zip(&mut states);
+        let mut each: Vec<_> =
+            each.map(|(((_, _, cost), limit), state)| Reference { limit, state, cost: *cost }).collect();
+        assert_eq!(outcome.verdict, ask.need.check(&mut each, now), "{about}");
+        assert_eq!(outcome.now, now);
+        for (i, ((slot, _, cost), state)) in ask.charges.iter().zip(states).enumerate() {
+            self.states[*slot] = state;
+            if outcome.verdict.decision.allowed && outcome.decisions[i].allowed {
+                self.settleable.push((*slot, *cost, outcome.marks[i]));
             }
         }
     }
