@@ -29,48 +29,55 @@ $function$;
 -- Result: whether it passes, the instant, how many numbers of the state before follow, these numbers.
 --
 -- It looks without a lock first. A denial ends there: what the row said was true at that instant, and nobody takes
--- debts back but a settlement, so a denial costs neither a lock nor a write. What may pass is decided again at an
--- instant at which the row is held.
+-- debts back but a settlement, so a denial costs neither a lock nor a write. An admission is written over the very
+-- version that was looked at. If someone is at the row or was faster, the row is taken first and decided on again, at
+-- an instant at which it is held.
 CREATE OR REPLACE FUNCTION @schema@.admit_one(
     p_now bigint, p_key text, kind int, c1 bigint, c2 bigint, c3 bigint, c4 bigint, c5 bigint
 ) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
-    looked boolean := false;
-    inserted boolean := false;
+    version xid;
+    busy boolean := false;
+    held boolean := false;
+    written boolean := false;
 @declare@
 BEGIN
     the_key := p_key;
     FOR attempt IN 1 .. 100 LOOP
-        IF NOT looked THEN
-            SELECT s.a, s.b, s.list INTO s_a, s_b, s_list FROM @schema@.state s WHERE s.key = p_key;
+        IF attempt = 1 THEN
+            SELECT s.a, s.b, s.list, s.xmin, s.xmax <> '0'::xid INTO s_a, s_b, s_list, version, busy
+            FROM @schema@.state s WHERE s.key = p_key;
             has := FOUND;
-        ELSIF NOT inserted THEN
-            SELECT s.a, s.b, s.list INTO s_a, s_b, s_list FROM @schema@.state s WHERE s.key = p_key FOR UPDATE;
+        ELSIF NOT written THEN
+            SELECT s.a, s.b, s.list, s.xmin INTO s_a, s_b, s_list, version
+            FROM @schema@.state s WHERE s.key = p_key FOR UPDATE;
             has := FOUND;
+            held := FOUND;
         END IF;
         now := @clock@;
         @decide@
         IF NOT ok OR (c1 = 0 AND (kind <> 0 OR c2 = 0)) THEN
             RETURN ARRAY[ok::int, now, cardinality(seen)] || seen;
         END IF;
-        IF has AND NOT looked THEN
-            looked := true;
-            CONTINUE;
-        END IF;
-        looked := true;
+        CONTINUE WHEN busy AND attempt = 1;
         @charge@
-        IF has OR inserted THEN
+        IF written THEN
             UPDATE @schema@.state SET a = n_a, b = n_b, list = n_list, idle_at = n_idle WHERE key = p_key;
+        ELSIF has THEN
+            UPDATE @schema@.state SET a = n_a, b = n_b, list = n_list, idle_at = n_idle
+            WHERE key = p_key AND xmin = version;
+        ELSE
+            INSERT INTO @schema@.state VALUES (p_key, n_a, n_b, n_list, n_idle) ON CONFLICT DO NOTHING;
+        END IF;
+        CONTINUE WHEN NOT FOUND;
+        -- A write to a row that was not held may have waited for someone who then changed nothing, past the end of a
+        -- window even. If so the same charge is made once more, at the present instant: what passed earlier passes.
+        IF held OR @clock@ - now < 1000 THEN
             RETURN ARRAY[1, now, cardinality(seen)] || seen;
         END IF;
-        INSERT INTO @schema@.state VALUES (p_key, n_a, n_b, n_list, n_idle) ON CONFLICT DO NOTHING;
-        inserted := FOUND;
-        -- The insert may have waited for another that was then rolled back, past the end of a window even. If so the
-        -- charge is made once more at the present instant: a first charge that passed earlier passes later.
-        IF inserted AND @clock@ - now < 1000 THEN
-            RETURN ARRAY[1, now, 0];
-        END IF;
+        written := true;
+        held := true;
     END LOOP;
     RAISE EXCEPTION '%: the row came and went', p_key USING ERRCODE = '40001';
 END
@@ -88,9 +95,9 @@ $function$;
 -- of the state before follow, these numbers.
 --
 -- The first pass looks without locks and tries all asks in order. If none would write, its answers stand, as in
--- admit_one. Otherwise the keys of those that would, and of all asks that share keys with them, are held for a second
--- pass, whose answers stand. Asks that share no key with these write nothing, and keep the answer of the
--- first pass.
+-- admit_one. Otherwise the keys of those that would, and of all asks that share keys with them, are held. If the rows
+-- are still as they were a moment ago the answers stand; if not, a second pass decides these asks again. The others
+-- write nothing, and keep the answer of the first pass.
 CREATE OR REPLACE FUNCTION @schema@.admit(
     p_now bigint, p_keys text[], p_asks int[], p_slots int[], p_kinds int[], p_nums bigint[]
 ) RETURNS bigint[]
@@ -100,6 +107,10 @@ DECLARE
     held_at bigint;
     row @schema@.state;
     work @schema@.state[] := '{}';
+    taken @schema@.state[] := '{}';
+    version xid;
+    versions xid[] := '{}';
+    same boolean := true;
     nexts @schema@.state[] := '{}';
     held boolean[] := array_fill(false, ARRAY[cardinality(p_keys)]);
     placed boolean[] := held;
@@ -123,8 +134,10 @@ DECLARE
 @declare@
 BEGIN
     FOR slot IN 1 .. cardinality(p_keys) LOOP
-        SELECT * INTO row FROM @schema@.state s WHERE s.key = p_keys[slot];
+        SELECT s.key, s.a, s.b, s.list, s.idle_at, s.xmin INTO row.key, row.a, row.b, row.list, row.idle_at, version
+        FROM @schema@.state s WHERE s.key = p_keys[slot];
         work[slot] := row;
+        versions[slot] := version;
     END LOOP;
     looked_at := @clock@;
     FOR pass IN 1 .. 2 LOOP
@@ -198,17 +211,25 @@ BEGIN
         FOR slot IN 1 .. cardinality(p_keys) LOOP
             CONTINUE WHEN NOT held[slot];
             LOOP
-                SELECT * INTO row FROM @schema@.state s WHERE s.key = p_keys[slot] FOR UPDATE;
+                SELECT s.key, s.a, s.b, s.list, s.idle_at, s.xmin INTO row.key, row.a, row.b, row.list, row.idle_at, version
+                FROM @schema@.state s WHERE s.key = p_keys[slot] FOR UPDATE;
                 EXIT WHEN FOUND;
                 -- A place to hold. Whoever has it and does not write it takes it away again.
                 INSERT INTO @schema@.state VALUES (p_keys[slot], 0, 0, NULL, 0) ON CONFLICT DO NOTHING;
                 placed[slot] := FOUND;
                 EXIT WHEN FOUND;
             END LOOP;
-            work[slot] := row;
-            written[slot] := false;
+            taken[slot] := row;
+            same := same AND version IS NOT DISTINCT FROM versions[slot];
         END LOOP;
         held_at := @clock@;
+        EXIT WHEN same AND held_at - looked_at < 1000;
+        FOR slot IN 1 .. cardinality(p_keys) LOOP
+            IF held[slot] THEN
+                work[slot] := taken[slot];
+                written[slot] := false;
+            END IF;
+        END LOOP;
     END LOOP;
 
     FOR slot IN 1 .. cardinality(p_keys) LOOP
