@@ -105,24 +105,39 @@ LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
     looked_at bigint;
     held_at bigint;
-    row @schema@.state;
-    work @schema@.state[] := '{}';
-    taken @schema@.state[] := '{}';
     version xid;
+    -- Of each key: its row as it is after the asks so far, and the version of it that was looked at. Where there is no
+    -- row, a is missing. A list has to stand in a row, since arrays of arrays are all of one length.
+    w_a bigint[] := '{}';
+    w_b bigint[] := '{}';
+    w_list @schema@.state[] := '{}';
+    w_idle bigint[] := '{}';
     versions xid[] := '{}';
-    same boolean := true;
-    nexts @schema@.state[] := '{}';
+    -- Of each key: the row that was taken, whether it is held, put there to be held, or to be written.
+    t_a bigint[] := '{}';
+    t_b bigint[] := '{}';
+    t_list @schema@.state[] := '{}';
     held boolean[] := array_fill(false, ARRAY[cardinality(p_keys)]);
     placed boolean[] := held;
     written boolean[] := held;
-    writes boolean;
+    same boolean := true;
+    -- Of each charge of one ask: its row if the ask passes, and whether it is written then.
+    x_a bigint[] := '{}';
+    x_b bigint[] := '{}';
+    x_list @schema@.state[] := '{}';
+    x_idle bigint[] := '{}';
+    x_writes boolean[] := '{}';
+    -- Of each ask: whether it was charged.
     charged boolean[] := '{}';
+    boxed @schema@.state;
+    writes boolean;
     passes boolean;
     grew boolean;
     any_held boolean;
     all_held boolean;
     ask int;
     first int;
+    slot int;
     answer bigint[];
     reply bigint[];
     kind int;
@@ -134,10 +149,15 @@ DECLARE
 @declare@
 BEGIN
     FOR slot IN 1 .. cardinality(p_keys) LOOP
-        SELECT s.key, s.a, s.b, s.list, s.idle_at, s.xmin INTO row.key, row.a, row.b, row.list, row.idle_at, version
+        SELECT s.a, s.b, s.list, s.xmin INTO s_a, s_b, s_list, version
         FROM @schema@.state s WHERE s.key = p_keys[slot];
-        work[slot] := row;
+        w_a[slot] := s_a;
+        w_b[slot] := s_b;
         versions[slot] := version;
+        IF s_list IS NOT NULL THEN
+            boxed.list := s_list;
+            w_list[slot] := boxed;
+        END IF;
     END LOOP;
     looked_at := @clock@;
     FOR pass IN 1 .. 2 LOOP
@@ -150,13 +170,17 @@ BEGIN
             answer := '{}';
             passes := ask > 0;
             FOR c IN first + 1 .. first + abs(ask) LOOP
-                the_key := p_keys[p_slots[c]];
-                row := work[p_slots[c]];
-                has := row.key IS NOT NULL;
-                s_a := row.a;
-                s_b := row.b;
-                s_list := row.list;
+                slot := p_slots[c];
+                the_key := p_keys[slot];
+                s_a := w_a[slot];
+                s_b := w_b[slot];
+                has := s_a IS NOT NULL;
                 kind := p_kinds[c];
+                s_list := NULL;
+                IF kind > 2 AND has THEN
+                    boxed := w_list[slot];
+                    s_list := boxed.list;
+                END IF;
                 c1 := p_nums[5 * c - 4];
                 c2 := p_nums[5 * c - 3];
                 c3 := p_nums[5 * c - 2];
@@ -165,20 +189,30 @@ BEGIN
                 @decide@
                 answer := answer || cardinality(seen)::bigint || seen;
                 passes := CASE WHEN ask > 0 THEN passes AND ok ELSE passes OR ok END;
-                row := NULL;
-                IF ok AND (c1 > 0 OR (kind = 0 AND c2 > 0)) THEN
+                x_writes[c - first] := ok AND (c1 > 0 OR (kind = 0 AND c2 > 0));
+                IF x_writes[c - first] THEN
                     @charge@
-                    row := ROW(the_key, n_a, n_b, n_list, n_idle);
+                    x_a[c - first] := n_a;
+                    x_b[c - first] := n_b;
+                    x_idle[c - first] := n_idle;
+                    IF kind > 2 THEN
+                        boxed.list := n_list;
+                        x_list[c - first] := boxed;
+                    END IF;
                 END IF;
-                nexts[c - first] := row;
             END LOOP;
             reply := reply || ARRAY[passes::int, now] || answer;
             charged[i] := false;
             FOR c IN first + 1 .. first + abs(ask) LOOP
-                row := nexts[c - first];
-                IF passes AND row.key IS NOT NULL THEN
-                    work[p_slots[c]] := row;
-                    written[p_slots[c]] := true;
+                IF passes AND x_writes[c - first] THEN
+                    slot := p_slots[c];
+                    w_a[slot] := x_a[c - first];
+                    w_b[slot] := x_b[c - first];
+                    w_idle[slot] := x_idle[c - first];
+                    IF p_kinds[c] > 2 THEN
+                        w_list[slot] := x_list[c - first];
+                    END IF;
+                    written[slot] := true;
                     charged[i] := true;
                     writes := true;
                 END IF;
@@ -200,7 +234,8 @@ BEGIN
                     all_held := all_held AND held[p_slots[c]];
                 END LOOP;
                 IF any_held AND NOT all_held THEN
-                    grew := true;
+                    -- Of one ask alone no other has keys.
+                    grew := cardinality(p_asks) > 1;
                     FOR c IN first + 1 .. first + abs(p_asks[i]) LOOP
                         held[p_slots[c]] := true;
                     END LOOP;
@@ -211,7 +246,7 @@ BEGIN
         FOR slot IN 1 .. cardinality(p_keys) LOOP
             CONTINUE WHEN NOT held[slot];
             LOOP
-                SELECT s.key, s.a, s.b, s.list, s.idle_at, s.xmin INTO row.key, row.a, row.b, row.list, row.idle_at, version
+                SELECT s.a, s.b, s.list, s.xmin INTO s_a, s_b, s_list, version
                 FROM @schema@.state s WHERE s.key = p_keys[slot] FOR UPDATE;
                 EXIT WHEN FOUND;
                 -- A place to hold. Whoever has it and does not write it takes it away again.
@@ -219,14 +254,19 @@ BEGIN
                 placed[slot] := FOUND;
                 EXIT WHEN FOUND;
             END LOOP;
-            taken[slot] := row;
             same := same AND version IS NOT DISTINCT FROM versions[slot];
+            t_a[slot] := s_a;
+            t_b[slot] := s_b;
+            boxed.list := s_list;
+            t_list[slot] := boxed;
         END LOOP;
         held_at := @clock@;
         EXIT WHEN same AND held_at - looked_at < 1000;
         FOR slot IN 1 .. cardinality(p_keys) LOOP
             IF held[slot] THEN
-                work[slot] := taken[slot];
+                w_a[slot] := t_a[slot];
+                w_b[slot] := t_b[slot];
+                w_list[slot] := t_list[slot];
                 written[slot] := false;
             END IF;
         END LOOP;
@@ -234,8 +274,11 @@ BEGIN
 
     FOR slot IN 1 .. cardinality(p_keys) LOOP
         IF held[slot] AND written[slot] THEN
-            row := work[slot];
-            UPDATE @schema@.state SET a = row.a, b = row.b, list = row.list, idle_at = row.idle_at
+            n_a := w_a[slot];
+            n_b := w_b[slot];
+            n_idle := w_idle[slot];
+            boxed := w_list[slot];
+            UPDATE @schema@.state SET a = n_a, b = n_b, list = boxed.list, idle_at = n_idle
             WHERE key = p_keys[slot];
         ELSIF placed[slot] THEN
             DELETE FROM @schema@.state WHERE key = p_keys[slot];

@@ -176,9 +176,13 @@ impl Builder {
     }
 
     /// What each session is told when it begins. Our settings come last, and the last one counts.
+    ///
+    /// A statement on a table that is empty when its session first runs it would be planned to read all of the table,
+    /// and go on so while the table grows; hence no sequential scans.
     fn session_options(&self, theirs: &str) -> String {
         let mut options = format!(
-            "{theirs} -c default_transaction_isolation=read\\ committed -c lock_timeout={} -c statement_timeout={}",
+            "{theirs} -c default_transaction_isolation=read\\ committed -c enable_seqscan=off \
+             -c lock_timeout={} -c statement_timeout={}",
             self.lock_wait(),
             self.part_of_deadline(0.9),
         );

@@ -165,14 +165,15 @@ impl Statements {
 /// Where sessions cannot be told our settings, each call tells its own transaction. The server computes the columns of
 /// a row in order, so these come before the call.
 fn settings(builder: &Builder) -> String {
-    let set = |name: &str, value: &str| format!("set_config('{name}', '{value}', true), ");
-    match (builder.pooled, builder.durability) {
-        (false, _) => String::new(),
-        (true, Durability::Deferred) => {
-            set("lock_timeout", &builder.lock_wait()) + &set("synchronous_commit", "off")
-        }
-        (true, _) => set("lock_timeout", &builder.lock_wait()),
+    if !builder.pooled {
+        return String::new();
     }
+    let set = |name: &str, value: &str| format!("set_config('{name}', '{value}', true), ");
+    let mut settings = set("lock_timeout", &builder.lock_wait()) + &set("enable_seqscan", "off");
+    if builder.durability == Durability::Deferred {
+        settings += &set("synchronous_commit", "off");
+    }
+    settings
 }
 
 impl Store for PostgresStore {

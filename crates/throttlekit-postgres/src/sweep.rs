@@ -58,7 +58,10 @@ impl Inner {
     async fn sweep_batch(&self, batch: u64) -> Result<u64, StoreError> {
         let held = self.link.hold().await?;
         let wrong = |error: tokio_postgres::Error| from_server(&error, BATCH_MAX);
-        let begin = format!("BEGIN; SET LOCAL statement_timeout = '{}ms'", BATCH_MAX.as_millis());
+        let begin = format!(
+            "BEGIN; SET LOCAL statement_timeout = '{}ms'; SET LOCAL enable_seqscan = on",
+            BATCH_MAX.as_millis()
+        );
         held.client().batch_execute(&begin).await.map_err(wrong)?;
         let text = format!("SELECT {}.sweep($1, $2, $3)", self.schema.quoted());
         let (grace, batch) = (self.builder.grace.as_micros() as i64, batch as i64);

@@ -72,6 +72,38 @@ async fn a_transaction_pooler_may_stand_between() {
     }
 }
 
+/// Statements are planned when a session first runs them. On an empty table that must not mean to read it all, or every
+/// decision would as the table fills.
+#[tokio::test]
+async fn no_decision_reads_the_whole_table() {
+    let schema = "tk_test_plans";
+    clear(schema).await;
+    builder(schema).migrate().await.unwrap();
+    let beside = client().await;
+    beside.batch_execute("VACUUM ANALYZE tk_test_plans.state").await.unwrap();
+    let text = "SELECT seq_scan FROM pg_stat_all_tables WHERE schemaname = $1 AND relname = 'state'";
+    let scans = async || -> i64 { beside.query_one(text, &[&schema]).await.unwrap().get(0) };
+    let before = scans().await;
+    for way in [builder(schema), builder(schema).pooled(true)] {
+        let store = way.connections(1).connect().await.unwrap();
+        let form = per_hour(10);
+        for i in 0..40 {
+            let keys = [format!("a{i}"), format!("b{i}")];
+            let charges = [&keys[0], &keys[1]].map(|key| Charge { key, form: &form, cost: 1 });
+            let mark = ask(&store, &format!("c{i}"), &form, 1).await.unwrap().marks[0];
+            store.admit(&[Charges { need: Need::All, charges: &charges }]).await.unwrap();
+            store.peek(&charges).await.unwrap();
+            let settlement = Settlement { key: &keys[0], form: &form, mark, charged: 0, actual: 1 };
+            store.settle(&[settlement]).await.unwrap();
+            store.reset(&[&keys[0]]).await.unwrap();
+        }
+        drop(store);
+        // The server counts when a session ends.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert_eq!(scans().await, before);
+}
+
 /// Someone holds a row for longer than the deadline. The caller is told in time, and afterwards neither the pool nor the
 /// server is full of calls that nobody waits for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
