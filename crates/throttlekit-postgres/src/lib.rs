@@ -31,6 +31,7 @@
 
 mod builder;
 mod error;
+mod lanes;
 mod link;
 mod parcel;
 mod schema;

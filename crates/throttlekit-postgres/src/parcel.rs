@@ -9,20 +9,22 @@ const CHARGE_NUMBERS: usize = 5;
 const CORRECTION_NUMBERS: usize = 6;
 const MICRO: u64 = 1_000;
 
-/// One ask of one charge, for `admit_one`.
-pub(crate) struct One<'a> {
-    pub(crate) key: &'a str,
-    pub(crate) kind: i32,
-    pub(crate) numbers: [i64; CHARGE_NUMBERS],
+/// Asks on their own, while they wait for others.
+pub(crate) struct Parcel {
+    asks: Vec<i32>,
+    charges: Vec<Packed>,
 }
 
-/// Asks for `admit`.
-pub(crate) struct Flight<'a> {
-    pub(crate) keys: Vec<&'a str>,
-    pub(crate) asks: Vec<i32>,
-    pub(crate) slots: Vec<i32>,
-    pub(crate) kinds: Vec<i32>,
-    pub(crate) numbers: Vec<i64>,
+struct Packed {
+    key: String,
+    kind: i32,
+    numbers: [i64; CHARGE_NUMBERS],
+}
+
+/// One ask of one charge, for `admit_one`; or several, for `admit`.
+pub(crate) enum Flight<'a> {
+    One { key: &'a str, kind: i32, numbers: [i64; CHARGE_NUMBERS] },
+    Many { keys: Vec<&'a str>, asks: Vec<i32>, slots: Vec<i32>, kinds: Vec<i32>, numbers: Vec<i64> },
 }
 
 /// Corrections for `settle`.
@@ -34,30 +36,77 @@ pub(crate) struct Corrections<'a> {
     pub(crate) numbers: Vec<i64>,
 }
 
-impl<'a> One<'a> {
-    /// The flight's only charge, if it has one only.
-    pub(crate) fn of(asks: &[Charges<'a>]) -> Option<Self> {
-        let [Charges { charges: [charge], .. }] = asks else { return None };
-        Some(Self { key: charge.key, kind: kind(charge.form), numbers: charge_numbers(charge) })
+impl Parcel {
+    pub(crate) fn of(asks: &[Charges<'_>]) -> Self {
+        let pack = |charge: &Charge<'_>| Packed {
+            key: charge.key.into(),
+            kind: kind(charge.form),
+            numbers: charge_numbers(charge),
+        };
+        Self {
+            asks: asks.iter().map(count).collect(),
+            charges: asks.iter().flat_map(|ask| ask.charges).map(pack).collect(),
+        }
+    }
+
+    /// How many asks it has.
+    pub(crate) fn asks(&self) -> usize {
+        self.asks.len()
     }
 }
 
 impl<'a> Flight<'a> {
     pub(crate) fn of(asks: &[Charges<'a>]) -> Self {
-        let charges = || asks.iter().flat_map(|ask| ask.charges);
-        let keys = sorted(charges().map(|charge| charge.key));
-        let count = |ask: &Charges<'_>| match ask.need {
-            Need::All => ask.charges.len() as i32,
-            Need::Any => -(ask.charges.len() as i32),
-        };
-        Self {
-            asks: asks.iter().map(count).collect(),
-            slots: charges().map(|charge| slot(&keys, charge.key)).collect(),
-            kinds: charges().map(|charge| kind(charge.form)).collect(),
-            numbers: charges().flat_map(charge_numbers).collect(),
+        let charges = asks.iter().flat_map(|ask| ask.charges);
+        let charges: Vec<_> = charges.map(|c| (c.key, kind(c.form), charge_numbers(c))).collect();
+        Self::with(asks.iter().map(count).collect(), &charges)
+    }
+
+    pub(crate) fn merged(parcels: &[&'a Parcel]) -> Self {
+        let charges = parcels.iter().flat_map(|parcel| &parcel.charges);
+        let charges: Vec<_> = charges.map(|c| (c.key.as_str(), c.kind, c.numbers)).collect();
+        Self::with(parcels.iter().flat_map(|parcel| &parcel.asks).copied().collect(), &charges)
+    }
+
+    fn with(asks: Vec<i32>, charges: &[(&'a str, i32, [i64; CHARGE_NUMBERS])]) -> Self {
+        if let (&[1 | -1], &[(key, kind, numbers)]) = (&asks[..], charges) {
+            return Self::One { key, kind, numbers };
+        }
+        let keys = sorted(charges.iter().map(|(key, ..)| *key));
+        Self::Many {
+            asks,
+            slots: charges.iter().map(|(key, ..)| slot(&keys, key)).collect(),
+            kinds: charges.iter().map(|(_, kind, _)| *kind).collect(),
+            numbers: charges.iter().flat_map(|(.., numbers)| *numbers).collect(),
             keys,
         }
     }
+}
+
+/// How many charges an ask has; negative where any may allow.
+fn count(ask: &Charges<'_>) -> i32 {
+    match ask.need {
+        Need::All => ask.charges.len() as i32,
+        Need::Any => -(ask.charges.len() as i32),
+    }
+}
+
+/// Hands each parcel of a flight its part of the reply.
+pub(crate) fn split(parcels: &[&Parcel], reply: &[i64]) -> Vec<Result<Vec<i64>, StoreError>> {
+    let mut reply = Reply(reply);
+    parcels.iter().map(|parcel| part(parcel, &mut reply)).collect()
+}
+
+fn part(parcel: &Parcel, reply: &mut Reply<'_>) -> Result<Vec<i64>, StoreError> {
+    let before = reply.0;
+    for ask in &parcel.asks {
+        reply.number()?;
+        reply.number()?;
+        for _ in 0..ask.unsigned_abs() {
+            reply.numbers()?;
+        }
+    }
+    Ok(before[..before.len() - reply.0.len()].to_vec())
 }
 
 impl<'a> Corrections<'a> {

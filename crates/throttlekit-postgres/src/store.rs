@@ -10,8 +10,9 @@ use tokio::time::timeout;
 use tokio_postgres::types::Type;
 
 use crate::builder::{Builder, Durability};
+use crate::lanes::Lanes;
 use crate::link::{Link, Param, Statement};
-use crate::parcel::{Corrections, Flight, One, kind, outcomes, sight, sorted};
+use crate::parcel::{Corrections, Flight, kind, outcomes, sight, sorted};
 use crate::schema::{MIGRATION_MAX, Report, Schema, Warning};
 
 const MICRO: u64 = 1_000;
@@ -31,6 +32,7 @@ pub(crate) struct Inner {
     pub(crate) link: Link,
     pub(crate) schema: Schema,
     pub(crate) builder: Builder,
+    pub(crate) lanes: Lanes,
     statements: Statements,
     /// Whether the server was found fit since the store was made.
     ready: AtomicBool,
@@ -58,6 +60,7 @@ impl PostgresStore {
             link: builder.link()?,
             schema: Schema::of(&builder)?,
             statements: Statements::of(&builder)?,
+            lanes: Lanes::new(builder.connections),
             ready: AtomicBool::new(false),
             setup: tokio::sync::Mutex::default(),
             report: Mutex::default(),
@@ -86,25 +89,58 @@ impl PostgresStore {
     pub fn line_stats(&self) -> LineStats {
         self.line.stats()
     }
-
-    async fn ask(&self, statement: &Statement, params: &[Param<'_>]) -> Result<Vec<i64>, StoreError> {
-        let row = self.line.call(self.inner.ask(statement, params)).await?;
-        row.try_get(row.len() - 1).map_err(StoreError::misconfigured)
-    }
 }
 
 impl Inner {
-    async fn ask(
-        &self,
-        statement: &Statement,
-        params: &[Param<'_>],
-    ) -> Result<tokio_postgres::Row, StoreError> {
+    /// Sends asks of a caller who waits for them alone.
+    pub(crate) async fn send_asks(&self, asks: &[Charges<'_>]) -> Result<Vec<i64>, StoreError> {
+        self.send(&Flight::of(asks)).await
+    }
+
+    pub(crate) async fn send(&self, flight: &Flight<'_>) -> Result<Vec<i64>, StoreError> {
+        let (now, int) = (self.now(), Type::INT8);
+        match flight {
+            Flight::One { key, kind, numbers: [a, b, c, d, e] } => {
+                let params: [Param<'_>; 8] = [
+                    (&now, int.clone()),
+                    (key, Type::TEXT),
+                    (kind, Type::INT4),
+                    (a, int.clone()),
+                    (b, int.clone()),
+                    (c, int.clone()),
+                    (d, int.clone()),
+                    (e, int),
+                ];
+                self.numbers(&self.statements.admit_one, &params).await
+            }
+            Flight::Many { keys, asks, slots, kinds, numbers } => {
+                let params: [Param<'_>; 6] = [
+                    (&now, int),
+                    (keys, Type::TEXT_ARRAY),
+                    (asks, Type::INT4_ARRAY),
+                    (slots, Type::INT4_ARRAY),
+                    (kinds, Type::INT4_ARRAY),
+                    (numbers, Type::INT8_ARRAY),
+                ];
+                self.numbers(&self.statements.admit, &params).await
+            }
+        }
+    }
+
+    /// What a function answers comes last, after settings.
+    async fn numbers(&self, statement: &Statement, params: &[Param<'_>]) -> Result<Vec<i64>, StoreError> {
+        let row = self.link.one_row(statement, params).await?;
+        row.try_get(row.len() - 1).map_err(StoreError::misconfigured)
+    }
+
+    /// Calls a function that answers nothing.
+    async fn run(&self, statement: &Statement, params: &[Param<'_>]) -> Result<(), StoreError> {
         self.ready().await?;
-        self.link.one_row(statement, params).await
+        self.link.one_row(statement, params).await.map(drop)
     }
 
     /// Finds out once whether the server can be used.
-    async fn ready(&self) -> Result<(), StoreError> {
+    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         if self.ready.load(Relaxed) {
             return Ok(());
         }
@@ -178,33 +214,7 @@ fn settings(builder: &Builder) -> String {
 
 impl Store for PostgresStore {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
-        let now = self.inner.now();
-        let reply = if let Some(One { key, kind, numbers: [a, b, c, d, e] }) = One::of(asks) {
-            let int = Type::INT8;
-            let params: [Param<'_>; 8] = [
-                (&now, int.clone()),
-                (&key, Type::TEXT),
-                (&kind, Type::INT4),
-                (&a, int.clone()),
-                (&b, int.clone()),
-                (&c, int.clone()),
-                (&d, int.clone()),
-                (&e, int),
-            ];
-            self.ask(&self.inner.statements.admit_one, &params).await?
-        } else {
-            let flight = Flight::of(asks);
-            let params: [Param<'_>; 6] = [
-                (&now, Type::INT8),
-                (&flight.keys, Type::TEXT_ARRAY),
-                (&flight.asks, Type::INT4_ARRAY),
-                (&flight.slots, Type::INT4_ARRAY),
-                (&flight.kinds, Type::INT4_ARRAY),
-                (&flight.numbers, Type::INT8_ARRAY),
-            ];
-            self.ask(&self.inner.statements.admit, &params).await?
-        };
-        outcomes(asks, &reply)
+        outcomes(asks, &self.line.call(self.inner.admit(asks)).await?)
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
@@ -213,7 +223,11 @@ impl Store for PostgresStore {
         let now = self.inner.now();
         let params: [Param<'_>; 3] =
             [(&now, Type::INT8), (&keys, Type::TEXT_ARRAY), (&kinds, Type::INT4_ARRAY)];
-        sight(charges, &self.ask(&self.inner.statements.peek, &params).await?)
+        let look = async {
+            self.inner.ready().await?;
+            self.inner.numbers(&self.inner.statements.peek, &params).await
+        };
+        sight(charges, &self.line.call(look).await?)
     }
 
     async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
@@ -230,13 +244,13 @@ impl Store for PostgresStore {
             (&owes, Type::BOOL_ARRAY),
             (&numbers, Type::INT8_ARRAY),
         ];
-        self.line.call(self.inner.ask(&self.inner.statements.settle, &params)).await.map(drop)
+        self.line.call(self.inner.run(&self.inner.statements.settle, &params)).await
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
         let keys = sorted(keys.iter().copied());
         let params: [Param<'_>; 1] = [(&keys, Type::TEXT_ARRAY)];
-        self.line.call(self.inner.ask(&self.inner.statements.forget, &params)).await.map(drop)
+        self.line.call(self.inner.run(&self.inner.statements.forget, &params)).await
     }
 
     /// Not exact where a crash may forget, whoever chose so: this store or the server's settings.

@@ -43,6 +43,67 @@ async fn a_decision_is_one_statement() {
     assert_eq!(calls().await - before, 63);
 }
 
+/// Asks that find all connections busy travel together: fewer statements than asks, each answered as if alone. One that
+/// meets a foreign row does not spoil it for the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asks_that_wait_travel_together() {
+    let schema = "tk_test_together";
+    clear(schema).await;
+    let store = Arc::new(builder(schema).connections(1).connect().await.unwrap());
+    let beside = client().await;
+    beside.batch_execute("INSERT INTO tk_test_together.state VALUES ('bad', -1, 0, NULL, 0)").await.unwrap();
+    let mut holder = client().await;
+    let held = holder.transaction().await.unwrap();
+    held.batch_execute("LOCK TABLE tk_test_together.state IN EXCLUSIVE MODE").await.unwrap();
+    let form = per_hour(30);
+    let tasks: Vec<_> = (0..100)
+        .map(|i| {
+            let store = store.clone();
+            let key = if i == 50 { "bad" } else { "k" };
+            tokio::spawn(async move { (key, ask(&store, key, &form, 1).await) })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    held.rollback().await.unwrap();
+    let mut admitted = 0;
+    for task in tasks {
+        match task.await.unwrap() {
+            ("bad", answer) => assert!(matches!(answer, Err(StoreError::BadState(_)))),
+            (_, answer) => admitted += u32::from(answer.unwrap().verdict.decision.allowed),
+        }
+    }
+    assert_eq!(admitted, 30);
+    let text = "SELECT sum(calls)::bigint FROM pg_stat_statements
+                WHERE toplevel AND query LIKE '%tk_test_together%.admit(%'";
+    let flights: Option<i64> = beside.query_one(text, &[]).await.unwrap().get(0);
+    assert!((1..100).contains(&flights.unwrap_or(0)), "{flights:?}");
+}
+
+/// An ask that is given up on its lane lets the next ones go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ask_that_is_given_up_leaves_its_lane() {
+    let schema = "tk_test_given_up";
+    clear(schema).await;
+    let store = Arc::new(builder(schema).connections(1).connect().await.unwrap());
+    let form = per_hour(30);
+    ask(&store, "held", &form, 1).await.unwrap();
+    let mut holder = client().await;
+    let held = holder.transaction().await.unwrap();
+    held.query("SELECT * FROM tk_test_given_up.state FOR UPDATE", &[]).await.unwrap();
+    let spawn = |key: &'static str| {
+        let store = store.clone();
+        tokio::spawn(async move { ask(&store, key, &form, 1).await })
+    };
+    let first = spawn("held");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let second = spawn("free");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!second.is_finished(), "the only lane is taken");
+    first.abort();
+    assert!(second.await.unwrap().unwrap().verdict.decision.allowed);
+    held.rollback().await.unwrap();
+}
+
 /// Behind a pooler in transaction mode, with more clients than it has sessions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_pooler_may_stand_between() {
