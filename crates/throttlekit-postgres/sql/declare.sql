@@ -1,0 +1,24 @@
+-- Fragment: the variables of the fragments.
+    the_key text;
+    now bigint;
+    has boolean;
+    s_a bigint;
+    s_b bigint;
+    s_list bigint[];
+    ok boolean;
+    seen bigint[];
+    n_a bigint;
+    n_b bigint;
+    n_list bigint[];
+    n_idle bigint;
+    places bigint;
+    scaled bigint;
+    tick bigint;
+    used bigint;
+    leaving bigint;
+    runs int;
+    gone int;
+    latest bigint;
+    before bigint;
+    through bigint;
+    enough bigint;

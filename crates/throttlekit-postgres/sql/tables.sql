@@ -1,0 +1,22 @@
+-- What a store keeps. Every column but the key is written only by the functions beside it.
+--
+--   rule            a                      b                  list
+--   GCRA            instant when full, µs  rest in ticks
+--   window, month   end of the window, µs  units used
+--   sliding window  newest bucket          0                  counts, bucket t at t % (buckets + 1)
+--   sliding log     newest instant, µs     units in the list  instant, units, instant, units, … oldest first
+--
+-- From idle_at on a row says no more than no row. It has no index: a write that changes an indexed column leaves a
+-- dead index entry behind, and every admission changes it. Half-empty pages let a new version stay on its page.
+CREATE @unlogged@ TABLE IF NOT EXISTS @schema@.state (
+    key text COLLATE "C" PRIMARY KEY,
+    a bigint NOT NULL,
+    b bigint NOT NULL,
+    list bigint[],
+    idle_at bigint NOT NULL
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_analyze_scale_factor = 0.1,
+    autovacuum_vacuum_cost_delay = 0
+);

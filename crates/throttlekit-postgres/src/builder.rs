@@ -1,0 +1,240 @@
+//! How to reach a server, and how to use it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use throttlekit::store::{LineOptions, StoreError};
+use throttlekit::{Clock, Guarantee};
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{Config, NoTls};
+
+use crate::PostgresStore;
+use crate::link::Link;
+use crate::schema::Schema;
+
+/// A commit flushes the log to disk, which at its slowest takes longer than a store in memory answers.
+const DEADLINE: Duration = Duration::from_millis(250);
+const CONNECTIONS: usize = 8;
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What a crash of the server may forget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing that was answered: each admission is on disk before its answer. The server's own setting decides
+    /// whether it is also on a standby.
+    #[default]
+    Flushed,
+    /// The admissions of the last moments, at most three times `wal_writer_delay` (0.6 s unless changed). Much
+    /// faster on a hot key.
+    Deferred,
+    /// Everything. The table is not logged: a crash empties it, and a standby does not have it. Fastest.
+    Unlogged,
+}
+
+/// Makes a [`PostgresStore`].
+#[derive(Clone)]
+pub struct Builder {
+    url: String,
+    pub(crate) schema: String,
+    pub(crate) line: LineOptions,
+    pub(crate) connections: usize,
+    pub(crate) pooled: bool,
+    pub(crate) durability: Durability,
+    pub(crate) migrates: bool,
+    pub(crate) grace: Duration,
+    pub(crate) clock: Option<Arc<dyn Clock>>,
+    #[cfg(feature = "tls")]
+    tls: Option<rustls::ClientConfig>,
+}
+
+impl Builder {
+    pub(crate) fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            schema: "throttlekit".into(),
+            line: LineOptions { deadline: DEADLINE, ..LineOptions::default() },
+            connections: CONNECTIONS,
+            pooled: false,
+            durability: Durability::default(),
+            migrates: false,
+            grace: GRACE,
+            clock: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// How long a call may take, waiting for a connection included. 250 ms unless chosen.
+    ///
+    /// The server gives up a little earlier by itself, so that a call nobody waits for holds nothing there.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.line.deadline = deadline;
+        self
+    }
+
+    /// All that a [`Line`](throttlekit::store::Line) can be told.
+    pub fn line(self, line: LineOptions) -> Self {
+        Self { line, ..self }
+    }
+
+    /// The schema that holds the table and the functions: small letters, digits and `_`. `throttlekit` unless chosen.
+    pub fn schema(self, name: impl Into<String>) -> Self {
+        Self { schema: name.into(), ..self }
+    }
+
+    /// How many connections there are at the most. 8 unless chosen; few are enough, since a call is short and all
+    /// calls on one key go one after another anyway.
+    pub fn connections(self, most: usize) -> Self {
+        Self { connections: most.max(1), ..self }
+    }
+
+    /// Says that a pooler stands between, such as PgBouncer in transaction mode: nothing is kept in a session, neither
+    /// named statements nor settings.
+    pub fn pooled(self, pooled: bool) -> Self {
+        Self { pooled, ..self }
+    }
+
+    /// What a crash of the server may forget. [`Durability::Unlogged`] takes effect where the table is created.
+    pub fn durability(self, durability: Durability) -> Self {
+        Self { durability, ..self }
+    }
+
+    /// Whether connecting also creates or upgrades the schema, for which the role needs the rights. Off unless chosen:
+    /// then [`migrate`](Self::migrate) is a step of its own.
+    pub fn migrate_on_connect(self, migrates: bool) -> Self {
+        Self { migrates, ..self }
+    }
+
+    /// How long a row must have been idle before it is swept: by how much the server's clock may step back without
+    /// handing out a fresh budget. 10 s unless chosen.
+    pub fn grace(self, grace: Duration) -> Self {
+        Self { grace, ..self }
+    }
+
+    /// Decides at the instants of this clock instead of the server's: for tests.
+    pub fn clock(self, clock: impl Clock + 'static) -> Self {
+        Self { clock: Some(Arc::new(clock)), ..self }
+    }
+
+    /// Encrypts connections.
+    #[cfg(feature = "tls")]
+    pub fn tls(self, config: rustls::ClientConfig) -> Self {
+        Self { tls: Some(config), ..self }
+    }
+
+    /// Opens the store.
+    ///
+    /// A server that is away is no error: the store answers [`StoreError::Unavailable`], probes the server, and goes on
+    /// when it is back. A server that answers and cannot be used is one, as is an address that cannot be read.
+    pub async fn connect(self) -> Result<PostgresStore, StoreError> {
+        PostgresStore::connect(self).await
+    }
+
+    /// Creates or upgrades the schema, and does nothing where it is up to date. Any number of processes may do so at
+    /// once.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        let link = self.link()?;
+        Schema::of(self)?.migrate(&link).await
+    }
+
+    pub(crate) fn link(&self) -> Result<Link, StoreError> {
+        let mut config: Config = self.url.parse().map_err(|error: tokio_postgres::Error| {
+            let why =
+                std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            StoreError::misconfigured(format_args!("the address cannot be read: {why}"))
+        })?;
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(self.line.deadline.max(Duration::from_secs(1)));
+        }
+        self.settle_tls(&mut config)?;
+        if !self.pooled {
+            let options = self.session_options(config.get_options().unwrap_or_default());
+            config.options(options);
+        }
+        let pool = Pool::builder(self.manager(config))
+            .max_size(self.connections)
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map_err(StoreError::misconfigured)?;
+        Ok(Link { pool, deadline: self.line.deadline, pooled: self.pooled })
+    }
+
+    /// Whoever gives a TLS configuration never speaks in the clear, and whoever asks for TLS gets it or is told.
+    #[cfg(feature = "tls")]
+    fn settle_tls(&self, config: &mut Config) -> Result<(), StoreError> {
+        if self.tls.is_some() {
+            config.ssl_mode(SslMode::Require);
+        }
+        tls_or_not(config, self.tls.is_some())
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unused_self, reason = "the same call with and without the feature")]
+    fn settle_tls(&self, config: &mut Config) -> Result<(), StoreError> {
+        tls_or_not(config, false)
+    }
+
+    /// What each session is told when it begins. Our settings come last, and the last one counts.
+    ///
+    /// A statement on a table that is empty when its session first runs it would be planned to read all of the table,
+    /// and go on so while the table grows; hence no sequential scans.
+    fn session_options(&self, theirs: &str) -> String {
+        let mut options = format!(
+            "{theirs} -c default_transaction_isolation=read\\ committed -c enable_seqscan=off \
+             -c lock_timeout={} -c statement_timeout={}",
+            self.lock_wait(),
+            self.part_of_deadline(0.9),
+        );
+        if self.durability == Durability::Deferred {
+            options.push_str(" -c synchronous_commit=off");
+        }
+        options
+    }
+
+    /// How long the server may wait for a row.
+    pub(crate) fn lock_wait(&self) -> String {
+        self.part_of_deadline(0.8)
+    }
+
+    fn part_of_deadline(&self, part: f64) -> String {
+        format!("{}ms", self.line.deadline.mul_f64(part).as_millis().max(1))
+    }
+
+    fn manager(&self, config: Config) -> Manager {
+        let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls.clone());
+            return Manager::from_config(config, tls, recycle);
+        }
+        Manager::from_config(config, NoTls, recycle)
+    }
+
+    /// A crash forgets an amount that no one can name beforehand; so it is not exact, and no number is claimed.
+    pub(crate) fn guarantee(&self) -> Guarantee {
+        match self.durability {
+            Durability::Flushed => Guarantee::Exact,
+            Durability::Deferred | Durability::Unlogged => Guarantee::Bounded(u64::MAX),
+        }
+    }
+}
+
+fn tls_or_not(config: &Config, tls: bool) -> Result<(), StoreError> {
+    if !tls && config.get_ssl_mode() == SslMode::Require {
+        return Err(StoreError::misconfigured(
+            "the address asks for TLS; give it to Builder::tls, feature `tls`",
+        ));
+    }
+    Ok(())
+}
+
+impl std::fmt::Debug for Builder {
+    /// Without the address, which may hold a password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("schema", &self.schema)
+            .field("line", &self.line)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,61 @@
+//! What an error of the server means for whoever asked.
+
+use std::time::Duration;
+
+use deadpool_postgres::PoolError;
+use throttlekit::store::StoreError;
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+/// Raised by our functions for a row that they cannot have written.
+const BAD_STATE: &str = "TK001";
+
+/// Whether the call was undone because another was in its way, so that it may be made again.
+pub(crate) fn was_undone(error: &Error) -> bool {
+    matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
+}
+
+/// Whether the session is on a server that has become a standby, so that it is of no use any more.
+pub(crate) fn cannot_write(error: &Error) -> bool {
+    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
+pub(crate) fn from_pool(error: &PoolError, deadline: Duration) -> StoreError {
+    match error {
+        PoolError::Backend(error) => from_server(error, deadline),
+        PoolError::Timeout(_) => StoreError::Deadline(deadline),
+        other => StoreError::unavailable(other),
+    }
+}
+
+pub(crate) fn from_server(error: &Error, deadline: Duration) -> StoreError {
+    let Some(db) = error.as_db_error() else { return without_word(error) };
+    let (code, says) = (db.code(), db.message());
+    match code.code() {
+        BAD_STATE | "22003" => StoreError::bad_state(says),
+        "57014" | "55P03" => StoreError::Deadline(deadline),
+        "3F000" | "42883" | "42P01" => StoreError::misconfigured(format_args!(
+            "{says}; create or upgrade the schema once with Builder::migrate, as a role that may"
+        )),
+        "42501" => {
+            StoreError::misconfigured(format_args!("{says}; grant the role what docs/postgres.md lists"))
+        }
+        "3D000" => StoreError::misconfigured(format_args!("{says}; create it, or correct the address")),
+        other if other.starts_with("28") => {
+            StoreError::misconfigured(format_args!("{says}; correct the user or password in the address"))
+        }
+        // Syntax, types, columns: not the schema we know.
+        other if other.starts_with("42") => StoreError::misconfigured(says),
+        other => StoreError::unavailable(format_args!("{says} ({other})")),
+    }
+}
+
+/// The connection failed, was refused, or was never begun. The client does not show which but in its words.
+fn without_word(error: &Error) -> StoreError {
+    let cause = std::error::Error::source(error);
+    let why = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
+    if why.starts_with("invalid configuration") || why.starts_with("authentication error") {
+        return StoreError::misconfigured(why);
+    }
+    StoreError::unavailable(why)
+}

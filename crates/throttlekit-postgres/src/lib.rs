@@ -1,0 +1,43 @@
+//! Limits that a fleet shares through PostgreSQL.
+//!
+//! A decision is one call of one function on the server: one round trip, also for several limits or several asks. The
+//! function looks first and takes locks only for what may pass, so a denial neither locks nor writes. Time is the
+//! server's, read while the row is held. What is promised, and what the settings of the server do to it, is in
+//! [docs/postgres.md](https://github.com/throttlekit/throttlekit/blob/main/docs/postgres.md).
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use throttlekit::{OnOutage, Rate, SharedLimiter};
+//! use throttlekit_postgres::PostgresStore;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = PostgresStore::builder("postgres://app@localhost/app")
+//!     .migrate_on_connect(true)
+//!     .deadline(Duration::from_millis(250))
+//!     .connect()
+//!     .await?;
+//! store.sweep_every(Duration::from_secs(60));
+//!
+//! let limiter = SharedLimiter::new(store, "api", Rate::per_minute(100).burst(10))?.on_outage(OnOutage::Open);
+//! let answer = limiter.check("alice").await?;
+//! println!("{} {}", answer.decision.allowed, answer.guarantee);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! * `tls`: encrypted connections through rustls with ring, by [`Builder::tls`].
+
+mod builder;
+mod error;
+mod lanes;
+mod link;
+mod parcel;
+mod schema;
+mod store;
+mod sweep;
+
+pub use builder::{Builder, Durability};
+pub use schema::{Report, Warning};
+pub use store::PostgresStore;

@@ -1,0 +1,216 @@
+//! The table and the functions on the server: creating them, and finding out whether they can be relied on.
+
+use std::fmt;
+use std::time::Duration;
+
+use throttlekit::store::StoreError;
+use tokio::time::timeout;
+use tokio_postgres::types::Type;
+
+use crate::builder::{Builder, Durability};
+use crate::error::from_server;
+use crate::link::{Link, Statement};
+
+/// Goes up with every change of the table or of what a function takes or answers.
+const VERSION: i32 = 1;
+const SERVER_MIN: i32 = 130_000;
+/// Names the lock under which one process at a time creates or upgrades. Any number does that no one else picks.
+const MIGRATION_LOCK: i64 = 0x7468_726f_7474_6c65;
+pub(crate) const MIGRATION_MAX: Duration = Duration::from_secs(30);
+const NAME_MAX: usize = 63;
+
+const TABLES: &str = include_str!("../sql/tables.sql");
+const FUNCTIONS: &str = include_str!("../sql/functions.sql");
+const FRAGMENTS: [(&str, &str); 4] = [
+    ("@declare@", include_str!("../sql/declare.sql")),
+    ("@decide@", include_str!("../sql/decide.sql")),
+    ("@charge@", include_str!("../sql/charge.sql")),
+    // A double holds the seconds of this century to a quarter of a microsecond.
+    ("@clock@", "coalesce(p_now, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)"),
+];
+
+/// What a server was found to be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// As PostgreSQL numbers itself: 150018 is 15.18.
+    pub server_version: i32,
+    /// What weakens a promise. Empty is best.
+    pub warnings: Vec<Warning>,
+}
+
+/// What weakens a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A crash empties the table: with R crashes, up to (1 + R) times the limit pass in one window.
+    Unlogged,
+    /// `synchronous_commit` is off: a crash forgets the admissions of up to three times `wal_writer_delay`.
+    CommitNotAwaited,
+    /// `fsync` is off: a crash of the machine may forget or break anything.
+    NoFsync,
+    /// `synchronous_commit` is local while standbys are synchronous: a failover forgets what they had not received.
+    StandbyNotAwaited,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unlogged => "the table is unlogged: a crash empties it and every key begins anew",
+            Self::CommitNotAwaited => "synchronous_commit is off: a crash forgets the last admissions",
+            Self::NoFsync => "fsync is off: a crash of the machine may forget any number of admissions",
+            Self::StandbyNotAwaited => "synchronous_commit is local: a failover forgets the last admissions",
+        })
+    }
+}
+
+/// A schema by its name, and how its table is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Schema {
+    name: String,
+    unlogged: bool,
+}
+
+impl Schema {
+    pub(crate) fn of(builder: &Builder) -> Result<Self, StoreError> {
+        let name = builder.schema.clone();
+        let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        let letter_first = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
+        if !letter_first || name.len() > NAME_MAX || !name.bytes().all(legal) || name.starts_with("pg_") {
+            return Err(StoreError::misconfigured(format_args!(
+                "{name:?} is no name for a schema: take small letters, digits and _, no digit first, no pg_"
+            )));
+        }
+        Ok(Self { name, unlogged: builder.durability == Durability::Unlogged })
+    }
+
+    /// The name as statements write it.
+    pub(crate) fn quoted(&self) -> String {
+        format!("\"{}\"", self.name)
+    }
+
+    /// Creates or upgrades what is there. One at a time, all or nothing.
+    pub(crate) async fn migrate(&self, link: &Link) -> Result<(), StoreError> {
+        let work = async {
+            let held = link.hold().await?;
+            self.migrate_over(held.client(), link.deadline).await?;
+            held.give_back();
+            Ok(())
+        };
+        timeout(MIGRATION_MAX, work).await.unwrap_or(Err(StoreError::Deadline(MIGRATION_MAX)))
+    }
+
+    async fn migrate_over(
+        &self,
+        client: &tokio_postgres::Client,
+        deadline: Duration,
+    ) -> Result<(), StoreError> {
+        let wrong = |error: tokio_postgres::Error| from_server(&error, deadline);
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '{0}ms';
+             SET LOCAL lock_timeout = '{0}ms'; SELECT pg_advisory_xact_lock({MIGRATION_LOCK})",
+            MIGRATION_MAX.as_millis()
+        );
+        client.batch_execute(&begin).await.map_err(wrong)?;
+        let found = self.version(client).await.map_err(wrong)?;
+        if found.is_some_and(|found| found > VERSION) {
+            client.batch_execute("ROLLBACK").await.map_err(wrong)?;
+            return Err(self.newer(found.unwrap_or_default()));
+        }
+        if found == Some(VERSION) {
+            return client.batch_execute("COMMIT").await.map_err(wrong);
+        }
+        let script = format!("{}; COMMIT", self.script());
+        client.batch_execute(&script).await.map_err(wrong)
+    }
+
+    async fn version(&self, client: &tokio_postgres::Client) -> Result<Option<i32>, tokio_postgres::Error> {
+        let quoted = self.quoted();
+        let there = format!("SELECT to_regclass('{quoted}.version') IS NOT NULL");
+        if !client.query_typed(&there, &[]).await?[0].get::<_, bool>(0) {
+            return Ok(None);
+        }
+        let rows = client.query_typed(&format!("SELECT max(number) FROM {quoted}.version"), &[]).await?;
+        Ok(rows[0].get(0))
+    }
+
+    /// Everything, from nothing. `CREATE SCHEMA` asks for its right even where there is nothing to create.
+    fn script(&self) -> String {
+        let Self { name, unlogged } = self;
+        let mut text = format!(
+            "DO $do$ BEGIN IF to_regnamespace('{name}') IS NULL THEN CREATE SCHEMA @schema@; END IF; END $do$;
+             CREATE TABLE IF NOT EXISTS @schema@.version (number int PRIMARY KEY);
+             {TABLES} {FUNCTIONS}
+             INSERT INTO @schema@.version VALUES ({VERSION}) ON CONFLICT DO NOTHING"
+        );
+        for (mark, fragment) in FRAGMENTS {
+            text = text.replace(mark, fragment.trim_end());
+        }
+        text.replace("@schema@", &self.quoted())
+            .replace("@unlogged@", if *unlogged { "UNLOGGED" } else { "" })
+    }
+
+    /// Whether the server can be used: new enough, no standby, the right schema. What only weakens a promise is told.
+    pub(crate) async fn check(&self, link: &Link) -> Result<Report, StoreError> {
+        let text = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
+                    current_setting('default_transaction_isolation'), current_setting('synchronous_commit'),
+                    current_setting('fsync'), current_setting('synchronous_standby_names') <> '',
+                    (SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1))";
+        let table = format!("{}.state", self.quoted());
+        let row = link.one_row(&Statement(text.into()), &[(&table, Type::TEXT)]).await?;
+        let persistence: Option<String> = row.get(6);
+        if row.get(1) {
+            // Sessions on a server that was the primary must not outlive its time.
+            link.forget_all();
+        }
+        let found = if persistence.is_some() { self.found_version(link).await? } else { None };
+        self.refuse(row.get(0), row.get(1), row.get(2), found)?;
+        let (commit, fsync, standbys): (&str, &str, bool) = (row.get(3), row.get(4), row.get(5));
+        let warnings = [
+            (persistence.as_deref() == Some("u"), Warning::Unlogged),
+            (commit == "off", Warning::CommitNotAwaited),
+            (fsync == "off", Warning::NoFsync),
+            (commit == "local" && standbys, Warning::StandbyNotAwaited),
+        ];
+        let warnings = warnings.into_iter().filter(|(holds, _)| *holds).map(|(_, warning)| warning).collect();
+        Ok(Report { server_version: row.get(0), warnings })
+    }
+
+    async fn found_version(&self, link: &Link) -> Result<Option<i32>, StoreError> {
+        let text = format!("SELECT max(number) FROM {}.version", self.quoted());
+        Ok(link.one_row(&Statement(text.into()), &[]).await?.get(0))
+    }
+
+    fn refuse(
+        &self,
+        server: i32,
+        standby: bool,
+        isolation: &str,
+        found: Option<i32>,
+    ) -> Result<(), StoreError> {
+        let wrong = |why: String| Err(StoreError::misconfigured(why));
+        match found {
+            _ if server < SERVER_MIN => {
+                wrong(format!("the server is version {server}; take PostgreSQL 13 or newer"))
+            }
+            // It may be promoted, or the address may be pointed at another: time may heal it.
+            _ if standby => Err(StoreError::unavailable("the server is a standby, which cannot write")),
+            _ if isolation != "read committed" => wrong(format!(
+                "default_transaction_isolation is {isolation}; set it to read committed for this role"
+            )),
+            Some(VERSION) => Ok(()),
+            Some(newer) if newer > VERSION => Err(self.newer(newer)),
+            _ => wrong(format!(
+                "the schema {} is {}; create or upgrade it once with Builder::migrate, as a role that may",
+                self.name,
+                found.map_or("not there".into(), |old| format!("version {old}, not {VERSION}")),
+            )),
+        }
+    }
+
+    fn newer(&self, found: i32) -> StoreError {
+        let name = &self.name;
+        StoreError::misconfigured(format_args!(
+            "the schema {name} is version {found} and this program knows {VERSION}; upgrade the program"
+        ))
+    }
+}

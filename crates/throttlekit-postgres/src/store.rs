@@ -1,0 +1,274 @@
+//! The store.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use throttlekit::store::{Charge, Charges, Line, LineStats, Outcome, Settlement, Sight, Store, StoreError};
+use throttlekit::{Clock, Guarantee};
+use tokio::time::timeout;
+use tokio_postgres::types::Type;
+
+use crate::builder::{Builder, Durability};
+use crate::lanes::Lanes;
+use crate::link::{Link, Param, Statement};
+use crate::parcel::{Corrections, Flight, kind, outcomes, sight, sorted};
+use crate::schema::{MIGRATION_MAX, Report, Schema, Warning};
+
+const MICRO: u64 = 1_000;
+/// How long a start waits for a server that neither answers nor refuses.
+const SETUP_MAX: Duration = MIGRATION_MAX.saturating_add(Duration::from_secs(5));
+
+/// Limits kept in PostgreSQL, decided by functions there.
+///
+/// Cheap to clone; clones share connections, breaker and counters.
+#[derive(Clone)]
+pub struct PostgresStore {
+    pub(crate) inner: Arc<Inner>,
+    line: Line,
+}
+
+pub(crate) struct Inner {
+    pub(crate) link: Link,
+    pub(crate) schema: Schema,
+    pub(crate) builder: Builder,
+    pub(crate) lanes: Lanes,
+    statements: Statements,
+    /// Whether the server was found fit since the store was made.
+    ready: AtomicBool,
+    /// Held while finding out, so that one caller does.
+    setup: tokio::sync::Mutex<()>,
+    report: Mutex<Option<Report>>,
+}
+
+struct Statements {
+    admit_one: Statement,
+    admit: Statement,
+    peek: Statement,
+    settle: Statement,
+    forget: Statement,
+}
+
+impl PostgresStore {
+    /// A store at this address, such as `postgres://user:password@host:5432/database`.
+    pub fn builder(url: impl Into<String>) -> Builder {
+        Builder::new(url)
+    }
+
+    pub(crate) async fn connect(builder: Builder) -> Result<Self, StoreError> {
+        let inner = Arc::new(Inner {
+            link: builder.link()?,
+            schema: Schema::of(&builder)?,
+            statements: Statements::of(&builder)?,
+            lanes: Lanes::new(builder.connections),
+            ready: AtomicBool::new(false),
+            setup: tokio::sync::Mutex::default(),
+            report: Mutex::default(),
+            builder,
+        });
+        let line = Line::new(inner.builder.line, inner.clone().into_probe());
+        match timeout(SETUP_MAX, inner.ready()).await.unwrap_or(Err(StoreError::Deadline(SETUP_MAX))) {
+            Ok(()) => {}
+            Err(error) if error.is_outage() => line.open(),
+            Err(error) => return Err(error),
+        }
+        Ok(Self { inner, line })
+    }
+
+    /// Looks again whether the server can be used, and at what weakens the promise.
+    pub async fn check(&self) -> Result<Report, StoreError> {
+        self.line.call(self.inner.check()).await
+    }
+
+    /// What the last look found; nothing while the server has been away since the start.
+    pub fn report(&self) -> Option<Report> {
+        self.inner.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What the way to the server has seen.
+    pub fn line_stats(&self) -> LineStats {
+        self.line.stats()
+    }
+}
+
+impl Inner {
+    /// Sends asks of a caller who waits for them alone.
+    pub(crate) async fn send_asks(&self, asks: &[Charges<'_>]) -> Result<Vec<i64>, StoreError> {
+        self.send(&Flight::of(asks)).await
+    }
+
+    pub(crate) async fn send(&self, flight: &Flight<'_>) -> Result<Vec<i64>, StoreError> {
+        let (now, int) = (self.now(), Type::INT8);
+        match flight {
+            Flight::One { key, kind, numbers: [a, b, c, d, e] } => {
+                let params: [Param<'_>; 8] = [
+                    (&now, int.clone()),
+                    (key, Type::TEXT),
+                    (kind, Type::INT4),
+                    (a, int.clone()),
+                    (b, int.clone()),
+                    (c, int.clone()),
+                    (d, int.clone()),
+                    (e, int),
+                ];
+                self.numbers(&self.statements.admit_one, &params).await
+            }
+            Flight::Many { keys, asks, slots, kinds, numbers } => {
+                let params: [Param<'_>; 6] = [
+                    (&now, int),
+                    (keys, Type::TEXT_ARRAY),
+                    (asks, Type::INT4_ARRAY),
+                    (slots, Type::INT4_ARRAY),
+                    (kinds, Type::INT4_ARRAY),
+                    (numbers, Type::INT8_ARRAY),
+                ];
+                self.numbers(&self.statements.admit, &params).await
+            }
+        }
+    }
+
+    /// What a function answers comes last, after settings.
+    async fn numbers(&self, statement: &Statement, params: &[Param<'_>]) -> Result<Vec<i64>, StoreError> {
+        let row = self.link.one_row(statement, params).await?;
+        row.try_get(row.len() - 1).map_err(StoreError::misconfigured)
+    }
+
+    /// Calls a function that answers nothing.
+    async fn run(&self, statement: &Statement, params: &[Param<'_>]) -> Result<(), StoreError> {
+        self.ready().await?;
+        self.link.one_row(statement, params).await.map(drop)
+    }
+
+    /// Finds out once whether the server can be used.
+    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+        if self.ready.load(Relaxed) {
+            return Ok(());
+        }
+        let _one = self.setup.lock().await;
+        if self.ready.load(Relaxed) {
+            return Ok(());
+        }
+        if self.builder.migrates {
+            self.schema.migrate(&self.link).await?;
+        }
+        self.check().await?;
+        self.ready.store(true, Relaxed);
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<Report, StoreError> {
+        let report = self.schema.check(&self.link).await?;
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
+        Ok(report)
+    }
+
+    /// A server that answers is back, also where it cannot be used: whoever asks next is told why.
+    fn into_probe(self: Arc<Self>) -> throttlekit::store::Probe {
+        Box::new(move || {
+            let inner = self.clone();
+            Box::pin(async move {
+                let answer = if inner.ready.load(Relaxed) {
+                    inner.check().await.map(drop)
+                } else {
+                    inner.ready().await
+                };
+                answer.err().filter(StoreError::is_outage).map_or(Ok(()), Err)
+            })
+        })
+    }
+
+    /// The instant to decide at; nothing is the server's.
+    pub(crate) fn now(&self) -> Option<i64> {
+        self.builder.clock.as_ref().map(|clock| (clock.now().as_nanos() / MICRO) as i64)
+    }
+}
+
+impl Statements {
+    fn of(builder: &Builder) -> Result<Self, StoreError> {
+        let schema = Schema::of(builder)?.quoted();
+        let settings = settings(builder);
+        let call = |function: &str| Statement(format!("SELECT {settings}{schema}.{function}").into());
+        Ok(Self {
+            admit_one: call("admit_one($1, $2, $3, $4, $5, $6, $7, $8)"),
+            admit: call("admit($1, $2, $3, $4, $5, $6)"),
+            peek: call("peek($1, $2, $3)"),
+            settle: call("settle($1, $2, $3, $4, $5, $6)"),
+            forget: call("forget($1)"),
+        })
+    }
+}
+
+/// Where sessions cannot be told our settings, each call tells its own transaction. The server computes the columns of
+/// a row in order, so these come before the call.
+fn settings(builder: &Builder) -> String {
+    if !builder.pooled {
+        return String::new();
+    }
+    let set = |name: &str, value: &str| format!("set_config('{name}', '{value}', true), ");
+    let mut settings = set("lock_timeout", &builder.lock_wait()) + &set("enable_seqscan", "off");
+    if builder.durability == Durability::Deferred {
+        settings += &set("synchronous_commit", "off");
+    }
+    settings
+}
+
+impl Store for PostgresStore {
+    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        outcomes(asks, &self.line.call(self.inner.admit(asks)).await?)
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+        let keys: Vec<&str> = charges.iter().map(|charge| charge.key).collect();
+        let kinds: Vec<i32> = charges.iter().map(|charge| kind(charge.form)).collect();
+        let now = self.inner.now();
+        let params: [Param<'_>; 3] =
+            [(&now, Type::INT8), (&keys, Type::TEXT_ARRAY), (&kinds, Type::INT4_ARRAY)];
+        let look = async {
+            self.inner.ready().await?;
+            self.inner.numbers(&self.inner.statements.peek, &params).await
+        };
+        sight(charges, &self.line.call(look).await?)
+    }
+
+    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
+        let Corrections { keys, slots, kinds, owes, numbers } = Corrections::of(settlements);
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let now = self.inner.now();
+        let params: [Param<'_>; 6] = [
+            (&now, Type::INT8),
+            (&keys, Type::TEXT_ARRAY),
+            (&slots, Type::INT4_ARRAY),
+            (&kinds, Type::INT4_ARRAY),
+            (&owes, Type::BOOL_ARRAY),
+            (&numbers, Type::INT8_ARRAY),
+        ];
+        self.line.call(self.inner.run(&self.inner.statements.settle, &params)).await
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        let keys = sorted(keys.iter().copied());
+        let params: [Param<'_>; 1] = [(&keys, Type::TEXT_ARRAY)];
+        self.line.call(self.inner.run(&self.inner.statements.forget, &params)).await
+    }
+
+    /// Not exact where a crash may forget, whoever chose so: this store or the server's settings.
+    fn guarantee(&self) -> Guarantee {
+        let forgets = |report: Report| {
+            let serious = [Warning::Unlogged, Warning::CommitNotAwaited, Warning::NoFsync];
+            report.warnings.iter().any(|warning| serious.contains(warning))
+        };
+        if self.report().is_some_and(forgets) {
+            Guarantee::Bounded(u64::MAX)
+        } else {
+            self.inner.builder.guarantee()
+        }
+    }
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresStore").field("builder", &self.inner.builder).finish_non_exhaustive()
+    }
+}

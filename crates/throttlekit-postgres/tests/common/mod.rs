@@ -1,0 +1,81 @@
+//! What the tests share: the server's address, a store in a schema of its own, and dice.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::time::Duration;
+
+use throttlekit::rate::shared::SharedForm;
+use throttlekit::store::{Charge, Charges, Outcome, Store, StoreError};
+use throttlekit::{Limit, rate::Need};
+use throttlekit_postgres::{Builder, PostgresStore};
+use tokio_postgres::{Client, NoTls};
+
+/// Tests never skip: a store that was not tested does not look like one that was.
+pub(crate) fn address(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set; run `cargo xtask services up`"))
+}
+
+pub(crate) fn url() -> String {
+    address("THROTTLEKIT_POSTGRES")
+}
+
+pub(crate) fn builder(schema: &str) -> Builder {
+    PostgresStore::builder(url()).schema(schema).deadline(Duration::from_secs(20)).migrate_on_connect(true)
+}
+
+/// A plain connection beside the store's.
+pub(crate) async fn client() -> Client {
+    connect(&url()).await
+}
+
+pub(crate) async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("the server answers");
+    tokio::spawn(connection);
+    client
+}
+
+/// Takes away what an earlier run left.
+pub(crate) async fn clear(schema: &str) {
+    client().await.batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE")).await.unwrap();
+}
+
+pub(crate) async fn fresh(schema: &str) -> PostgresStore {
+    clear(schema).await;
+    builder(schema).connect().await.unwrap()
+}
+
+pub(crate) fn form(limit: Limit) -> SharedForm {
+    SharedForm::of(&limit).unwrap()
+}
+
+pub(crate) async fn ask(
+    store: &PostgresStore,
+    key: &str,
+    form: &SharedForm,
+    cost: u64,
+) -> Result<Outcome, StoreError> {
+    let charges = [Charge { key, form, cost }];
+    let outcomes = store.admit(&[Charges { need: Need::All, charges: &charges }]).await?;
+    Ok(outcomes.into_iter().next().unwrap())
+}
+
+/// Every row as text, in order.
+pub(crate) async fn dump(client: &Client, schema: &str) -> Vec<String> {
+    let text = format!("SELECT s::text || ' ' || s.ctid || ' ' || s.xmax FROM {schema}.state s ORDER BY key");
+    client.query(&text, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+/// SplitMix64.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.roll() % n
+    }
+}
