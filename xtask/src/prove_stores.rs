@@ -15,6 +15,7 @@ use throttlekit_conformance::laws::Violation;
 use throttlekit_conformance::stores::{
     STORE_BUGS, StoreReport, examine_store, examine_vectors, find_store_bug,
 };
+use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
 
 use crate::services;
@@ -29,6 +30,9 @@ const CHUNK: u64 = 1_000;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Longer than any world takes, since an engine forgets by its own clock and a world has another.
 const GRACE: Duration = Duration::from_secs(600);
+
+/// Of each of the stores that play at once; a server has room for a hundred by default.
+const CONNECTIONS: usize = 2;
 
 type Proving<T> = Pin<Box<dyn Future<Output = T>>>;
 
@@ -65,7 +69,7 @@ macro_rules! engine {
     }};
 }
 
-fn engines() -> [Engine; 4] {
+fn engines() -> [Engine; 5] {
     [
         engine!("memory", "", |_address, clock| Ok(MemoryStore::with_clock(clock).keys_max(64))),
         engine!("redis", "THROTTLEKIT_REDIS", |address, clock| {
@@ -81,6 +85,15 @@ fn engines() -> [Engine; 4] {
         }),
         engine!("valkey", "THROTTLEKIT_VALKEY", |address, clock| {
             RedisStore::builder(address).clock(clock).deadline(DEADLINE).grace(GRACE).connect().await
+        }),
+        engine!("postgres", "THROTTLEKIT_POSTGRES", |address, clock| {
+            PostgresStore::builder(address)
+                .clock(clock)
+                .deadline(DEADLINE)
+                .connections(CONNECTIONS)
+                .migrate_on_connect(true)
+                .connect()
+                .await
         }),
     ]
 }

@@ -1,0 +1,39 @@
+//! `same-everywhere`: PostgreSQL answers as the pure rules do, field by field, and keeps the same states; and one hot
+//! key asked for from several processes admits exactly its limit.
+
+mod common;
+
+use std::hash::{BuildHasher, RandomState};
+
+use common::builder;
+use throttlekit_conformance::stores::{
+    examine_store, examine_vectors, storm, storm_in_processes, storm_policy,
+};
+
+/// `cargo xtask prove stores` plays many more.
+const WORLDS: u64 = 600;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn same_everywhere_on_postgres() {
+    common::clear("tk_same").await;
+    builder("tk_same").connect().await.unwrap();
+    let make = |clock| builder("tk_same").connections(2).clock(clock).connect();
+    let report = examine_store(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    assert_eq!(report.unseen(), [""; 0], "{report}");
+    let vectors = examine_vectors(make).await.unwrap_or_else(|difference| panic!("{difference}"));
+    assert!(vectors.timelines >= 28);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hot_key_on_postgres() {
+    let store = || builder("tk_hot").connections(4).connect();
+    match storm_policy() {
+        Some(policy) => storm(store().await.unwrap(), &policy).await,
+        None => {
+            store().await.unwrap();
+            let policy = format!("hot-{:x}", RandomState::new().hash_one(0));
+            let seen = storm_in_processes("a_hot_key_on_postgres", &policy);
+            assert_eq!(seen.admitted, [seen.limit; 3]);
+        }
+    }
+}
