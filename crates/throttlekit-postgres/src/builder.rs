@@ -15,7 +15,7 @@ use crate::schema::Schema;
 
 /// A commit flushes the log to disk, which at its slowest takes longer than a store in memory answers.
 const DEADLINE: Duration = Duration::from_millis(250);
-const CONNECTIONS: usize = 8;
+const CONNECTIONS: usize = 4;
 const GRACE: Duration = Duration::from_secs(10);
 
 /// What a crash of the server may forget.
@@ -83,8 +83,8 @@ impl Builder {
         Self { schema: name.into(), ..self }
     }
 
-    /// How many connections there are at the most. 8 unless chosen; few are enough, since a call is short and all
-    /// calls on one key go one after another anyway.
+    /// How many connections there are at the most. 4 unless chosen; few are best, since asks that wait for one travel
+    /// together and share a commit.
     pub fn connections(self, most: usize) -> Self {
         Self { connections: most.max(1), ..self }
     }
