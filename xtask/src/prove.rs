@@ -47,8 +47,10 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
 
 fn run_released(args: &[&str]) -> Result<()> {
     let mut command = Command::new("cargo");
-    command.args(["run", "--release", "--quiet", "--package", "xtask", "--", "prove", "rate"]).args(args);
-    ensure!(command.status()?.success(), "rerun with\n  cargo run --release -p xtask -- prove rate");
+    command
+        .args(["run", "--profile", "proof", "--quiet", "--package", "xtask", "--", "prove", "rate"])
+        .args(args);
+    ensure!(command.status()?.success(), "rerun with\n  cargo run --profile proof -p xtask -- prove rate");
     Ok(())
 }
 

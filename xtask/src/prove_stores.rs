@@ -162,8 +162,10 @@ impl<'a> Options<'a> {
 
 fn run_released(args: &[&str]) -> Result<()> {
     let mut command = Command::new("cargo");
-    command.args(["run", "--release", "--quiet", "--package", "xtask", "--", "prove", "stores"]).args(args);
-    ensure!(command.status()?.success(), "rerun with\n  cargo run --release -p xtask -- prove stores");
+    command
+        .args(["run", "--profile", "proof", "--quiet", "--package", "xtask", "--", "prove", "stores"])
+        .args(args);
+    ensure!(command.status()?.success(), "rerun with\n  cargo run --profile proof -p xtask -- prove stores");
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Everything that is compared runs in turns within one run, and is judged by ratios of medians.
 
+mod postgres_bench;
 mod redis_bench;
 mod report;
 mod shell;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
 fn run(args: &[&str]) -> Result<bool> {
     match args {
         ["redis", rest @ ..] => redis_bench::run(turns::rounds_from(rest)?),
+        ["postgres", rest @ ..] => postgres_bench::run(turns::rounds_from(rest)?),
         _ => bail!("usage: cargo xtask bench redis|postgres [--rounds N]"),
     }
 }

@@ -28,3 +28,10 @@ pub fn number_before(text: &str, phrase: &str) -> Result<f64> {
     let number = before.split([' ', ':', '=']).rfind(|word| !word.is_empty()).unwrap_or_default();
     number.parse().with_context(|| format!("{number:?} is no number, in {line:?}"))
 }
+
+/// The number that stands after a phrase on some line.
+pub fn number_after(text: &str, phrase: &str) -> Result<f64> {
+    let after = text.split(phrase).nth(1).with_context(|| format!("nothing says {phrase:?} in\n{text}"))?;
+    let number = after.split_whitespace().next().unwrap_or_default();
+    number.parse().with_context(|| format!("{number:?} is no number"))
+}

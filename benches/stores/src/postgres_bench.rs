@@ -1,0 +1,189 @@
+//! Decisions on PostgreSQL beside `pgbench` calling the very same function, and beside a transaction of five round
+//! trips around an advisory lock, which is what a limiter without a function of its own does.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use throttlekit::{Rate, SharedLimiter};
+use throttlekit_postgres::PostgresStore;
+use tokio::runtime::Builder;
+
+use crate::report::Report;
+use crate::shell::{number_after, output};
+use crate::turns::{in_turns, median, ratio};
+
+const SCHEMA: &str = "tk_bench";
+const KEYS: u64 = 100_000;
+const TURN: Duration = Duration::from_secs(3);
+const TURN_SECONDS: &str = "3";
+/// Of `pgbench`, with as many connections.
+const CLIENTS: &str = "16";
+/// Of ours: callers at once, and the connections they share.
+const CALLERS: u64 = 256;
+const CONNECTIONS: usize = 8;
+
+const SAME_FUNCTION_MIN: f64 = 0.90;
+const FIVE_TRIPS_MIN: f64 = 3.0;
+
+/// So fast that asks pass: an admission writes, and writing is what is measured.
+fn rate() -> Rate {
+    Rate::per_second(1_000_000).burst(1_000_000)
+}
+/// What the function is told of it: kind, time of one unit and its rest, depth and its rest, ticks per µs.
+const NUMBERS: &str = "0, 1, 0, 1000000, 0, 1000";
+
+/// Which keys are asked for.
+#[derive(Clone, Copy)]
+struct Spread {
+    name: &'static str,
+    keys: u64,
+}
+
+pub fn run(rounds: usize) -> Result<bool> {
+    let bench = Bench::new()?;
+    let mut report = Report::default();
+    for spread in [Spread { name: "one hot key", keys: 1 }, Spread { name: "100,000 keys", keys: KEYS }] {
+        bench.throughput(spread, rounds, &mut report)?;
+    }
+    Ok(report.end("bench-postgres"))
+}
+
+struct Bench {
+    url: String,
+    folder: PathBuf,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Bench {
+    fn new() -> Result<Self> {
+        let url = env::var("THROTTLEKIT_POSTGRES").context("eval \"$(cargo xtask services up)\" first")?;
+        let folder = env::temp_dir().join(format!("throttlekit-bench-{}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let bench = Self { url, folder, runtime };
+        bench.psql(&format!("drop schema if exists {SCHEMA} cascade"))?;
+        bench.runtime.block_on(bench.store())?;
+        bench.psql(&format!("create table {SCHEMA}.five (key text primary key, tat bigint not null)"))?;
+        Ok(bench)
+    }
+
+    fn throughput(&self, spread: Spread, rounds: usize, report: &mut Report) -> Result<()> {
+        println!(
+            "decisions a second, {}: ours with {CALLERS} callers on {CONNECTIONS} connections, pgbench with {CLIENTS}",
+            spread.name
+        );
+        let [ours, function, five] = in_turns(
+            rounds,
+            spread.name,
+            [
+                ("ours", Box::new(|| self.ours(spread))),
+                ("pgbench, the same function", Box::new(|| self.pgbench("function", &function_sql(spread)))),
+                ("pgbench, five round trips", Box::new(|| self.pgbench("five", &five_sql(spread)))),
+            ],
+        )?;
+        let name = spread.name;
+        report.note(&format!("{name}: ours, decisions/s"), median(&ours));
+        report.note(&format!("{name}: pgbench on the same function, calls/s"), median(&function));
+        report.note(&format!("{name}: five round trips, transactions/s"), median(&five));
+        report.at_least(
+            &format!("{name}: ours / the same function"),
+            ratio(&ours, &function),
+            SAME_FUNCTION_MIN,
+        );
+        report.at_least(&format!("{name}: ours / five round trips"), ratio(&ours, &five), FIVE_TRIPS_MIN);
+        Ok(())
+    }
+
+    async fn store(&self) -> Result<PostgresStore> {
+        let builder = PostgresStore::builder(&self.url).schema(SCHEMA).connections(CONNECTIONS);
+        Ok(builder.deadline(Duration::from_secs(20)).migrate_on_connect(true).connect().await?)
+    }
+
+    fn ours(&self, spread: Spread) -> Result<f64> {
+        let done = Arc::new(AtomicU64::new(0));
+        let took = self.runtime.block_on(async {
+            let limiter = Arc::new(SharedLimiter::new(self.store().await?, "bench", rate())?);
+            let begun = Instant::now();
+            let caller = |n| tokio::spawn(call_for_a_turn(limiter.clone(), spread, n, begun, done.clone()));
+            let callers: Vec<_> = (0..CALLERS).map(caller).collect();
+            for caller in callers {
+                caller.await??;
+            }
+            anyhow::Ok(begun.elapsed())
+        })?;
+        Ok(done.load(Relaxed) as f64 / took.as_secs_f64())
+    }
+
+    /// Transactions a second.
+    fn pgbench(&self, name: &str, script: &str) -> Result<f64> {
+        let file = self.folder.join(format!("{name}.sql"));
+        fs::write(&file, script)?;
+        let file = file.display().to_string();
+        let args =
+            ["-n", "-M", "prepared", "-c", CLIENTS, "-j", "2", "-T", TURN_SECONDS, "-f", &file, &self.url];
+        number_after(&output(&program("pgbench"), &args)?, "tps = ")
+    }
+
+    fn psql(&self, statement: &str) -> Result<()> {
+        output(&program("psql"), &["-qXd", &self.url, "-c", statement]).map(drop)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Debian keeps the server's own programs beside the server.
+fn program(name: &str) -> String {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let beside =
+        versions.map(|version| version.path().join("bin").join(name)).find(|path| Path::exists(path));
+    beside.map_or_else(|| name.to_owned(), |path| path.display().to_string())
+}
+
+fn key_sql(spread: Spread) -> String {
+    format!("\\set key random(0, {})\n", spread.keys - 1)
+}
+
+/// The key as the store writes it.
+const KEY: &str = "'tk:{bench/' || lpad((:key)::text, 12, '0') || '}g:'";
+
+fn function_sql(spread: Spread) -> String {
+    format!("{}SELECT {SCHEMA}.admit_one(NULL, {KEY}, {NUMBERS});\n", key_sql(spread))
+}
+
+fn five_sql(spread: Spread) -> String {
+    let now = "(extract(epoch from clock_timestamp()) * 1000000)::bigint";
+    format!(
+        "{}BEGIN;\nSELECT pg_advisory_xact_lock(hashtextextended({KEY}, 0));\n\
+         SELECT tat FROM {SCHEMA}.five WHERE key = {KEY};\n\
+         INSERT INTO {SCHEMA}.five VALUES ({KEY}, {now}) ON CONFLICT (key) DO UPDATE \
+         SET tat = greatest(five.tat, excluded.tat) + 1;\nCOMMIT;\n",
+        key_sql(spread)
+    )
+}
+
+async fn call_for_a_turn(
+    limiter: Arc<SharedLimiter<PostgresStore>>,
+    spread: Spread,
+    number: u64,
+    begun: Instant,
+    done: Arc<AtomicU64>,
+) -> Result<()> {
+    let (mut dice, mut count) = (number, 0);
+    while begun.elapsed() < TURN {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let answer = limiter.check(&format!("{:012}", (dice >> 33) % spread.keys)).await?;
+        anyhow::ensure!(answer.decision.allowed, "a denial is cheaper than what is measured here");
+        count += 1;
+    }
+    done.fetch_add(count, Relaxed);
+    Ok(())
+}
