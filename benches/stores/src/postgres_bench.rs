@@ -24,7 +24,7 @@ const TURN_SECONDS: &str = "3";
 /// Of `pgbench`, with as many connections.
 const CLIENTS: &str = "16";
 /// Of ours: callers at once, and the connections they share.
-const CALLERS: u64 = 256;
+const CALLERS: u64 = 1_024;
 const CONNECTIONS: usize = 8;
 
 const SAME_FUNCTION_MIN: f64 = 0.90;
