@@ -17,7 +17,11 @@ pub(super) const ENGINE: Engine = Engine {
     needs: &NEEDS,
     lay_out,
     start: server::start_all,
-    env: |servers| vec![("THROTTLEKIT_VALKEY", server::list(servers, "redis://"))],
+    // The binary too: some tests start their own, with a clock that is wrong.
+    env: |servers| {
+        let binary = ("THROTTLEKIT_VALKEY_SERVER", servers[0].start[0].clone());
+        vec![("THROTTLEKIT_VALKEY", server::list(servers, "redis://")), binary]
+    },
 };
 
 const NAME: &str = "valkey";

@@ -6,14 +6,15 @@ if #ARGV == 4 then
   local stored = ours(try('GET', KEYS[1]), KEYS[1])
   local tat = -1
   if stored then
-    tat = tonumber(stored)
-    if not (tat and tat >= 0 and tat < 9007199254740992 and tat % 1 == 0) then
+    -- `tonumber` alone would take '0x10' and '1e3' too.
+    tat = string.find(stored, '^%d+$') and tonumber(stored)
+    if not tat then
       -- A rest of ticks, from before the rate was changed: rounded up.
       local instant = string.match(stored, '^(%d+):%d+$')
-      if not instant then
-        error('TKBAD ' .. KEYS[1], 0)
-      end
-      tat = instant + 1
+      tat = instant and instant + 1
+    end
+    if not (tat and tat < 9007199254740992) then
+      error('TKBAD ' .. KEYS[1], 0)
     end
   end
   local full = (tat > now and tat or now) + ARGV[3]

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -57,6 +57,18 @@ struct Inner {
     slots: Semaphore,
     counters: Counters,
     probe: Probe,
+    /// What calls are told while the breaker is open: why it is.
+    away: Mutex<StoreError>,
+}
+
+impl Inner {
+    fn away(&self) -> MutexGuard<'_, StoreError> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_away_since(&self, cause: &StoreError) {
+        *self.away() = StoreError::unavailable(format_args!("it is being probed, since {cause}"));
+    }
 }
 
 #[derive(Default)]
@@ -124,6 +136,7 @@ impl Line {
             slots: Semaphore::new(options.in_flight_max.clamp(1, Semaphore::MAX_PERMITS)),
             counters: Counters::default(),
             probe,
+            away: Mutex::new(StoreError::unavailable("it is being probed")),
         }))
     }
 
@@ -132,7 +145,7 @@ impl Line {
         let inner = &*self.0;
         if inner.breaker.is_open() {
             inner.counters.refused_open.fetch_add(1, Relaxed);
-            return Err(StoreError::unavailable("it has not answered lately; it is being probed"));
+            return Err(inner.away().clone());
         }
         let Ok(_slot) = inner.slots.try_acquire() else {
             inner.counters.refused_full.fetch_add(1, Relaxed);
@@ -176,10 +189,14 @@ impl Line {
             Some(_) => counters.failed.fetch_add(1, Relaxed),
             None => 0,
         };
-        if !error.is_some_and(StoreError::is_outage) {
-            breaker.answered();
-        } else if breaker.failed() {
-            self.opened();
+        match error.filter(|error| error.is_outage()) {
+            None => breaker.answered(),
+            Some(outage) => {
+                if breaker.failed() {
+                    self.0.is_away_since(outage);
+                    self.opened();
+                }
+            }
         }
     }
 
@@ -196,9 +213,10 @@ async fn probe_until_answered(line: Weak<Inner>) {
         sleep(wait).await;
         let Some(line) = line.upgrade() else { return };
         line.counters.probes.fetch_add(1, Relaxed);
-        let answered = timeout(line.options.deadline.max(PROBE_MAX_LEAST), (line.probe)()).await;
-        if matches!(answered, Ok(Ok(()))) {
-            return line.breaker.close();
+        let limit = line.options.deadline.max(PROBE_MAX_LEAST);
+        match timeout(limit, (line.probe)()).await.unwrap_or(Err(StoreError::Deadline(limit))) {
+            Ok(()) => return line.breaker.close(),
+            Err(error) => line.is_away_since(&error),
         }
     }
 }
@@ -242,7 +260,8 @@ mod tests {
             assert!(line.call(down()).await.is_err());
         }
         let never = async { panic!("refused at once, so never polled") };
-        assert!(line.call::<()>(never).await.unwrap_err().is_outage());
+        let refused = line.call::<()>(never).await.unwrap_err();
+        assert!(refused.is_outage() && refused.to_string().contains("down"), "it says why: {refused}");
         sleep(Duration::from_secs(1)).await;
         assert!(line.stats().open && line.stats().probes >= 5);
 
