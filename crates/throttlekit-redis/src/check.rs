@@ -25,6 +25,10 @@ impl fmt::Display for Warning {
     }
 }
 
+/// Tries what the scripts do.
+const RIGHTS: &str = include_str!("lua/rights.lua");
+const RIGHTS_KEYS: [&str; 2] = ["tk:{-/rights}g:", "tk:{-/rights}l:"];
+
 /// Refuses what would break a promise; returns what may.
 pub(crate) async fn check(
     node: &str,
@@ -42,7 +46,25 @@ pub(crate) async fn check(
             return Ok(vec![Warning { node: node.to_owned(), what }]);
         }
     };
-    judge(&info).map(|found| found.into_iter().map(|what| Warning { node: node.to_owned(), what }).collect())
+    let found = judge(&info)?;
+    may_decide(connection).await?;
+    Ok(found.into_iter().map(|what| Warning { node: node.to_owned(), what }).collect())
+}
+
+/// Tries the commands that the scripts use. A cluster node without their slot and a replica answer otherwise, and say
+/// nothing about rights.
+async fn may_decide(connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
+    let mut cmd = redis::cmd("EVAL");
+    cmd.arg(RIGHTS).arg(RIGHTS_KEYS.len()).arg(&RIGHTS_KEYS[..]);
+    let tried: Result<Vec<String>, _> = cmd.query_async(connection).await;
+    let refused = match tried {
+        Ok(refused) if refused.is_empty() => return Ok(()),
+        Ok(refused) => format!("its user may not run {}", refused.join(" ")),
+        Err(error) if error.code() == Some("NOPERM") => error.detail().unwrap_or("NOPERM").to_owned(),
+        Err(error) if error.is_io_error() => return Err(StoreError::unavailable(error)),
+        Err(_) => return Ok(()),
+    };
+    Err(StoreError::misconfigured(format_args!("{refused}; docs/redis.md has the ACL it needs")))
 }
 
 fn judge(info: &str) -> Result<Vec<String>, StoreError> {

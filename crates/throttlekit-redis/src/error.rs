@@ -79,7 +79,10 @@ fn store_error(error: &RedisError) -> StoreError {
                 StoreError::unavailable("it is out of memory and refuses writes")
             }
             None if error.kind() == ErrorKind::AuthenticationFailed => StoreError::misconfigured(error),
-            None if detail.contains("can't run this command") || detail.contains("NOPERM") => {
+            None if ["user executing the script", "ACL failure", "NOPERM"]
+                .iter()
+                .any(|s| detail.contains(s)) =>
+            {
                 StoreError::misconfigured(format_args!("its user may not do what is needed: {detail}"))
             }
             None => StoreError::unavailable(error),

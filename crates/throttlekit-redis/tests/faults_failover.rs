@@ -222,6 +222,48 @@ async fn a_planned_failover_of_a_cluster_is_followed_by_redirection() {
     .await;
 }
 
+/// A slot on its way to another node: keys that have left, or are not there yet, are asked for at their new place,
+/// once each and charged once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_on_the_move_is_followed_key_by_key() {
+    let cluster = Cluster::start(&[]).await;
+    let policy = policy("moving");
+    let limiter = daily(over_cluster(&cluster).await, &policy);
+    let key = cluster.key_on(0, &policy);
+    let slot = throttlekit_redis::slot_of(&window_key(&policy, &key));
+    let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let (from_id, to_id): (String, String) = (from.ask("CLUSTER MYID").await, to.ask("CLUSTER MYID").await);
+    to.ask::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}")).await;
+    from.ask::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}")).await;
+
+    // The key is nowhere yet, so the old node sends us on, and it begins at the new one.
+    for used in 1..=3 {
+        let answer = limiter.check(&key).await.unwrap();
+        assert_eq!(
+            (answer.guarantee, answer.decision.remaining),
+            (Guarantee::Exact, LIMIT - used),
+            "{answer:?}"
+        );
+    }
+    let asked = limiter.store().route_stats().redirected;
+    assert_eq!(asked, 3, "each ask is sent on once");
+
+    for node in &cluster.nodes[..3] {
+        node.ask::<()>(&format!("CLUSTER SETSLOT {slot} NODE {to_id}")).await;
+    }
+    for used in 4..=6 {
+        let answer = limiter.check(&key).await.unwrap();
+        assert_eq!(
+            (answer.guarantee, answer.decision.remaining),
+            (Guarantee::Exact, LIMIT - used),
+            "{answer:?}"
+        );
+    }
+    let moved = limiter.store().route_stats().redirected - asked;
+    figure("resharding", "redirections", format_args!("{asked} while the slot moves, {moved} after"));
+    assert!(moved <= 1, "then the map knows: {moved}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_are_asked_for_the_new_primary_even_if_they_come_late() {
     let mut seat = Sentinels::lay_out().await;

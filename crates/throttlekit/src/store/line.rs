@@ -1,6 +1,6 @@
 //! The one way to an engine: deadline, bound on calls in flight, breaker, counters.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::StoreError;
 use super::breaker::Breaker;
@@ -16,9 +17,10 @@ use super::breaker::Breaker;
 /// Asks an engine whether it answers. Called while the breaker is open; may reconnect or look for another node.
 pub type Probe = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> + Send + Sync>;
 
-/// How long a probe may take at the least. It makes a connection, which takes longer than the calls that a short
-/// deadline is meant for; were it cut off as early as they are, it would never get through.
-const PROBE_MAX_LEAST: Duration = Duration::from_millis(100);
+/// How long a probe may take: it makes a connection, perhaps far away and with TLS, whatever the deadline of calls.
+const PROBE_MAX: Duration = Duration::from_secs(2);
+/// How many probes may be under way. One that hears nothing must not keep the next from finding an engine that is back.
+const PROBES_MAX: usize = 16;
 
 /// What a [`Line`] allows.
 #[derive(Clone, Copy, Debug)]
@@ -208,16 +210,36 @@ impl Line {
 
 /// Ends when the engine answers, or nobody holds the line any more.
 async fn probe_until_answered(line: Weak<Inner>) {
+    let mut probes = JoinSet::new();
     loop {
-        let Some(wait) = line.upgrade().map(|line| jittered(line.options.probe_every)) else { return };
-        sleep(wait).await;
+        let Some(pause) = line.upgrade().map(|line| jittered(line.options.probe_every)) else { return };
+        let answered = timeout(pause, first_answer(&mut probes)).await.is_ok();
         let Some(line) = line.upgrade() else { return };
-        line.counters.probes.fetch_add(1, Relaxed);
-        let limit = line.options.deadline.max(PROBE_MAX_LEAST);
-        match timeout(limit, (line.probe)()).await.unwrap_or(Err(StoreError::Deadline(limit))) {
-            Ok(()) => return line.breaker.close(),
-            Err(error) => line.is_away_since(&error),
+        if answered {
+            return line.breaker.close();
         }
+        if probes.len() < PROBES_MAX {
+            line.counters.probes.fetch_add(1, Relaxed);
+            probes.spawn(async move { line.probe_once().await });
+        }
+    }
+}
+
+/// Waits for a probe that is answered, for ever if none is under way.
+async fn first_answer(probes: &mut JoinSet<bool>) {
+    loop {
+        match probes.join_next().await {
+            Some(Ok(true)) => return,
+            Some(_) => {}
+            None => return pending().await,
+        }
+    }
+}
+
+impl Inner {
+    async fn probe_once(&self) -> bool {
+        let answer = timeout(PROBE_MAX, (self.probe)()).await.unwrap_or(Err(StoreError::Deadline(PROBE_MAX)));
+        answer.inspect_err(|error| self.is_away_since(error)).is_ok()
     }
 }
 
@@ -235,8 +257,9 @@ impl std::fmt::Debug for Line {
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
     use std::sync::atomic::AtomicBool;
+
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -269,6 +292,20 @@ mod tests {
         sleep(Duration::from_millis(151)).await;
         assert_eq!(line.call(async { Ok(7) }).await, Ok(7));
         assert_eq!((line.stats().opened, line.stats().refused_open), (1, 1));
+    }
+
+    /// A probe that hears nothing, as over a half-open connection, does not hold up the one after it.
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_hangs_does_not_keep_the_engine_away() {
+        let probes = AtomicU64::new(0);
+        let probe = move || -> Pin<Box<dyn Future<Output = _> + Send>> {
+            let first = probes.fetch_add(1, Relaxed) == 0;
+            Box::pin(async move { if first { pending().await } else { Ok(()) } })
+        };
+        let line = Line::new(LineOptions::default(), Box::new(probe));
+        line.open();
+        sleep(Duration::from_millis(302)).await;
+        assert_eq!(line.call(async { Ok(7) }).await, Ok(7));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,57 @@
+//! The rights that the guide asks for are enough, and one fewer is noticed when connecting.
+
+mod rig;
+
+use rig::{DAY, Server};
+use throttlekit::store::StoreError;
+use throttlekit::{Ask, Limit, Rate, SharedLimiter};
+use throttlekit_redis::RedisStore;
+
+/// The line of `docs/redis.md`.
+fn documented() -> String {
+    let guide = include_str!("../../../docs/redis.md");
+    let begin = guide.find("ACL SETUSER").expect("the guide tells the rights");
+    let line = guide[begin..].split("```").next().unwrap_or_default();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn limits() -> [(&'static str, Limit); 4] {
+    [
+        ("gcra", Limit::gcra(Rate::per_minute(7).burst(5)).unwrap()),
+        ("window", Limit::fixed_window(5, DAY).unwrap()),
+        ("sliding", Limit::sliding_window(5, DAY).unwrap()),
+        ("log", Limit::sliding_log(5, DAY).unwrap()),
+    ]
+}
+
+async fn store(server: &Server) -> Result<RedisStore, StoreError> {
+    RedisStore::builder(format!("redis://throttlekit:secret@127.0.0.1:{}", server.port)).connect().await
+}
+
+#[tokio::test]
+async fn the_documented_rights_are_enough() {
+    let server = Server::start(&[]).await;
+    server.ask::<()>(&documented()).await;
+    let limiter = SharedLimiter::all(store(&server).await.unwrap(), "acl", limits()).unwrap();
+    let keys: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+    let asks = keys.map(|key| Ask { key, cost: 3 });
+    let answer = limiter.check_all(asks).await.unwrap();
+    assert!(answer.decision.allowed && answer.outage.is_none(), "{answer:?}");
+    limiter.settle(answer.receipt.unwrap(), [1, 4, 1, 4]).await.unwrap();
+    assert_eq!(limiter.peek_each(keys).await.unwrap().map(|left| left.remaining), [4, 1, 4, 1]);
+    limiter.reset(keys).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_named_at_the_start() {
+    for (but, named) in
+        [("-lrange", "LRANGE"), ("-set", "SET"), ("-eval", "eval"), ("resetkeys ~other:*", "keys")]
+    {
+        let server = Server::start(&[]).await;
+        server.ask::<()>(&format!("{} {but}", documented())).await;
+        match store(&server).await {
+            Err(StoreError::Misconfigured(why)) => assert!(why.contains(named), "{but}: {why}"),
+            other => panic!("{but}: {other:?}"),
+        }
+    }
+}
