@@ -2,6 +2,7 @@
 //!
 //! Everything that is compared runs in turns within one run, and is judged by ratios of medians.
 
+mod load;
 mod postgres_bench;
 mod redis_bench;
 mod report;

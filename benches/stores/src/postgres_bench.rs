@@ -4,15 +4,14 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use throttlekit::{Rate, SharedLimiter};
 use throttlekit_postgres::PostgresStore;
 use tokio::runtime::Builder;
 
+use crate::load::{CALLERS, decisions_per_second};
 use crate::report::Report;
 use crate::shell::{number_after, output};
 use crate::turns::{in_turns, median, ratio};
@@ -23,8 +22,7 @@ const TURN: Duration = Duration::from_secs(3);
 const TURN_SECONDS: &str = "3";
 /// Of `pgbench`, with as many connections.
 const CLIENTS: &str = "16";
-/// Of ours: callers at once, and the connections they share.
-const CALLERS: u64 = 1_024;
+/// Of ours, shared by all callers.
 const CONNECTIONS: usize = 8;
 
 const SAME_FUNCTION_MIN: f64 = 0.90;
@@ -105,18 +103,10 @@ impl Bench {
     }
 
     fn ours(&self, spread: Spread) -> Result<f64> {
-        let done = Arc::new(AtomicU64::new(0));
-        let took = self.runtime.block_on(async {
-            let limiter = Arc::new(SharedLimiter::new(self.store().await?, "bench", rate())?);
-            let begun = Instant::now();
-            let caller = |n| tokio::spawn(call_for_a_turn(limiter.clone(), spread, n, begun, done.clone()));
-            let callers: Vec<_> = (0..CALLERS).map(caller).collect();
-            for caller in callers {
-                caller.await??;
-            }
-            anyhow::Ok(begun.elapsed())
-        })?;
-        Ok(done.load(Relaxed) as f64 / took.as_secs_f64())
+        self.runtime.block_on(async {
+            let limiter = SharedLimiter::new(self.store().await?, "bench", rate())?;
+            decisions_per_second(limiter, spread.keys, TURN).await
+        })
     }
 
     /// Transactions a second.
@@ -168,22 +158,4 @@ fn five_sql(spread: Spread) -> String {
          SET tat = greatest(five.tat, excluded.tat) + 1;\nCOMMIT;\n",
         key_sql(spread)
     )
-}
-
-async fn call_for_a_turn(
-    limiter: Arc<SharedLimiter<PostgresStore>>,
-    spread: Spread,
-    number: u64,
-    begun: Instant,
-    done: Arc<AtomicU64>,
-) -> Result<()> {
-    let (mut dice, mut count) = (number, 0);
-    while begun.elapsed() < TURN {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let answer = limiter.check(&format!("{:012}", (dice >> 33) % spread.keys)).await?;
-        anyhow::ensure!(answer.decision.allowed, "a denial is cheaper than what is measured here");
-        count += 1;
-    }
-    done.fetch_add(count, Relaxed);
-    Ok(())
 }

@@ -2,8 +2,6 @@
 //! script's own cost beside a minimal one.
 
 use std::env;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -13,6 +11,7 @@ use throttlekit::{Rate, SharedLimiter};
 use throttlekit_redis::{ADMIT_SCRIPT, RedisStore};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::load::{CALLERS, Dice, decisions_per_second};
 use crate::report::Report;
 use crate::shell::{number_before, output};
 use crate::turns::{in_turns, median, ratio};
@@ -21,8 +20,6 @@ const KEYS: u64 = 100_000;
 /// Calls of one turn of `redis-benchmark`.
 const CALLS: &str = "200000";
 const TURN: Duration = Duration::from_secs(2);
-/// Callers at once in one process: as a busy gateway has them.
-const CALLERS: u64 = 1_024;
 const PIPELINES: [&str; 3] = ["16", "32", "64"];
 const ONE_BY_ONE: usize = 4_000;
 
@@ -116,20 +113,10 @@ impl Bench {
 
     /// Decisions a second.
     fn ours(&self, runtime: Runtime) -> Result<f64> {
-        let done = Arc::new(AtomicU64::new(0));
-        let counted = done.clone();
-        let took = runtime.block_on(async {
+        runtime.block_on(async {
             let store = RedisStore::builder(&self.url).deadline(Duration::from_secs(5)).connect().await?;
-            let limiter = Arc::new(SharedLimiter::new(store, "bench", rate())?);
-            let begun = Instant::now();
-            let caller = |n| tokio::spawn(call_for_a_turn(limiter.clone(), n, begun, counted.clone()));
-            let callers: Vec<_> = (0..CALLERS).map(caller).collect();
-            for caller in callers {
-                caller.await??;
-            }
-            anyhow::Ok(begun.elapsed())
-        })?;
-        Ok(done.load(Relaxed) as f64 / took.as_secs_f64())
+            decisions_per_second(SharedLimiter::new(store, "bench", rate())?, KEYS, TURN).await
+        })
     }
 
     fn latency(&self, rounds: usize, report: &mut Report) -> Result<()> {
@@ -185,24 +172,8 @@ impl Bench {
     }
 }
 
-async fn call_for_a_turn(
-    limiter: Arc<SharedLimiter<RedisStore>>,
-    number: u64,
-    begun: Instant,
-    done: Arc<AtomicU64>,
-) -> Result<()> {
-    let mut dice = Dice(number);
-    let mut count = 0;
-    while begun.elapsed() < TURN {
-        limiter.check(&dice.key()).await?;
-        count += 1;
-    }
-    done.fetch_add(count, Relaxed);
-    Ok(())
-}
-
 async fn p50_of_ours(limiter: &SharedLimiter<RedisStore>) -> Result<f64> {
-    let (mut dice, mut took) = (Dice(1), Vec::with_capacity(ONE_BY_ONE));
+    let (mut dice, mut took) = (Dice::new(1, KEYS), Vec::with_capacity(ONE_BY_ONE));
     for _ in 0..ONE_BY_ONE {
         let key = dice.key();
         let begun = Instant::now();
@@ -213,7 +184,7 @@ async fn p50_of_ours(limiter: &SharedLimiter<RedisStore>) -> Result<f64> {
 }
 
 async fn p50_of_bare(connection: &MultiplexedConnection, sha: &str) -> Result<f64> {
-    let (mut dice, mut took) = (Dice(1), Vec::with_capacity(ONE_BY_ONE));
+    let (mut dice, mut took) = (Dice::new(1, KEYS), Vec::with_capacity(ONE_BY_ONE));
     let mut connection = connection.clone();
     for _ in 0..ONE_BY_ONE {
         let key = format!("tk:{{bench/{}}}g:", dice.key());
@@ -224,16 +195,6 @@ async fn p50_of_bare(connection: &MultiplexedConnection, sha: &str) -> Result<f6
         took.push(begun.elapsed().as_secs_f64() * 1e6);
     }
     Ok(median(&took))
-}
-
-/// Keys as `redis-benchmark` writes them: twelve digits, any of [`KEYS`].
-struct Dice(u64);
-
-impl Dice {
-    fn key(&mut self) -> String {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        format!("{:012}", (self.0 >> 33) % KEYS)
-    }
 }
 
 fn multi_thread() -> Result<Runtime> {
