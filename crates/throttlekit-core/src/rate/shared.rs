@@ -77,7 +77,7 @@ pub enum Kind {
     Month,
     /// [`SlidingWindow`].
     Sliding,
-    /// [`SlidingLog`].
+    /// [`SlidingLog`](super::SlidingLog).
     Log,
 }
 
