@@ -121,14 +121,16 @@ async fn a_foreign_value_is_named_left_alone_and_never_answered_by_the_policy() 
         ask::<()>(&mut connection, "FLUSHALL").await.unwrap();
         let store = patient(&server).await;
         let limiter = Limiter::new(store, &policy("state"), limit).unwrap().on_outage(OnOutage::Open);
-        let receipt = limiter.check("alice").await.unwrap().receipt.unwrap();
+        limiter.check("alice").await.unwrap();
         let key = only_key(&mut connection).await;
         for value in values {
+            limiter.reset([b"alice"]).await.unwrap();
+            let receipt = limiter.check("alice").await.unwrap().receipt.unwrap();
             value.put(&mut connection, &key).await;
             let before = dump(&mut connection, &key).await;
             let asked = limiter.check("alice").await.map(drop);
             let peeked = limiter.peek_each([b"alice"]).await.map(drop);
-            let settled = limiter.settle(receipt.clone(), [0]).await;
+            let settled = limiter.settle(receipt, [0]).await;
             for outcome in [asked, peeked, settled] {
                 assert!(
                     outcome.as_ref().is_err_and(|error| names(error, &key)),

@@ -24,9 +24,9 @@ async fn answers_like_the_others(builder: Builder) {
     }
     let denied = limiter.check_all(ask(2)).await.unwrap();
     assert!(!denied.decision.allowed, "{denied:?}");
-    let many = limiter.check_many(&[ask(1), ask(1)]).await.unwrap();
+    let mut many = limiter.check_many(&[ask(1), ask(1)]).await.unwrap();
     assert_eq!(many.iter().map(|a| a.decision.allowed).collect::<Vec<_>>(), [true, false]);
-    limiter.settle(many[0].receipt.clone().unwrap(), [0; 4]).await.unwrap();
+    limiter.settle(many[0].receipt.take().unwrap(), [0; 4]).await.unwrap();
     let keys: [&[u8]; 4] = [b"{a}", b"b}{", b"", b"a:b"];
     let left = limiter.peek_each(keys).await.unwrap();
     assert_eq!(left.map(|d| d.remaining), [1; 4], "{left:?}");

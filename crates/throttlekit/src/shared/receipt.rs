@@ -7,7 +7,7 @@ use super::Guarantee;
 use crate::store::{Charge, Outcome, StoreError};
 
 /// The answer to one ask, and what it is worth.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The answer.
     pub decision: Decision,
@@ -23,13 +23,13 @@ pub struct Answer {
     pub receipt: Option<Receipt>,
 }
 
-/// Proof of charges, by which they can be settled once the true cost is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Proof of charges, by which they can be settled when the true cost is known. Once: it cannot be copied.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Receipt {
     pub(super) charged: Vec<Charged>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Charged {
     pub(super) limit: usize,
     pub(super) key: String,
