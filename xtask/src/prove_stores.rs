@@ -15,7 +15,7 @@ use throttlekit_conformance::laws::Violation;
 use throttlekit_conformance::stores::{
     STORE_BUGS, StoreReport, examine_store, examine_vectors, find_store_bug,
 };
-use throttlekit_postgres::PostgresStore;
+use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
 
 use crate::services;
@@ -91,6 +91,7 @@ fn engines() -> [Engine; 5] {
                 .clock(clock)
                 .deadline(DEADLINE)
                 .connections(CONNECTIONS)
+                .durability(Durability::Deferred)
                 .migrate_on_connect(true)
                 .connect()
                 .await

@@ -378,10 +378,6 @@ BEGIN
         c5 := p_nums[6 * i - 1];
         c6 := p_nums[6 * i];
         IF p_owes[i] THEN
-            IF kind = 4 THEN
-                c1 := least(c1, units_max - least(coalesce(s_b, 0), units_max));
-                CONTINUE WHEN c1 = 0;
-            END IF;
             @decide@
             IF kind = 0 THEN
                 IF n_a >= now + debt_max THEN
@@ -394,6 +390,10 @@ BEGIN
                 END IF;
             ELSIF kind <= 2 THEN
                 n_b := least(n_b, units_max);
+            ELSIF kind = 4 THEN
+                -- What has left the window no longer counts towards the largest debt.
+                c1 := least(c1, units_max - used);
+                CONTINUE WHEN c1 = 0;
             END IF;
             @charge@
         ELSE
