@@ -24,6 +24,10 @@ ELSE
     IF gone < runs AND s_a = latest THEN
         n_list[2 * (runs - gone)] := n_list[2 * (runs - gone)] + c1;
     ELSE
+        -- One that was handed back in full stood only for its instant, which this one is not before.
+        IF gone < runs AND n_list[2 * (runs - gone)] = 0 THEN
+            n_list := n_list[: 2 * (runs - gone) - 2];
+        END IF;
         n_list := n_list || ARRAY[latest, c1];
     END IF;
     n_a := latest;

@@ -429,6 +429,10 @@ BEGIN
                 CONTINUE WHEN gone IS NULL;
                 used := least(c2, s_list[gone]);
                 n_list[gone] := s_list[gone] - used;
+                -- Nothing left of it: it goes, unless its instant is the newest, which holds the log's time.
+                IF n_list[gone] = 0 AND gone < cardinality(s_list) THEN
+                    n_list := n_list[: gone - 2] || n_list[gone + 1 :];
+                END IF;
                 n_b := s_b - used;
             END IF;
         END IF;

@@ -15,6 +15,9 @@ use crate::store::RedisStore;
 /// How long a state is kept after it has nothing left to say: as far as a clock may step back.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Longer, and the server would refuse the expiry.
+const GRACE_MAX: Duration = Duration::from_secs(366 * 86_400);
+
 /// How to reach the servers, and what a call may take.
 ///
 /// ```no_run
@@ -35,6 +38,7 @@ pub struct Builder {
     urls: Vec<String>,
     kind: Kind,
     ca: Option<Vec<u8>>,
+    servers: Option<String>,
     line: LineOptions,
     grace: Duration,
     clock: Option<ManualClock>,
@@ -44,7 +48,7 @@ pub struct Builder {
 enum Kind {
     Single,
     Cluster,
-    Sentinel { service: String, servers: String },
+    Sentinel { service: String },
 }
 
 impl Builder {
@@ -57,11 +61,11 @@ impl Builder {
     }
 
     pub(crate) fn sentinel(urls: Vec<String>, service: String) -> Self {
-        Self::of(Kind::Sentinel { service, servers: "redis://localhost".into() }, urls)
+        Self::of(Kind::Sentinel { service }, urls)
     }
 
     fn of(kind: Kind, urls: Vec<String>) -> Self {
-        Self { urls, kind, ca: None, line: LineOptions::default(), grace: GRACE, clock: None }
+        Self { urls, kind, ca: None, servers: None, line: LineOptions::default(), grace: GRACE, clock: None }
     }
 
     /// How long a call may take before it counts as unanswered; 100 ms unless chosen. A call that a cluster node
@@ -92,16 +96,14 @@ impl Builder {
 
     /// How the servers that Sentinels name are reached: scheme, user and password of this address hold for all.
     pub fn servers(mut self, url: &str) -> Self {
-        if let Kind::Sentinel { servers, .. } = &mut self.kind {
-            *servers = url.to_owned();
-        }
+        self.servers = Some(url.to_owned());
         self
     }
 
-    /// How long a state is kept after it has nothing left to say; 10 s unless chosen. A server's clock may step
+    /// How long a state is kept after it has nothing left to say; 10 s unless chosen, a year at the most. A server's clock may step
     /// forward and back by as much without anyone getting a fresh budget.
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.grace = grace.min(GRACE_MAX);
         self
     }
 
@@ -109,6 +111,26 @@ impl Builder {
     pub fn clock(mut self, clock: ManualClock) -> Self {
         self.clock = Some(clock);
         self
+    }
+
+    /// Encrypted by halves is not encrypted: all addresses have TLS or none has.
+    fn refuse_halves(&self, dialers: &[Dialer]) -> Result<(), StoreError> {
+        let with_tls = dialers.iter().filter(|dialer| dialer.has_tls()).count();
+        let no = |why: &str| Err(StoreError::misconfigured(why));
+        match &self.kind {
+            _ if with_tls != 0 && with_tls != dialers.len() => {
+                no("some addresses are rediss:// and some redis://")
+            }
+            Kind::Sentinel { .. } if with_tls != 0 && self.servers.is_none() => {
+                no("the Sentinels are reached by TLS: say with `servers` how the servers are")
+            }
+            Kind::Sentinel { .. } => Ok(()),
+            _ if self.servers.is_some() => no("`servers` is for Sentinels"),
+            _ if self.ca.is_some() && with_tls == 0 => {
+                no("a certificate authority was given, and no rediss:// address")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The store.
@@ -121,6 +143,7 @@ impl Builder {
         let Some(first) = dialers.first().cloned() else {
             return Err(StoreError::misconfigured("no address was given"));
         };
+        self.refuse_halves(&dialers)?;
         let line = self.line;
         let route = match self.kind {
             Kind::Single => {
@@ -128,8 +151,9 @@ impl Builder {
                 Route::new(|me| Seat::Single(Node::new(first.address(), client, line, me.clone())))
             }
             Kind::Cluster => Route::new(|_| Seat::Cluster(Box::new(Cluster::new(dialers, line)))),
-            Kind::Sentinel { service, servers } => {
-                let servers = Dialer::new(&servers, self.ca)?;
+            Kind::Sentinel { service } => {
+                let servers = self.servers.as_deref().unwrap_or(DEFAULT_SERVERS);
+                let servers = Dialer::new(servers, self.ca)?;
                 Route::new(|_| Seat::Sentinel(Box::new(Sentinels::new(dialers, service, servers, line))))
             }
         };
@@ -137,6 +161,9 @@ impl Builder {
         Ok(RedisStore::new(route, self.grace, self.clock))
     }
 }
+
+/// How servers that Sentinels name are reached, unless chosen: as Redis comes.
+const DEFAULT_SERVERS: &str = "redis://localhost";
 
 /// Finds the nodes and checks those that answer.
 async fn start(route: &Route) -> Result<(), StoreError> {

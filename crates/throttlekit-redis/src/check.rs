@@ -5,6 +5,8 @@ use std::fmt;
 use redis::aio::MultiplexedConnection;
 use throttlekit::store::StoreError;
 
+use crate::error::store_error;
+
 /// The first versions whose scripts replicate their effects, so that they may read the clock and write.
 const REDIS_MIN: (u32, u32) = (7, 0);
 /// Before these, the script engine has holes that let a script's author out of it (CVE-2024-46981, CVE-2025-49844).
@@ -27,7 +29,8 @@ impl fmt::Display for Warning {
 
 /// Tries what the scripts do.
 const RIGHTS: &str = include_str!("lua/rights.lua");
-const RIGHTS_KEYS: [&str; 2] = ["tk:{-/rights}g:", "tk:{-/rights}l:"];
+/// No caller's key looks like these: a `%` of ours is followed by two digits.
+const RIGHTS_KEYS: [&str; 2] = ["tk:{%rights}g:", "tk:{%rights}l:"];
 
 /// Refuses what would break a promise; returns what may.
 pub(crate) async fn check(
@@ -36,13 +39,12 @@ pub(crate) async fn check(
 ) -> Result<Vec<Warning>, StoreError> {
     let info: String = match redis::cmd("INFO").query_async(connection).await {
         Ok(info) => info,
-        Err(error) if !matches!(error.code(), Some("NOPERM" | "ERR")) => {
-            return Err(StoreError::unavailable(error));
-        }
+        Err(error) if !matches!(error.code(), Some("NOPERM" | "ERR")) => return Err(store_error(&error)),
         Err(error) => {
             let what = format!(
                 "INFO is refused ({error}), so version and eviction could not be checked; grant +info"
             );
+            may_decide(connection).await?;
             return Ok(vec![Warning { node: node.to_owned(), what }]);
         }
     };

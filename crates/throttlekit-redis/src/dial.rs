@@ -23,6 +23,10 @@ impl Dialer {
         Ok(Self { template, ca })
     }
 
+    pub(crate) fn has_tls(&self) -> bool {
+        matches!(self.template.addr(), ConnectionAddr::TcpTls { .. })
+    }
+
     /// `host:port` of the address given.
     pub(crate) fn address(&self) -> String {
         match self.template.addr() {

@@ -12,8 +12,12 @@ pub(crate) enum Trouble {
     Ask(String),
     /// Not run: the script must be sent in full.
     NoScript,
+    /// Not run: the keys of the ask are on their way to another node, and not all have arrived.
+    TryAgain,
     /// Not run: this node is no primary any more.
     Demoted,
+    /// Not sent: the node does not answer, or too many calls wait for it.
+    Refused(StoreError),
     /// The connection is gone. Whether the script ran is not known.
     Lost(StoreError),
     /// Whatever else.
@@ -27,6 +31,7 @@ impl Trouble {
             ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved(to()),
             ErrorKind::Server(ServerErrorKind::Ask) => Self::Ask(to()),
             ErrorKind::Server(ServerErrorKind::NoScript) => Self::NoScript,
+            ErrorKind::Server(ServerErrorKind::TryAgain) => Self::TryAgain,
             ErrorKind::Server(ServerErrorKind::ReadOnly) => Self::Demoted,
             ErrorKind::Io | ErrorKind::Parse => Self::Lost(StoreError::unavailable(error)),
             _ => Self::Other(store_error(error)),
@@ -35,7 +40,7 @@ impl Trouble {
 
     /// Whether the node is well and only says how to go on. That is no failure of it, whatever becomes of the call.
     pub(crate) fn is_answer(&self) -> bool {
-        matches!(self, Self::Moved(_) | Self::Ask(_) | Self::NoScript)
+        matches!(self, Self::Moved(_) | Self::Ask(_) | Self::NoScript | Self::TryAgain)
     }
 
     /// Of making a connection: whatever is not a redirection is the loss of it.
@@ -52,13 +57,16 @@ impl Trouble {
             Self::Moved(to) => StoreError::unavailable(format_args!("its slots are moving, to {to}")),
             Self::Ask(to) => StoreError::unavailable(format_args!("its slot is being moved to {to}")),
             Self::NoScript => StoreError::unavailable("it forgets scripts as fast as they are sent"),
+            Self::TryAgain => {
+                StoreError::unavailable("its slot is being moved, and not all keys have arrived")
+            }
             Self::Demoted => StoreError::unavailable("it became a replica; looking for the new primary"),
-            Self::Lost(error) | Self::Other(error) => error,
+            Self::Refused(error) | Self::Lost(error) | Self::Other(error) => error,
         }
     }
 }
 
-fn store_error(error: &RedisError) -> StoreError {
+pub(crate) fn store_error(error: &RedisError) -> StoreError {
     let detail = error.detail().unwrap_or_default();
     match error.code() {
         Some("WRONGTYPE") => StoreError::bad_state(detail),

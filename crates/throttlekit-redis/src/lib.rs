@@ -32,8 +32,8 @@
 //! # What it needs
 //!
 //! Redis 7.0 or Valkey 7.2 and later, `maxmemory-policy noeviction`, and a user that may run
-//! `EVAL EVALSHA GET SET DEL TIME LRANGE LLEN LTRIM LSET RPUSH RPOP PEXPIRE INFO ROLE PING` on the keys `tk:*`
-//! (in a cluster also `CLUSTER|SLOTS`). [`Builder::connect`] checks this.
+//! `EVAL EVALSHA GET SET DEL TIME LRANGE LLEN LINDEX LREM LTRIM LSET RPUSH RPOP PEXPIRE INFO ROLE PING` on the keys `tk:*`
+//! (in a cluster also `CLUSTER|SLOTS` and `ASKING`). [`Builder::connect`] checks this.
 
 mod builder;
 mod check;

@@ -80,7 +80,11 @@ impl Node {
             }
         });
         let answer = answer.await;
-        answer.unwrap_or_else(|error| Err(trouble.unwrap_or(Trouble::Other(error))))
+        answer.unwrap_or_else(|error| {
+            let unsent =
+                if matches!(error, StoreError::Deadline(_)) { Trouble::Other } else { Trouble::Refused };
+            Err(trouble.unwrap_or_else(|| unsent(error)))
+        })
     }
 
     /// Connects, if it is not connected, and says whether the node can be used as it is set up.

@@ -79,12 +79,12 @@ impl Route {
             Err(Trouble::Moved(to)) => {
                 self.counters.redirected.fetch_add(1, Relaxed);
                 self.look_soon();
-                let node = self.moved(slot, &to)?;
+                let node = self.moved(slot, &beside(&to, &node.address))?;
                 self.finish(self.call_node(&node, &cmd, Request::One).await)
             }
             Err(Trouble::Ask(to)) => {
                 self.counters.redirected.fetch_add(1, Relaxed);
-                let node = self.at(&to)?;
+                let node = self.at(&beside(&to, &node.address))?;
                 self.finish(self.call_node(&node, &cmd, Request::asking).await)
             }
             answer => self.finish(answer),
@@ -115,7 +115,8 @@ impl Route {
                 }
                 Trouble::Lost(_) | Trouble::Moved(_) | Trouble::Ask(_) => self.look_soon(),
                 Trouble::Other(error) if error.is_outage() => self.look_soon(),
-                Trouble::NoScript | Trouble::Other(_) => {}
+                // While a node is away, its own probe looks around.
+                Trouble::Refused(_) | Trouble::NoScript | Trouble::TryAgain | Trouble::Other(_) => {}
             }
             trouble.into_store_error()
         })
@@ -222,5 +223,13 @@ impl Route {
             looked: read(looked),
         };
         (lines, route)
+    }
+}
+
+/// An address as a node names it: without a host, that is the node's own.
+fn beside(to: &str, node: &str) -> String {
+    match (to.strip_prefix(':'), node.rsplit_once(':')) {
+        (Some(port), Some((host, _))) => format!("{host}:{port}"),
+        _ => to.to_owned(),
     }
 }

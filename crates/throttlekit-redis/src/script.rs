@@ -15,7 +15,8 @@ pub(crate) struct Scripts {
 }
 
 // `#!lua` declares a script that writes: a replica, or a server without memory for it, refuses it before it begins.
-// Without, it would still answer denials from whatever it remembers.
+// Without, it would still answer denials from whatever it remembers. Peeking writes nothing, and is declared so all the
+// same.
 
 /// The text of the script that decides, for whoever wants to load or measure it by itself.
 pub const ADMIT: &str = concat!(
@@ -25,8 +26,12 @@ pub const ADMIT: &str = concat!(
     include_str!("lua/state.lua"),
     include_str!("lua/admit.lua")
 );
-const PEEK: &str =
-    concat!(include_str!("lua/now.lua"), include_str!("lua/state.lua"), include_str!("lua/peek.lua"));
+const PEEK: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/peek.lua")
+);
 const SETTLE: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),

@@ -90,7 +90,10 @@ impl RedisStore {
         parts.map(flight).collect()
     }
 
-    async fn admit_flight(&self, flight: &Flight<'_, Charges<'_>>) -> Result<Vec<Outcome>, StoreError> {
+    async fn admit_flight(
+        &self,
+        flight: &Flight<'_, Charges<'_>>,
+    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
         let (script, head) = (&self.scripts.admit, self.preamble());
         let cmd = |by| wire::admit(script, by, head, &flight.items);
         let answer = self.route.call(flight.slot, cmd).await?;
@@ -128,16 +131,22 @@ impl Store for RedisStore {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         if let [ask] = asks {
             let slot = if self.route.splits_by_slot() { slot_of(ask.charges[0].key) } else { 0 };
-            return self.admit_flight(&Flight { slot, places: Vec::new(), items: vec![ask] }).await;
+            let flight = Flight { slot, places: Vec::new(), items: vec![ask] };
+            return self.admit_flight(&flight).await?.into_iter().collect();
         }
+        self.admit_each(asks).await.into_iter().collect()
+    }
+
+    async fn admit_each(&self, asks: &[Charges<'_>]) -> Vec<Result<Outcome, StoreError>> {
         let flights = self.flights(asks, |ask| ask.charges[0].key);
         let answers = join_all(flights.iter().map(|flight| self.admit_flight(flight))).await;
         let mut placed = Vec::with_capacity(asks.len());
-        for (flight, outcomes) in flights.iter().zip(answers) {
-            placed.extend(flight.places.iter().copied().zip(outcomes?));
+        for (flight, answer) in flights.iter().zip(answers) {
+            let outcomes = answer.unwrap_or_else(|error| vec![Err(error); flight.places.len()]);
+            placed.extend(flight.places.iter().copied().zip(outcomes));
         }
         placed.sort_by_key(|(place, _)| *place);
-        Ok(placed.into_iter().map(|(_, outcome)| outcome).collect())
+        placed.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {

@@ -133,17 +133,20 @@ fn letter(kind: Kind) -> &'static str {
     }
 }
 
-/// The outcomes of asks, from the answer of the admitting script.
-pub(crate) fn outcomes(asks: &[&Charges<'_>], answer: &Value) -> Result<Vec<Outcome>, StoreError> {
+/// The outcomes of asks, from the answer of the admitting script: of each ask, or why it has none.
+pub(crate) fn outcomes(
+    asks: &[&Charges<'_>],
+    answer: &Value,
+) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
     if let ([ask], Some((now, tat))) = (asks, plain(answer)) {
         let numbers: &[i64] = if tat < 0 { &[] } else { &[tat, 0] };
-        return Ok(vec![outcome(ask, [numbers].into_iter(), instant(now.abs())?, now > 0)?]);
+        return Ok(vec![outcome(ask, [numbers].into_iter(), instant(now.abs())?, now > 0)]);
     }
     let (now, replies) = split(answer)?;
     if replies.len() != asks.len() {
         return Err(unexpected());
     }
-    asks.iter().zip(replies).map(|(ask, reply)| one_of_many(ask, reply, now)).collect()
+    Ok(asks.iter().zip(replies).map(|(ask, reply)| one_of_many(ask, reply, now)).collect())
 }
 
 /// The answer of the case that the script has by itself.
@@ -156,6 +159,9 @@ fn plain(answer: &Value) -> Option<(i64, i64)> {
 fn one_of_many(ask: &Charges<'_>, reply: &Value, now: Timestamp) -> Result<Outcome, StoreError> {
     let Value::Array(parts) = reply else { return Err(unexpected()) };
     let [Value::Int(admitted), states @ ..] = &parts[..] else { return Err(unexpected()) };
+    if let (-1, [Value::BulkString(key)]) = (*admitted, states) {
+        return Err(StoreError::bad_state(String::from_utf8_lossy(key)));
+    }
     let states = states.iter().map(numbers).collect::<Result<Vec<_>, _>>()?;
     outcome(ask, states.iter().map(Vec::as_slice), now, *admitted == 1)
 }

@@ -42,7 +42,8 @@ async fn count(store: impl Store, server: &Server, keys: &[String]) -> (u64, u64
         assert!(limiter.check_all(*ask).await.unwrap().outage.is_none());
     }
     let between = script_calls(server).await;
-    assert_eq!(limiter.check_many(&asks).await.unwrap().len(), asks.len());
+    let answers = limiter.check_many(&asks).await;
+    assert!(answers.len() == asks.len() && answers.iter().all(Result::is_ok));
     (between - before, script_calls(server).await - between)
 }
 

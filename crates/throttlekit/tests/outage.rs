@@ -137,8 +137,8 @@ fn shares_add_up_to_no_more_than_the_limit() {
 #[tokio::test]
 async fn check_many_is_labelled_ask_by_ask() {
     let limiter = SharedLimiter::new(down(), "api", hourly(1)).unwrap().on_outage(OnOutage::Open);
-    let answers = limiter.check_many(&[[Ask::of("a")], [Ask::of("b")]]).await.unwrap();
-    assert!(answers.iter().all(|answer| answer.guarantee == Guarantee::Open));
+    let answers = limiter.check_many(&[[Ask::of("a")], [Ask::of("b")]]).await;
+    assert!(answers.iter().flatten().filter(|answer| answer.guarantee == Guarantee::Open).count() == 2);
     assert_eq!(limiter.tally().open, 2);
 }
 

@@ -170,9 +170,10 @@ fn keys<const N: usize>(ask: &Placed) -> [&'static [u8]; N] {
 impl<S: Store, const N: usize> Seat for Through<S, N> {
     async fn admit(&mut self, _: &Policy, placed: &[Placed], want: &[Outcome]) -> Heard {
         let got = match placed {
-            [ask] => vec![self.limiter.check_all(asks(ask)).await?],
-            _ => self.limiter.check_many(&placed.iter().map(asks).collect::<Vec<_>>()).await?,
+            [ask] => vec![self.limiter.check_all(asks(ask)).await],
+            _ => self.limiter.check_many(&placed.iter().map(asks).collect::<Vec<_>>()).await,
         };
+        let got = got.into_iter().collect::<Result<Vec<_>, _>>()?;
         same(&want.len(), &got.len())?;
         want.iter().zip(got).try_for_each(|(want, got)| self.hear(want, got))
     }

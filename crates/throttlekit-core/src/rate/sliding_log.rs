@@ -111,6 +111,10 @@ impl Rule for SlidingLog {
         }
         let now = self.current(state, now);
         self.drop_gone(state, now);
+        // One that was handed back in full stood only for its instant, which this one is not before.
+        if state.runs.back().is_some_and(|newest| newest.units == 0) {
+            state.runs.pop_back();
+        }
         state.push(Run { at: now, units: cost });
     }
 
@@ -147,6 +151,10 @@ impl Settle for SlidingLog {
         let back = units.min(state.runs[index].units);
         state.units -= back;
         state.runs[index].units -= back;
+        // Nothing left of it: it goes, unless its instant is the newest, which holds the log's time.
+        if state.runs[index].units == 0 && index + 1 < state.runs.len() {
+            state.runs.remove(index);
+        }
     }
 
     /// A debt that has left makes room for another.

@@ -3,7 +3,7 @@
 -- ARGV: now or '', grace in ms; then per ask: how many charges (negative: any may allow), and per charge its kind and
 --   numbers (see SharedForm): g time rest depth depth_rest ticks_per_µs | w cost limit length lead
 --   | m cost limit utc_offset | s cost limit length buckets | l cost limit length
--- Answer: now, then per ask { 1 or 0, state of each charge before }.
+-- Answer: now, then per ask { 1 or 0, state of each charge before }, or { -1, key } where a key holds something foreign.
 -- Mirrors Need::check over Rule::decide and Rule::charge. Each rule looks and says what it would write; only an ask
 -- that passes writes.
 
@@ -27,6 +27,9 @@ local function product_fits(a, b, c, d)
     a, b, c, d = b, left, d, right
   end
 end
+
+-- How many numbers a charge of each kind has.
+local numbers_of = { g = 5, w = 4, m = 3, s = 4, l = 3 }
 
 local rules = {}
 
@@ -56,7 +59,7 @@ local function window(key, p, kind)
   local write = cost > 0 and function()
     write_window(key, finish, used + cost)
   end
-  return p + (kind == 'm' and 3 or 4), cost <= max(limit - used, 0), stored, write
+  return p + (kind == 'm' and 3 or 4), cost <= max(limit - used, 0), unless_over(stored), write
 end
 
 function rules.w(key, p)
@@ -113,16 +116,13 @@ function rules.l(key, p)
 end
 
 local answer, key, p = { now }, 0, 3
-while p <= #ARGV do
-  local count = tonumber(ARGV[p])
-  local any = count < 0
-  count = any and -count or count
+
+-- One ask: whether it passed, and what each charge found.
+local function ask(count, any)
   local reply, writes, passed = { 0 }, {}, 0
-  p = p + 1
   for i = 1, count do
-    key = key + 1
     local allowed, write
-    p, allowed, reply[i + 1], write = rules[ARGV[p]](KEYS[key], p + 1)
+    p, allowed, reply[i + 1], write = rules[ARGV[p]](KEYS[key + i], p + 1)
     passed = allowed and passed + 1 or passed
     if allowed and write then
       writes[#writes + 1] = write
@@ -134,6 +134,27 @@ while p <= #ARGV do
       writes[i]()
     end
   end
+  return reply
+end
+
+while p <= #ARGV do
+  local count = tonumber(ARGV[p])
+  local any, first = count < 0, p + 1
+  count = any and -count or count
+  p = first
+  local fine, reply = pcall(ask, count, any)
+  if not fine then
+    -- A foreign value is that ask's affair alone; it ended before it wrote.
+    local bad_key = type(reply) == 'string' and string.match(reply, '^TKBAD (.*)$')
+    if not bad_key then
+      error(reply, 0)
+    end
+    reply, p = { -1, bad_key }, first
+    for _ = 1, count do
+      p = p + 1 + numbers_of[ARGV[p]]
+    end
+  end
+  key = key + count
   answer[#answer + 1] = reply
 end
 return answer

@@ -21,6 +21,7 @@ if #ARGV == 4 then
   if full > now + ARGV[4] then
     return { -now, tat }
   end
-  call('SET', KEYS[1], full, 'PX', (full - now - (full - now) % 1000) / 1000 + 1 + ARGV[2])
+  local life = (full - now - (full - now) % 1000) / 1000 + 1 + ARGV[2]
+  call('SET', KEYS[1], string.format('%.0f', full), 'PX', string.format('%.0f', life))
   return { now, tat }
 end

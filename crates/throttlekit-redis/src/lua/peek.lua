@@ -21,7 +21,7 @@ for i = 1, #KEYS do
     end
     answer[i + 1] = numbers
   else
-    answer[i + 1] = read_window(KEYS[i])
+    answer[i + 1] = unless_over(read_window(KEYS[i]))
   end
 end
 return answer

@@ -6,7 +6,15 @@
 -- Mirrors Settle::refund and Settle::owe.
 local DEBT_MAX = 100 * 366 * 86400 * 1000000
 
-local refund, owe = {}, {}
+-- Written at the end, when every key has shown that it is ours.
+local refund, owe, writes = {}, {}, {}
+
+local function later(write, ...)
+  local args = { ... }
+  writes[#writes + 1] = function()
+    write(unpack(args))
+  end
+end
 
 -- (a, a_rest) - (b, b_rest), or zero where that is less.
 local function minus(a, a_rest, b, b_rest, base)
@@ -32,7 +40,7 @@ function refund.g(key, p)
     local elapsed, elapsed_rest = minus(latest, latest_rest, mark, 0, base)
     local back, back_rest = minus(tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2]), elapsed, elapsed_rest, base)
     if back > 0 or back_rest > 0 then
-      write_gcra(key, minus(instant, rest, back, back_rest, base))
+      later(write_gcra, key, minus(instant, rest, back, back_rest, base))
     end
   end
   return p + 6
@@ -54,7 +62,7 @@ function owe.g(key, p)
     instant, ticks = now + DEBT_MAX, 0
   end
   if instant > before or (instant == before and ticks > before_rest) then
-    write_gcra(key, instant, ticks)
+    later(write_gcra, key, instant, ticks)
   end
   return p + 5
 end
@@ -62,14 +70,14 @@ end
 local function refund_window(key, p)
   local stored = read_window(key)
   if #stored > 0 and stored[1] == tonumber(ARGV[p]) then
-    write_window(key, stored[1], max(stored[2] - ARGV[p + 1], 0))
+    later(write_window, key, stored[1], max(stored[2] - ARGV[p + 1], 0))
   end
   return p + 2
 end
 
 local function owe_window(key, p, kind)
   local finish, used = current_window(read_window(key), kind, p)
-  write_window(key, finish, min(used + ARGV[p], EXACT - 1))
+  later(write_window, key, finish, min(used + ARGV[p], EXACT - 1))
   return p + (kind == 'm' and 3 or 4)
 end
 
@@ -89,7 +97,7 @@ function refund.s(key, p)
   if #ring > 0 and tick <= ring[1] and ring[1] - tick <= buckets then
     local at = place(tick, buckets)
     ring[at] = max(ring[at] - ARGV[p + 1], 0)
-    write_ring(key, ring, length, buckets)
+    later(write_ring, key, ring, length, buckets)
   end
   return p + 4
 end
@@ -98,8 +106,20 @@ function owe.s(key, p)
   local length, buckets = tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
   local ring = read_ring(key, buckets)
   add_to_ring(ring, bucket_of(ring, length, buckets), tonumber(ARGV[p]), buckets)
-  write_ring(key, ring, length, buckets)
+  later(write_ring, key, ring, length, buckets)
   return p + 4
+end
+
+-- What is left of an admission, and of the sum. Nothing left: it goes, unless its instant is the newest, which holds
+-- the log's time.
+local function hand_back(key, index, count, instant, units, total)
+  if units == 0 and index < count - 1 then
+    call('LSET', key, index, 'gone')
+    call('LREM', key, 1, 'gone')
+  else
+    call('LSET', key, index, string.format('%.0f:%.0f', instant, units))
+  end
+  call('LSET', key, -1, string.format('%.0f', total))
 end
 
 function refund.l(key, p)
@@ -114,8 +134,7 @@ function refund.l(key, p)
     local instant, units = run(middle)
     if instant == mark then
       local back = min(tonumber(ARGV[p + 1]), units)
-      call('LSET', key, middle, string.format('%.0f:%.0f', instant, units - back))
-      call('LSET', key, -1, string.format('%.0f', total - back))
+      later(hand_back, key, middle, count, instant, units - back, total - back)
       break
     elseif instant < mark then
       low = middle + 1
@@ -133,7 +152,7 @@ function owe.l(key, p)
   local used = (total or 0) - gone_units
   local units = min(tonumber(ARGV[p]), EXACT - 1 - used)
   if units > 0 then
-    add_to_log(key, gone, count, newest, used, current, units, length)
+    later(add_to_log, key, gone, count, newest or false, used, current, units, length)
   end
   return p + 3
 end
@@ -142,5 +161,8 @@ local p = 3
 for i = 1, #KEYS do
   local way = ARGV[p] == '-' and refund or owe
   p = way[ARGV[p + 1]](KEYS[i], p + 2)
+end
+for i = 1, #writes do
+  writes[i]()
 end
 return now

@@ -4,7 +4,7 @@
 --   s  string, packed array: tick, counts           SlidingWindow
 --   l  list of "instant:units", then their sum      SlidingLog
 -- All times are whole microseconds, all numbers whole and below 2^53, so doubles are exact. Numbers are written by
--- '%.0f', never by tostring, which loses digits from 1e14 on. What is not a state ends the script before it writes.
+-- '%.0f', never by tostring, which loses digits from 1e14 on, nor by the server, which in some versions writes 1e+15. What is not a state ends the script before it writes.
 local EXACT = 9007199254740992
 local floor, ceil, fmod, max, min = math.floor, math.ceil, math.fmod, math.max, math.min
 
@@ -22,7 +22,7 @@ end
 
 -- Milliseconds until `idle`, and the grace in which a clock may step back.
 local function ttl(idle)
-  return ceil(max(idle - now, 0) / 1000) + 1 + ARGV[2]
+  return string.format('%.0f', ceil(max(idle - now, 0) / 1000) + 1 + ARGV[2])
 end
 
 local function read_gcra(key)
@@ -143,6 +143,14 @@ local function current_window(stored, kind, p)
   return even_end(tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])), 0
 end
 
+-- A window that is over says nothing, and less than nothing on the grid of a limit whose length was changed.
+local function unless_over(stored)
+  if #stored > 0 and now < stored[1] then
+    return stored
+  end
+  return {}
+end
+
 -- A log's newest instant and the sum of its units, or nothing.
 local function log_tail(key)
   local tail = ours(try('LRANGE', key, -2, -1), key)
@@ -179,12 +187,13 @@ local function add_to_log(key, gone, count, newest, total, current, units, lengt
   if newest then
     call('RPOP', key)
   end
-  if newest == current and gone < count then
-    local merged = string.match(call('RPOP', key), ':(%d+)$')
-    call('RPUSH', key, string.format('%.0f:%.0f', current, merged + units))
-  else
-    call('RPUSH', key, string.format('%.0f:%.0f', current, units))
+  local last = gone < count and string.match(call('LINDEX', key, -1), ':(%d+)$')
+  -- An admission that was handed back in full stood only for its instant, which this one is not before.
+  if last and (newest == current or last == '0') then
+    call('RPOP', key)
   end
+  local merged = newest == current and last or 0
+  call('RPUSH', key, string.format('%.0f:%.0f', current, merged + units))
   call('RPUSH', key, string.format('%.0f', total + units))
   call('PEXPIRE', key, ttl(current + length))
 end

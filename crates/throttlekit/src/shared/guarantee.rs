@@ -68,7 +68,7 @@ pub(super) struct Tallies {
 }
 
 impl Tallies {
-    pub(super) fn count(&self, guarantee: Guarantee, answers: u64) {
+    pub(super) fn count(&self, guarantee: Guarantee) {
         let counter = match guarantee {
             Guarantee::Exact => &self.exact,
             Guarantee::Bounded(_) => &self.bounded,
@@ -76,7 +76,7 @@ impl Tallies {
             Guarantee::Open => &self.open,
             Guarantee::Closed => &self.closed,
         };
-        counter.fetch_add(answers, Relaxed);
+        counter.fetch_add(1, Relaxed);
     }
 
     pub(super) fn count_error(&self) {

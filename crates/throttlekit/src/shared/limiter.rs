@@ -10,7 +10,7 @@ use super::guarantee::Tallies;
 use super::outage::StandIn;
 use super::receipt::charges;
 use super::{Answer, OnOutage, Receipt, Tally};
-use crate::store::{CHARGES_MAX, Charges, KeySpace, Settlement, Store, StoreError};
+use crate::store::{CHARGES_MAX, Charges, KeySpace, Outcome, Settlement, Store, StoreError};
 use crate::{Ask, Clock, WallClock};
 
 const PREFIX: &str = "tk";
@@ -165,35 +165,40 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
             let charges = charges(&keys, &self.forms, &costs);
             self.store.admit(&[Charges { need: self.need, charges: &charges }]).await
         };
-        match answers.and_then(|answers| answers.into_iter().next().ok_or_else(no_answer)) {
-            Ok(outcome) => {
-                let guarantee = self.store.guarantee();
-                self.tallies.count(guarantee, 1);
-                self.note_time(outcome.now);
-                Ok(Answer::from_store(&outcome, keys, &costs, guarantee))
-            }
-            Err(error) => self.without_store(asks, error),
-        }
+        let outcome = answers.and_then(|answers| answers.into_iter().next().ok_or_else(no_answer));
+        self.answer(outcome, keys, &costs, asks)
     }
 
-    /// Answers several asks, each by itself and in order, in one flight.
-    pub async fn check_many(&self, asks: &[[Ask<'_>; N]]) -> Result<Vec<Answer>, StoreError> {
+    /// Answers several asks, each by itself and in order, in one flight; over a cluster, in one for each slot. An ask
+    /// whose part of the store does not answer is answered by [`OnOutage`], the others as ever.
+    pub async fn check_many(&self, asks: &[[Ask<'_>; N]]) -> Vec<Result<Answer, StoreError>> {
         let keys: Vec<_> = asks.iter().map(|ask| self.keys(ask)).collect();
         let costs: Vec<[Cost; N]> = asks.iter().map(|ask| ask.map(|ask| ask.cost)).collect();
-        let answers = {
+        let outcomes = {
             let all: Vec<_> =
                 keys.iter().zip(&costs).map(|(keys, costs)| charges(keys, &self.forms, costs)).collect();
             let flight: Vec<_> = all.iter().map(|charges| Charges { need: self.need, charges }).collect();
-            self.store.admit(&flight).await
+            self.store.admit_each(&flight).await
         };
-        match answers {
-            Ok(outcomes) => {
+        let each = outcomes.into_iter().zip(keys).zip(&costs).zip(asks);
+        each.map(|(((outcome, keys), costs), ask)| self.answer(outcome, keys, costs, *ask)).collect()
+    }
+
+    fn answer(
+        &self,
+        outcome: Result<Outcome, StoreError>,
+        keys: Vec<String>,
+        costs: &[Cost; N],
+        asks: [Ask<'_>; N],
+    ) -> Result<Answer, StoreError> {
+        match outcome {
+            Ok(outcome) => {
                 let guarantee = self.store.guarantee();
-                self.tallies.count(guarantee, outcomes.len() as u64);
-                let each = outcomes.iter().zip(keys).zip(&costs);
-                Ok(each.map(|((o, keys), costs)| Answer::from_store(o, keys, costs, guarantee)).collect())
+                self.tallies.count(guarantee);
+                self.note_time(outcome.now);
+                Ok(Answer::from_store(&outcome, keys, costs, guarantee))
             }
-            Err(error) => asks.iter().map(|ask| self.without_store(*ask, error.clone())).collect(),
+            Err(error) => self.without_store(asks, error),
         }
     }
 
@@ -271,7 +276,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         }
         let now = self.now();
         let (verdict, guarantee) = self.stand_in.answer(asks, &self.limits, now);
-        self.tallies.count(guarantee, 1);
+        self.tallies.count(guarantee);
         let (decision, binding) = (verdict.decision, verdict.binding);
         Ok(Answer { decision, binding, guarantee, now, outage: Some(error), receipt: None })
     }

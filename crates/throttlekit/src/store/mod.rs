@@ -31,6 +31,20 @@ pub trait Store: Send + Sync + 'static {
     /// Answers each ask by itself, in order, and charges those that pass. One flight for all.
     fn admit(&self, asks: &[Charges<'_>]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send;
 
+    /// The same for asks that may lie in different places, of which some may not answer: each has its own answer or
+    /// error. One flight for each place.
+    fn admit_each(
+        &self,
+        asks: &[Charges<'_>],
+    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
+        async move {
+            match self.admit(asks).await {
+                Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+                Err(error) => asks.iter().map(|_| Err(error.clone())).collect(),
+            }
+        }
+    }
+
     /// What the store remembers for these charges, writing nothing.
     fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Sight, StoreError>> + Send;
 
@@ -49,6 +63,13 @@ pub trait Store: Send + Sync + 'static {
 impl<S: Store> Store for std::sync::Arc<S> {
     fn admit(&self, asks: &[Charges<'_>]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send {
         (**self).admit(asks)
+    }
+
+    fn admit_each(
+        &self,
+        asks: &[Charges<'_>],
+    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
+        (**self).admit_each(asks)
     }
 
     fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Sight, StoreError>> + Send {

@@ -1,0 +1,140 @@
+//! What changes under a store: half a cluster, a password, TLS by halves, a limit's numbers, a neighbour's value.
+
+mod common;
+mod rig;
+
+use std::time::Duration;
+
+use common::policy;
+use rig::{DAY, Server};
+use throttlekit::store::{Store, StoreError};
+use throttlekit::{Ask, Clock, Guarantee, Limit, ManualClock, SharedLimiter, Timestamp};
+use throttlekit_redis::{Builder, RedisStore};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn patient(builder: Builder) -> Builder {
+    builder.deadline(Duration::from_secs(5))
+}
+
+async fn refused(builder: Builder) -> bool {
+    matches!(builder.connect().await, Err(StoreError::Misconfigured(_)))
+}
+
+/// Asks of one flight whose slots nobody has are answered by the policy, the others as ever, and charged once.
+#[tokio::test]
+async fn half_a_cluster_answers_for_its_half() {
+    let server = Server::start(&["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"]).await;
+    server.ask::<()>("CLUSTER ADDSLOTSRANGE 0 8191").await;
+    rig::until("the half is there", DAY, async || {
+        server.ask::<String>("CLUSTER INFO").await.contains("cluster_state:ok")
+    })
+    .await;
+    let store = patient(RedisStore::cluster([server.url()])).connect().await.unwrap();
+    let limiter =
+        SharedLimiter::new(store, &policy("half"), Limit::fixed_window(5, 30 * DAY).unwrap()).unwrap();
+    let keys: Vec<String> = (0..40).map(|n| format!("key{n}")).collect();
+    let asks: Vec<_> = keys.iter().map(|key| [Ask::of(key)]).collect();
+    let answers = limiter.check_many(&asks).await;
+    let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
+    for (key, answer) in keys.iter().zip(&answers) {
+        match answer.guarantee {
+            Guarantee::Exact => {
+                assert!(answer.decision.allowed);
+                assert_eq!(
+                    limiter.peek_each([key.as_bytes()]).await.unwrap()[0].remaining,
+                    4,
+                    "charged once"
+                );
+            }
+            Guarantee::Closed => assert!(!answer.decision.allowed && answer.receipt.is_none()),
+            other => panic!("{other}"),
+        }
+    }
+    let exact = answers.iter().filter(|answer| answer.guarantee == Guarantee::Exact).count();
+    assert!((5..=35).contains(&exact), "{exact} of 40");
+}
+
+#[tokio::test]
+async fn a_password_that_is_missing_is_no_outage() {
+    let server = Server::start(&[]).await;
+    server.ask::<()>("CONFIG SET requirepass secret").await;
+    assert!(refused(RedisStore::builder(server.url())).await);
+    let url = format!("redis://:secret@127.0.0.1:{}", server.port);
+    assert!(RedisStore::builder(url).connect().await.is_ok());
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn tls_by_halves_is_refused() {
+    let ca = || std::fs::read(common::env("THROTTLEKIT_REDIS_TLS_CA")).unwrap();
+    assert!(refused(RedisStore::builder("redis://127.0.0.1:1").ca(ca())).await);
+    assert!(refused(RedisStore::cluster(["redis://127.0.0.1:1", "rediss://127.0.0.1:2"])).await);
+    assert!(refused(RedisStore::sentinel(["rediss://127.0.0.1:1"], "mymaster")).await);
+    assert!(refused(RedisStore::builder("redis://127.0.0.1:1").servers("redis://a")).await);
+}
+
+/// A window that is over means nothing on the grid of the limit it became.
+#[tokio::test]
+async fn a_longer_window_begins_where_the_shorter_one_has_ended() {
+    let server = Server::start(&[]).await;
+    let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000 - 1_800_000_000_000 % 86_400_000));
+    let store = patient(RedisStore::builder(server.url())).connect().await.unwrap().at(clock.clone());
+    let limit = |length| Limit::fixed_window(100, length).unwrap();
+    let (hourly, daily) = (limit(HOUR), limit(DAY));
+    let limiter = |limit| SharedLimiter::new(store.clone(), "grows", limit).unwrap();
+    assert!(limiter(hourly).check(Ask::of("alice").cost(100)).await.unwrap().decision.allowed);
+    clock.set(clock.now() + HOUR);
+    let grown = limiter(daily);
+    assert_eq!(grown.peek_each([b"alice"]).await.unwrap()[0].remaining, 100);
+    let answer = grown.check("alice").await.unwrap();
+    assert_eq!((answer.decision.allowed, answer.decision.remaining), (true, 99));
+    // Within a window that has not ended, what was used counts on.
+    clock.set(clock.now() + HOUR);
+    assert_eq!(limiter(hourly).check("alice").await.unwrap().decision.remaining, 98);
+}
+
+/// A settlement over several limits is all or none, and a foreign value stays its own ask's affair.
+#[tokio::test]
+async fn a_foreign_value_stops_a_settlement_whole_and_a_flight_in_part() {
+    let server = Server::start(&[]).await;
+    let store = patient(RedisStore::builder(server.url())).connect().await.unwrap();
+    let day = || Limit::fixed_window(100, 30 * DAY).unwrap();
+    let limiter = SharedLimiter::all(store.clone(), "whole", [("a", day()), ("b", day())]).unwrap();
+    let receipt =
+        limiter.check_all([Ask::of("x").cost(50), Ask::of("x").cost(50)]).await.unwrap().receipt.unwrap();
+    let keys: Vec<String> = server.ask("KEYS *}w:b/x").await;
+    let kept: String = server.ask(&format!("GETSET {} foreign", keys[0])).await;
+    assert!(matches!(limiter.settle(receipt, [10, 10]).await, Err(StoreError::BadState(_))));
+    server.ask::<()>(&format!("DEL {}", keys[0])).await;
+    let mut connection = server.connection().await.unwrap();
+    redis::cmd("SET").arg(&keys[0]).arg(kept).exec_async(&mut connection).await.unwrap();
+    let left = limiter.peek_each([b"x", b"x"]).await.unwrap();
+    assert_eq!(left.map(|left| left.remaining), [50, 50], "neither was handed back");
+
+    let single = SharedLimiter::new(store, "part", day()).unwrap();
+    single.check("bad").await.unwrap();
+    let keys: Vec<String> = server.ask("KEYS *part*").await;
+    server.ask::<()>(&format!("SET {} foreign", keys[0])).await;
+    let answers = single.check_many(&[[Ask::of("good")], [Ask::of("bad")], [Ask::of("good")]]).await;
+    assert!(matches!(answers[1], Err(StoreError::BadState(_))), "{answers:?}");
+    assert_eq!(answers[2].as_ref().unwrap().decision.remaining, 98);
+}
+
+/// However often asks are made and handed back, a log holds no more than its limit, and one.
+#[tokio::test]
+async fn a_log_does_not_grow_by_what_is_handed_back() {
+    let server = Server::start(&[]).await;
+    let store = patient(RedisStore::builder(server.url())).connect().await.unwrap();
+    let limiter = SharedLimiter::new(store, "log", Limit::sliding_log(2, DAY).unwrap()).unwrap();
+    for _ in 0..50 {
+        let answers = limiter.check_many(&[[Ask::of("x")], [Ask::of("x")]]).await;
+        for answer in answers {
+            limiter.settle(answer.unwrap().receipt.unwrap(), [0]).await.unwrap();
+        }
+    }
+    let keys: Vec<String> = server.ask("KEYS *").await;
+    let entries: u64 = server.ask(&format!("LLEN {}", keys[0])).await;
+    assert!(entries <= 4, "{entries} entries for a limit of two");
+    let _ = limiter.store().guarantee();
+}
