@@ -184,7 +184,7 @@ impl Builder {
             "{theirs} -c default_transaction_isolation=read\\ committed -c enable_seqscan=off \
              -c lock_timeout={} -c statement_timeout={}",
             self.lock_wait(),
-            self.part_of_deadline(0.9),
+            in_millis(self.line.deadline.mul_f64(0.9)),
         );
         if self.durability == Durability::Deferred {
             options.push_str(" -c synchronous_commit=off");
@@ -194,11 +194,11 @@ impl Builder {
 
     /// How long the server may wait for a row.
     pub(crate) fn lock_wait(&self) -> String {
-        self.part_of_deadline(0.8)
+        in_millis(self.row_wait())
     }
 
-    fn part_of_deadline(&self, part: f64) -> String {
-        format!("{}ms", self.line.deadline.mul_f64(part).as_millis().max(1))
+    pub(crate) fn row_wait(&self) -> Duration {
+        self.line.deadline.mul_f64(0.8)
     }
 
     fn manager(&self, config: Config) -> Manager {
@@ -218,6 +218,11 @@ impl Builder {
             Durability::Deferred | Durability::Unlogged => Guarantee::Bounded(u64::MAX),
         }
     }
+}
+
+/// As the server reads it. None at all would mean for ever.
+pub(crate) fn in_millis(wait: Duration) -> String {
+    format!("{}ms", wait.as_millis().max(1))
 }
 
 fn tls_or_not(config: &Config, tls: bool) -> Result<(), StoreError> {

@@ -10,7 +10,36 @@ use tokio_postgres::error::SqlState;
 /// Raised by our functions for a row that they cannot have written.
 const BAD_STATE: &str = "TK001";
 
-/// Whether the call was undone because another was in its way, so that it may be made again.
+/// Why a call failed, and whether the server itself said so and undid it.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: StoreError,
+    /// The server answered, and nothing of the call was written. Never so where our own patience ended or the
+    /// connection was lost: then nobody knows.
+    pub(crate) undone: bool,
+}
+
+impl Failure {
+    pub(crate) fn by_server(error: &Error, deadline: Duration) -> Self {
+        let undone =
+            matches!(error.code().map(SqlState::code), Some("55P03" | "57014" | BAD_STATE | "22003"));
+        Self { error: from_server(error, deadline), undone }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self { error, undone: false }
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
+/// Whether the call was undone because another was in its way, so that it may be made again at once.
 pub(crate) fn was_undone(error: &Error) -> bool {
     matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
 }

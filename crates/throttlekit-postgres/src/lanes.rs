@@ -5,19 +5,25 @@
 //! bound, as one flight: one call, one commit. Each is answered as if it had come alone, in order. Without load nothing
 //! waits and nothing is merged.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use throttlekit::store::{Charges, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use crate::error::Failure;
 use crate::parcel::{Flight, Parcel, split};
 use crate::store::Inner;
 
 /// Asks in one merged flight. Their rows are held until it commits.
 const FLIGHT_MAX: usize = 64;
+/// The part of the deadline for which a flight of several who have no key in common waits for a row.
+const ROW_WAIT_PART: u32 = 10;
+/// The same while it is found out which row is held.
+const ROW_WAIT_PART_AGAIN: u32 = 25;
 
 /// The lanes of one store, and who waits for one.
 pub(crate) struct Lanes {
@@ -27,7 +33,8 @@ pub(crate) struct Lanes {
 
 struct Waiting {
     parcel: Parcel,
-    tell: oneshot::Sender<Result<Vec<i64>, StoreError>>,
+    since: Instant,
+    tell: oneshot::Sender<Result<Vec<i64>, Failure>>,
 }
 
 /// A lane while something is under way on it. Whoever leaves it lets the next go on, also when given up.
@@ -53,7 +60,7 @@ impl Lanes {
         while asks < FLIGHT_MAX
             && let Some(next) = waiting.pop_front()
         {
-            if !next.tell.is_closed() {
+            if next.waits() {
                 asks += next.parcel.asks();
                 flight.push(next);
             }
@@ -64,15 +71,16 @@ impl Lanes {
 
 impl Inner {
     /// The server's reply to these asks.
-    pub(crate) async fn admit(self: &Arc<Self>, asks: &[Charges<'_>]) -> Result<Vec<i64>, StoreError> {
+    pub(crate) async fn admit(self: &Arc<Self>, asks: &[Charges<'_>]) -> Result<Vec<i64>, Failure> {
+        let since = Instant::now();
         self.ready().await?;
         if let Some(_lane) = self.lane() {
             return self.send_asks(asks).await;
         }
         let (tell, told) = oneshot::channel();
-        self.lanes.waiting().push_back(Waiting { parcel: Parcel::of(asks), tell });
+        self.lanes.waiting().push_back(Waiting { parcel: Parcel::of(asks), since, tell });
         self.go_on();
-        told.await.unwrap_or_else(|_| Err(StoreError::unavailable("the store is being dropped")))
+        told.await.unwrap_or_else(|_| Err(StoreError::unavailable("the store is being dropped").into()))
     }
 
     fn lane(self: &Arc<Self>) -> Option<Lane> {
@@ -90,32 +98,106 @@ impl Inner {
         }
     }
 
-    /// One flight for all; where a key in it holds something foreign, one for each, as nothing was written.
+    /// One flight for all who wait.
+    ///
+    /// A row that someone holds, or that holds something foreign, must not stand in the way of asks that have nothing
+    /// to do with it. So a flight waits for rows only briefly. If the server gives it up, nothing was written, and it
+    /// goes again in halves, until those in the way are by themselves. These go last, and wait for as long as their
+    /// callers do. Asks that share keys stay together and in order. What is not known to be undone is not sent again.
     async fn send_flight(&self, flight: Vec<Waiting>) {
-        let parcels: Vec<&Parcel> = flight.iter().map(|waiting| &waiting.parcel).collect();
-        let together = self.send_merged(&parcels).await;
-        let replies = match together {
-            Err(StoreError::BadState(_)) if flight.len() > 1 => {
-                let mut replies = Vec::with_capacity(flight.len());
-                for waiting in &flight {
-                    replies.push(self.send_merged(&[&waiting.parcel]).await);
-                }
-                replies
+        let deadline = self.link.deadline;
+        let mut row_wait = deadline / ROW_WAIT_PART;
+        let mut ahead = vec![related(flight)];
+        let mut alone = VecDeque::new();
+        while let Some(mut groups) = ahead.pop() {
+            groups.iter_mut().for_each(|group| group.retain(Waiting::waits));
+            groups.retain(|group| !group.is_empty());
+            // Nobody else is in the way of a flight that has only one, nor waits for it.
+            if groups.len() == 1 && ahead.is_empty() {
+                alone.extend(groups);
+                continue;
             }
-            Err(error) => vec![Err(error); flight.len()],
-            Ok(reply) => split(&parcels, &reply),
-        };
-        for (waiting, reply) in flight.into_iter().zip(replies) {
-            // Who has stopped waiting is not told.
-            let _ = waiting.tell.send(reply);
+            let Some(failure) = self.send_groups(&mut groups, row_wait).await else { continue };
+            row_wait = deadline / ROW_WAIT_PART_AGAIN;
+            if groups.len() == 1 && failure.undone {
+                alone.extend(groups);
+            } else if failure.undone {
+                let later = groups.split_off(groups.len() / 2);
+                ahead.extend([later, groups]);
+            } else {
+                tell_all(groups, &failure);
+            }
+        }
+        while let Some(mut group) = alone.pop_front() {
+            group.retain(Waiting::waits);
+            let Some(oldest) = group.first() else { continue };
+            // The server is to answer before the callers stop waiting.
+            let left = self.builder.row_wait().saturating_sub(oldest.since.elapsed());
+            let mut groups = vec![group];
+            let Some(failure) = self.send_groups(&mut groups, left).await else { continue };
+            let mut group = groups.pop().unwrap_or_default();
+            if matches!(failure.error, StoreError::BadState(_)) && group.len() > 1 {
+                let later = group.split_off(group.len() / 2);
+                alone.push_front(later);
+                alone.push_front(group);
+            } else {
+                tell_all(vec![group], &failure);
+            }
         }
     }
 
-    async fn send_merged(&self, parcels: &[&Parcel]) -> Result<Vec<i64>, StoreError> {
+    /// Sends groups as one flight. Either all are told and gone, or it failed and all are still there.
+    async fn send_groups(&self, groups: &mut Vec<Vec<Waiting>>, row_wait: Duration) -> Option<Failure> {
+        let parcels: Vec<&Parcel> = groups.iter().flatten().map(|waiting| &waiting.parcel).collect();
+        if parcels.is_empty() {
+            return None;
+        }
         let deadline = self.link.deadline;
-        let work = async { self.send(&Flight::merged(parcels)).await };
-        timeout(deadline, work).await.unwrap_or(Err(StoreError::Deadline(deadline)))
+        let work = async { self.send(&Flight::merged(&parcels), Some(row_wait)).await };
+        let reply = match timeout(deadline, work).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(failure)) => return Some(failure),
+            Err(_) => return Some(StoreError::Deadline(deadline).into()),
+        };
+        let replies = split(&parcels, &reply);
+        for (waiting, reply) in groups.drain(..).flatten().zip(replies) {
+            // Who has stopped waiting is not told.
+            let _ = waiting.tell.send(reply.map_err(Failure::from));
+        }
+        None
     }
+}
+
+impl Waiting {
+    fn waits(&self) -> bool {
+        !self.tell.is_closed()
+    }
+}
+
+fn tell_all(groups: Vec<Vec<Waiting>>, failure: &Failure) {
+    for waiting in groups.into_iter().flatten() {
+        let _ = waiting.tell.send(Err(failure.clone()));
+    }
+}
+
+/// Puts together, in order, those who share keys, be it by way of others.
+fn related(flight: Vec<Waiting>) -> Vec<Vec<Waiting>> {
+    let mut group_of: Vec<usize> = (0..flight.len()).collect();
+    let mut seen = HashMap::new();
+    for (i, waiting) in flight.iter().enumerate() {
+        for key in waiting.parcel.keys() {
+            let (ours, theirs) = (group_of[i], group_of[*seen.entry(key).or_insert(i)]);
+            if ours != theirs {
+                let joined = ours.min(theirs);
+                group_of[..=i].iter_mut().filter(|g| **g == ours || **g == theirs).for_each(|g| *g = joined);
+            }
+        }
+    }
+    let mut groups = BTreeMap::<usize, Vec<Waiting>>::new();
+    for (group, waiting) in group_of.into_iter().zip(flight) {
+        groups.entry(group).or_default().push(waiting);
+    }
+    groups.into_values().collect()
 }
 
 impl Lane {

@@ -2,7 +2,8 @@
 //!
 //! A decision is one call of one function on the server: one round trip, also for several limits or several asks. The
 //! function looks first and takes locks only for what may pass, so a denial neither locks nor writes. Time is the
-//! server's, read while the row is held. What is promised, and what the settings of the server do to it, is in
+//! server's, never that of the beginning of a transaction. What is promised, and what the settings of the server do to
+//! it, is in
 //! [docs/postgres.md](https://github.com/throttlekit/throttlekit/blob/main/docs/postgres.md).
 //!
 //! ```no_run

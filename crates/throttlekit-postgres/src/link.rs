@@ -8,7 +8,7 @@ use throttlekit::store::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::error::{cannot_write, from_pool, from_server, was_undone};
+use crate::error::{Failure, cannot_write, from_pool, was_undone};
 
 /// A value and the type in which the server takes it.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -32,11 +32,7 @@ impl Link {
     }
 
     /// Runs a statement that answers with one row. What the server undid is tried once more.
-    pub(crate) async fn one_row(
-        &self,
-        statement: &Statement,
-        params: &[Param<'_>],
-    ) -> Result<Row, StoreError> {
+    pub(crate) async fn one_row(&self, statement: &Statement, params: &[Param<'_>]) -> Result<Row, Failure> {
         let held = self.hold().await?;
         let mut answer = self.send(held.client(), statement, params).await;
         if answer.as_ref().is_err_and(was_undone) {
@@ -46,7 +42,7 @@ impl Link {
         if !answer.as_ref().is_err_and(cannot_write) {
             held.give_back();
         }
-        answer.map_err(|error| from_server(&error, self.deadline))
+        answer.map_err(|error| Failure::by_server(&error, self.deadline))
     }
 
     /// Closes all connections that no call is under way on.

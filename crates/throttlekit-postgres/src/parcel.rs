@@ -49,6 +49,11 @@ impl Parcel {
         }
     }
 
+    /// The keys of its charges, some perhaps several times.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.charges.iter().map(|charge| charge.key.as_str())
+    }
+
     /// How many asks it has.
     pub(crate) fn asks(&self) -> usize {
         self.asks.len()

@@ -9,7 +9,8 @@ use throttlekit::{Clock, Guarantee};
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 
-use crate::builder::{Builder, Durability};
+use crate::builder::{Builder, Durability, in_millis};
+use crate::error::Failure;
 use crate::lanes::Lanes;
 use crate::link::{Link, Param, Statement};
 use crate::parcel::{Corrections, Flight, kind, outcomes, sight, sorted};
@@ -44,6 +45,9 @@ pub(crate) struct Inner {
 struct Statements {
     admit_one: Statement,
     admit: Statement,
+    /// The same, told how long to wait for a row.
+    admit_one_within: Statement,
+    admit_within: Statement,
     peek: Statement,
     settle: Statement,
     forget: Statement,
@@ -85,7 +89,21 @@ impl PostgresStore {
         self.inner.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the way to the server has seen.
+    /// Makes one call. That the server gave up a wait and undid the call is an answer, if not the one hoped for: the
+    /// server is there, so the breaker does not count it.
+    async fn call<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, StoreError> {
+        let work = async {
+            match work.await {
+                Ok(answer) => Ok(Ok(answer)),
+                Err(Failure { error, undone: true }) if error.is_outage() => Ok(Err(error)),
+                Err(failure) => Err(failure.error),
+            }
+        };
+        self.line.call(work).await?
+    }
+
+    /// What the way to the server has seen. A call that the server itself ended, for want of a row or of time, is
+    /// neither failed nor timed out there.
     pub fn line_stats(&self) -> LineStats {
         self.line.stats()
     }
@@ -93,15 +111,22 @@ impl PostgresStore {
 
 impl Inner {
     /// Sends asks of a caller who waits for them alone.
-    pub(crate) async fn send_asks(&self, asks: &[Charges<'_>]) -> Result<Vec<i64>, StoreError> {
-        self.send(&Flight::of(asks)).await
+    pub(crate) async fn send_asks(&self, asks: &[Charges<'_>]) -> Result<Vec<i64>, Failure> {
+        self.send(&Flight::of(asks), None).await
     }
 
-    pub(crate) async fn send(&self, flight: &Flight<'_>) -> Result<Vec<i64>, StoreError> {
+    /// Sends a flight, which waits for each row as long as it is told, or else as the session does.
+    pub(crate) async fn send(
+        &self,
+        flight: &Flight<'_>,
+        row_wait: Option<Duration>,
+    ) -> Result<Vec<i64>, Failure> {
+        let row_wait = row_wait.map(in_millis);
+        let statements = &self.statements;
         let (now, int) = (self.now(), Type::INT8);
         match flight {
             Flight::One { key, kind, numbers: [a, b, c, d, e] } => {
-                let params: [Param<'_>; 8] = [
+                let mut params: Vec<Param<'_>> = vec![
                     (&now, int.clone()),
                     (key, Type::TEXT),
                     (kind, Type::INT4),
@@ -111,10 +136,12 @@ impl Inner {
                     (d, int.clone()),
                     (e, int),
                 ];
-                self.numbers(&self.statements.admit_one, &params).await
+                let Some(wait) = &row_wait else { return self.numbers(&statements.admit_one, &params).await };
+                params.push((wait, Type::TEXT));
+                self.numbers(&statements.admit_one_within, &params).await
             }
             Flight::Many { keys, asks, slots, kinds, numbers } => {
-                let params: [Param<'_>; 6] = [
+                let mut params: Vec<Param<'_>> = vec![
                     (&now, int),
                     (keys, Type::TEXT_ARRAY),
                     (asks, Type::INT4_ARRAY),
@@ -122,19 +149,21 @@ impl Inner {
                     (kinds, Type::INT4_ARRAY),
                     (numbers, Type::INT8_ARRAY),
                 ];
-                self.numbers(&self.statements.admit, &params).await
+                let Some(wait) = &row_wait else { return self.numbers(&statements.admit, &params).await };
+                params.push((wait, Type::TEXT));
+                self.numbers(&statements.admit_within, &params).await
             }
         }
     }
 
     /// What a function answers comes last, after settings.
-    async fn numbers(&self, statement: &Statement, params: &[Param<'_>]) -> Result<Vec<i64>, StoreError> {
+    async fn numbers(&self, statement: &Statement, params: &[Param<'_>]) -> Result<Vec<i64>, Failure> {
         let row = self.link.one_row(statement, params).await?;
-        row.try_get(row.len() - 1).map_err(StoreError::misconfigured)
+        row.try_get(row.len() - 1).map_err(|error| StoreError::misconfigured(error).into())
     }
 
     /// Calls a function that answers nothing.
-    async fn run(&self, statement: &Statement, params: &[Param<'_>]) -> Result<(), StoreError> {
+    async fn run(&self, statement: &Statement, params: &[Param<'_>]) -> Result<(), Failure> {
         self.ready().await?;
         self.link.one_row(statement, params).await.map(drop)
     }
@@ -188,9 +217,16 @@ impl Statements {
         let schema = Schema::of(builder)?.quoted();
         let settings = settings(builder);
         let call = |function: &str| Statement(format!("SELECT {settings}{schema}.{function}").into());
+        // The server computes columns in order, and the last setting counts.
+        let within = |wait: &str, function: &str| {
+            let wait = format!("set_config('lock_timeout', {wait}, true)");
+            Statement(format!("SELECT {settings}{wait}, {schema}.{function}").into())
+        };
         Ok(Self {
             admit_one: call("admit_one($1, $2, $3, $4, $5, $6, $7, $8)"),
             admit: call("admit($1, $2, $3, $4, $5, $6)"),
+            admit_one_within: within("$9", "admit_one($1, $2, $3, $4, $5, $6, $7, $8)"),
+            admit_within: within("$7", "admit($1, $2, $3, $4, $5, $6)"),
             peek: call("peek($1, $2, $3)"),
             settle: call("settle($1, $2, $3, $4, $5, $6)"),
             forget: call("forget($1)"),
@@ -214,7 +250,7 @@ fn settings(builder: &Builder) -> String {
 
 impl Store for PostgresStore {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
-        outcomes(asks, &self.line.call(self.inner.admit(asks)).await?)
+        outcomes(asks, &self.call(self.inner.admit(asks)).await?)
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
@@ -227,7 +263,7 @@ impl Store for PostgresStore {
             self.inner.ready().await?;
             self.inner.numbers(&self.inner.statements.peek, &params).await
         };
-        sight(charges, &self.line.call(look).await?)
+        sight(charges, &self.call(look).await?)
     }
 
     async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
@@ -244,13 +280,13 @@ impl Store for PostgresStore {
             (&owes, Type::BOOL_ARRAY),
             (&numbers, Type::INT8_ARRAY),
         ];
-        self.line.call(self.inner.run(&self.inner.statements.settle, &params)).await
+        self.call(self.inner.run(&self.inner.statements.settle, &params)).await
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
         let keys = sorted(keys.iter().copied());
         let params: [Param<'_>; 1] = [(&keys, Type::TEXT_ARRAY)];
-        self.line.call(self.inner.run(&self.inner.statements.forget, &params)).await
+        self.call(self.inner.run(&self.inner.statements.forget, &params)).await
     }
 
     /// Not exact where a crash may forget, whoever chose so: this store or the server's settings.

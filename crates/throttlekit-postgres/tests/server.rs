@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use common::{address, ask, builder, clear, client, form, fresh, url};
@@ -205,6 +206,71 @@ async fn a_held_row_costs_callers_their_deadline_and_nothing_more() {
         assert_eq!(left.remaining, 8, "those who were told nothing were not charged");
         store.reset(&["held", "free"]).await.unwrap();
     }
+}
+
+/// Someone holds one row for long, under load, so that asks for it travel with asks for other keys. Only callers of that
+/// key notice, and it does not look as if the server were away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_row_is_no_outage_for_callers_of_other_keys() {
+    let schema = "tk_test_held";
+    clear(schema).await;
+    let store = PostgresStore::builder(url()).schema(schema).migrate_on_connect(true);
+    let store = Arc::new(store.connect().await.unwrap());
+    let form = per_hour(1_000_000);
+    ask(&store, "held", &form, 1).await.unwrap();
+    let mut holder = client().await;
+    let held = holder.transaction().await.unwrap();
+    held.query("SELECT * FROM tk_test_held.state WHERE key = 'held' FOR UPDATE", &[]).await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let spawn = |key: String| {
+        let (store, stop) = (store.clone(), stop.clone());
+        tokio::spawn(async move {
+            let mut answers = Vec::new();
+            while !stop.load(Relaxed) {
+                answers.push(ask(&store, &key, &form, 1).await.map(drop));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            answers
+        })
+    };
+    let free: Vec<_> = (0..200).map(|i| spawn(format!("free{i}"))).collect();
+    let stuck = spawn("held".into());
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    stop.store(true, Relaxed);
+    let deadline = Duration::from_millis(250);
+    let (mut good, mut bad) = (0, Vec::new());
+    for task in free {
+        for answer in task.await.unwrap() {
+            match answer {
+                Ok(()) => good += 1,
+                Err(error) => bad.push(error),
+            }
+        }
+    }
+    let stuck = stuck.await.unwrap();
+    println!(
+        "held row: {good} good, {} bad, {} on the held key: {:?}",
+        bad.len(),
+        stuck.len(),
+        store.line_stats()
+    );
+    assert_eq!(bad, []);
+    assert!(stuck.iter().all(|answer| *answer == Err(StoreError::Deadline(deadline))), "{stuck:?}");
+    assert!(stuck.len() > 2, "{stuck:?}");
+
+    // With no one beside them to be answered, they alone do not open the breaker either.
+    let asks = (0..20).map(|_| {
+        let store = store.clone();
+        tokio::spawn(async move { ask(&store, "held", &form, 1).await.map(drop) })
+    });
+    for task in asks.collect::<Vec<_>>() {
+        assert_eq!(task.await.unwrap(), Err(StoreError::Deadline(deadline)));
+    }
+    println!("held row, callers of it alone: {:?}", store.line_stats());
+    assert_eq!(store.line_stats().opened, 0);
+    held.rollback().await.unwrap();
+    let left = ask(&store, "held", &form, 1).await.unwrap().verdict.decision;
+    assert!(left.allowed);
 }
 
 /// Sessions that are ended by the server are an outage for the calls on them, and the store finds its way back.
