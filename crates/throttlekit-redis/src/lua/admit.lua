@@ -28,47 +28,31 @@ local function product_fits(a, b, c, d)
   end
 end
 
--- How many numbers a charge of each kind has.
-local numbers_of = { g = 5, w = 4, m = 3, s = 4, l = 3 }
-
 local rules = {}
 
 function rules.g(key, p)
   local time, rest, base = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 4])
   local stored = read_gcra(key)
-  local instant, ticks = now, 0
-  if #stored > 0 and stored[1] >= now then
-    instant, ticks = stored[1], min(stored[2], base - 1)
-  end
-  instant, ticks = instant + time, ticks + rest
-  if ticks >= base then
-    instant, ticks = instant + 1, ticks - base
-  end
+  local _, _, instant, ticks = charged_gcra(stored, time, rest, base)
   local latest = now + ARGV[p + 2]
   local allowed = instant < latest or (instant == latest and ticks <= tonumber(ARGV[p + 3]))
   local write = (time > 0 or rest > 0) and function()
     write_gcra(key, instant, ticks)
   end
-  return p + 5, allowed, stored, write
+  return allowed, stored, write
 end
 
-local function window(key, p, kind)
+function rules.w(key, p, kind)
   local cost, limit = tonumber(ARGV[p]), tonumber(ARGV[p + 1])
   local stored = read_window(key)
   local finish, used = current_window(stored, kind, p)
   local write = cost > 0 and function()
     write_window(key, finish, used + cost)
   end
-  return p + (kind == 'm' and 3 or 4), cost <= max(limit - used, 0), unless_over(stored), write
+  return cost <= max(limit - used, 0), unless_over(stored), write
 end
 
-function rules.w(key, p)
-  return window(key, p, 'w')
-end
-
-function rules.m(key, p)
-  return window(key, p, 'm')
-end
+rules.m = rules.w
 
 function rules.s(key, p)
   local cost, limit = tonumber(ARGV[p]), tonumber(ARGV[p + 1])
@@ -91,7 +75,7 @@ function rules.s(key, p)
     add_to_ring(ring, tick, cost, buckets)
     write_ring(key, ring, length, buckets)
   end
-  return p + 4, allowed, seen, write
+  return allowed, seen, write
 end
 
 function rules.l(key, p)
@@ -112,23 +96,22 @@ function rules.l(key, p)
   local write = cost > 0 and function()
     add_to_log(key, gone, count, newest, used, current, cost, length)
   end
-  return p + 3, allowed, seen, write
+  return allowed, seen, write
 end
 
-local answer, key, p = { now }, 0, 3
-
--- One ask: whether it passed, and what each charge found.
-local function ask(count, any)
+-- One ask, whose charges stand at these places: whether it passed, and what each found.
+local function ask(places, key, any)
   local reply, writes, passed = { 0 }, {}, 0
-  for i = 1, count do
-    local allowed, write
-    p, allowed, reply[i + 1], write = rules[ARGV[p]](KEYS[key + i], p + 1)
+  for i = 1, #places do
+    local kind = ARGV[places[i]]
+    local allowed, seen, write = rules[kind](KEYS[key + i], places[i] + 1, kind)
+    reply[i + 1] = seen
     passed = allowed and passed + 1 or passed
     if allowed and write then
       writes[#writes + 1] = write
     end
   end
-  if passed == count or (any and passed > 0) then
+  if passed == #places or (any and passed > 0) then
     reply[1] = 1
     for i = 1, #writes do
       writes[i]()
@@ -137,24 +120,24 @@ local function ask(count, any)
   return reply
 end
 
+local answer, key, p = { now }, 0, 3
 while p <= #ARGV do
   local count = tonumber(ARGV[p])
-  local any, first = count < 0, p + 1
-  count = any and -count or count
-  p = first
-  local fine, reply = pcall(ask, count, any)
+  local places = {}
+  p = p + 1
+  for i = 1, math.abs(count) do
+    places[i], p = p, p + 1 + numbers_of[ARGV[p]]
+  end
+  local fine, reply = pcall(ask, places, key, count < 0)
   if not fine then
     -- A foreign value is that ask's affair alone; it ended before it wrote.
     local bad_key = type(reply) == 'string' and string.match(reply, '^TKBAD (.*)$')
     if not bad_key then
       error(reply, 0)
     end
-    reply, p = { -1, bad_key }, first
-    for _ = 1, count do
-      p = p + 1 + numbers_of[ARGV[p]]
-    end
+    reply = { -1, bad_key }
   end
-  key = key + count
+  key = key + #places
   answer[#answer + 1] = reply
 end
 return answer

@@ -6,6 +6,9 @@
 -- Mirrors Settle::refund and Settle::owe.
 local DEBT_MAX = 100 * 366 * 86400 * 1000000
 
+-- How many numbers a refund of each kind has; a debt has those of a charge.
+local refund_numbers_of = { g = 6, w = 2, m = 2, s = 4, l = 3 }
+
 -- Written at the end, when every key has shown that it is ours.
 local refund, owe, writes = {}, {}, {}
 
@@ -43,53 +46,32 @@ function refund.g(key, p)
       later(write_gcra, key, minus(instant, rest, back, back_rest, base))
     end
   end
-  return p + 6
 end
 
 function owe.g(key, p)
-  local base = tonumber(ARGV[p + 4])
-  local stored = read_gcra(key)
-  local instant, ticks = now, 0
-  if #stored > 0 and stored[1] >= now then
-    instant, ticks = stored[1], min(stored[2], base - 1)
-  end
-  local before, before_rest = instant, ticks
-  instant, ticks = instant + ARGV[p], ticks + ARGV[p + 1]
-  if ticks >= base then
-    instant, ticks = instant + 1, ticks - base
-  end
+  local time, rest, base = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 4])
+  local before, before_rest, instant, ticks = charged_gcra(read_gcra(key), time, rest, base)
   if instant >= now + DEBT_MAX then
     instant, ticks = now + DEBT_MAX, 0
   end
   if instant > before or (instant == before and ticks > before_rest) then
     later(write_gcra, key, instant, ticks)
   end
-  return p + 5
 end
 
-local function refund_window(key, p)
+function refund.w(key, p)
   local stored = read_window(key)
   if #stored > 0 and stored[1] == tonumber(ARGV[p]) then
     later(write_window, key, stored[1], max(stored[2] - ARGV[p + 1], 0))
   end
-  return p + 2
 end
 
-local function owe_window(key, p, kind)
+function owe.w(key, p, kind)
   local finish, used = current_window(read_window(key), kind, p)
   later(write_window, key, finish, min(used + ARGV[p], EXACT - 1))
-  return p + (kind == 'm' and 3 or 4)
 end
 
-refund.w, refund.m = refund_window, refund_window
-
-function owe.w(key, p)
-  return owe_window(key, p, 'w')
-end
-
-function owe.m(key, p)
-  return owe_window(key, p, 'm')
-end
+refund.m, owe.m = refund.w, owe.w
 
 function refund.s(key, p)
   local tick, length, buckets = tonumber(ARGV[p]), tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
@@ -99,7 +81,6 @@ function refund.s(key, p)
     ring[at] = max(ring[at] - ARGV[p + 1], 0)
     later(write_ring, key, ring, length, buckets)
   end
-  return p + 4
 end
 
 function owe.s(key, p)
@@ -107,7 +88,6 @@ function owe.s(key, p)
   local ring = read_ring(key, buckets)
   add_to_ring(ring, bucket_of(ring, length, buckets), tonumber(ARGV[p]), buckets)
   later(write_ring, key, ring, length, buckets)
-  return p + 4
 end
 
 -- What is left of an admission, and of the sum. Nothing left: it goes, unless its instant is the newest, which holds
@@ -123,7 +103,7 @@ local function hand_back(key, index, count, instant, units, total)
 end
 
 function refund.l(key, p)
-  local mark, length = tonumber(ARGV[p]), tonumber(ARGV[p + 2])
+  local mark = tonumber(ARGV[p])
   local newest, total = log_tail(key)
   local count = newest and call('LLEN', key) - 1 or 0
   local run = log_reader(key, count)
@@ -142,7 +122,6 @@ function refund.l(key, p)
       high = middle - 1
     end
   end
-  return p + 3
 end
 
 function owe.l(key, p)
@@ -154,13 +133,14 @@ function owe.l(key, p)
   if units > 0 then
     later(add_to_log, key, gone, count, newest or false, used, current, units, length)
   end
-  return p + 3
 end
 
 local p = 3
 for i = 1, #KEYS do
-  local way = ARGV[p] == '-' and refund or owe
-  p = way[ARGV[p + 1]](KEYS[i], p + 2)
+  local hands_back, kind = ARGV[p] == '-', ARGV[p + 1]
+  local way = hands_back and refund or owe
+  way[kind](KEYS[i], p + 2, kind)
+  p = p + 2 + (hands_back and refund_numbers_of or numbers_of)[kind]
 end
 for i = 1, #writes do
   writes[i]()

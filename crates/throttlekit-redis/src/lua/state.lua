@@ -4,9 +4,13 @@
 --   s  string, packed array: tick, counts           SlidingWindow
 --   l  list of "instant:units", then their sum      SlidingLog
 -- All times are whole microseconds, all numbers whole and below 2^53, so doubles are exact. Numbers are written by
--- '%.0f', never by tostring, which loses digits from 1e14 on, nor by the server, which in some versions writes 1e+15. What is not a state ends the script before it writes.
+-- '%.0f', never by tostring, which loses digits from 1e14 on, nor by the server, which in some versions writes 1e+15.
+-- What is not a state ends the script before it writes.
 local EXACT = 9007199254740992
 local floor, ceil, fmod, max, min = math.floor, math.ceil, math.fmod, math.max, math.min
+
+-- How many numbers a charge of each kind has.
+local numbers_of = { g = 5, w = 4, m = 3, s = 4, l = 3 }
 
 local function bad(key)
   error('TKBAD ' .. key, 0)
@@ -40,6 +44,19 @@ end
 local function write_gcra(key, instant, rest)
   local value = rest == 0 and string.format('%.0f', instant) or string.format('%.0f:%.0f', instant, rest)
   call('SET', key, value, 'PX', ttl(instant + 1))
+end
+
+-- The bucket of a key as it stands now, and after a charge: instants and rests in ticks, `base` of them a microsecond.
+local function charged_gcra(stored, time, rest, base)
+  local instant, ticks = now, 0
+  if #stored > 0 and stored[1] >= now then
+    instant, ticks = stored[1], min(stored[2], base - 1)
+  end
+  local after, after_ticks = instant + time, ticks + rest
+  if after_ticks >= base then
+    after, after_ticks = after + 1, after_ticks - base
+  end
+  return instant, ticks, after, after_ticks
 end
 
 local function read_window(key)
@@ -132,23 +149,24 @@ local function month_end(offset)
   return first * 86400000000 - offset
 end
 
--- The window that holds now, as stored or begun anew. A window that has begun is never left for an earlier one.
-local function current_window(stored, kind, p)
-  if #stored > 0 and now < stored[1] then
-    return stored[1], stored[2]
-  end
-  if kind == 'm' then
-    return month_end(tonumber(ARGV[p + 2])), 0
-  end
-  return even_end(tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])), 0
-end
-
 -- A window that is over says nothing, and less than nothing on the grid of a limit whose length was changed.
 local function unless_over(stored)
   if #stored > 0 and now < stored[1] then
     return stored
   end
   return {}
+end
+
+-- The window that holds now, as stored or begun anew. A window that has begun is never left for an earlier one.
+local function current_window(stored, kind, p)
+  local lasting = unless_over(stored)
+  if #lasting > 0 then
+    return lasting[1], lasting[2]
+  end
+  if kind == 'm' then
+    return month_end(tonumber(ARGV[p + 2])), 0
+  end
+  return even_end(tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])), 0
 end
 
 -- A log's newest instant and the sum of its units, or nothing.
