@@ -35,7 +35,7 @@ struct Proof {
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     let cases = cases_from(args)?;
     if cfg!(debug_assertions) && cases > DEBUG_CASES_MAX {
-        return run_released(args);
+        return run_released("rate", args);
     }
     println!("{:<24}{:>10}{:>12}{:>16}{:>9}", "law", "cases", "violations", "planted found", "seconds");
     let proofs: Vec<Proof> = laws::all().iter().map(|law| tell(prove(law, cases))).collect();
@@ -45,12 +45,13 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn run_released(args: &[&str]) -> Result<()> {
+/// Proves again in a build with optimisation.
+pub(crate) fn run_released(what: &str, args: &[&str]) -> Result<()> {
     let mut command = Command::new("cargo");
     command
-        .args(["run", "--profile", "proof", "--quiet", "--package", "xtask", "--", "prove", "rate"])
+        .args(["run", "--profile", "proof", "--quiet", "--package", "xtask", "--", "prove", what])
         .args(args);
-    ensure!(command.status()?.success(), "rerun with\n  cargo run --profile proof -p xtask -- prove rate");
+    ensure!(command.status()?.success(), "rerun with\n  cargo run --profile proof -p xtask -- prove {what}");
     Ok(())
 }
 

@@ -4,7 +4,6 @@ use std::future::Future;
 use std::io::{self, IsTerminal};
 use std::ops::Range;
 use std::pin::Pin;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -18,6 +17,7 @@ use throttlekit_conformance::stores::{
 use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
 
+use crate::prove::run_released;
 use crate::services;
 
 const TIMELINES: u64 = 100_000;
@@ -118,7 +118,7 @@ struct Proof {
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     let options = Options::from(args)?;
     if cfg!(debug_assertions) && options.timelines > DEBUG_TIMELINES_MAX {
-        return run_released(args);
+        return run_released("stores", args);
     }
     let engines = chosen(&options)?;
     let addresses = addresses(&engines)?;
@@ -159,15 +159,6 @@ impl<'a> Options<'a> {
         }
         Ok(options)
     }
-}
-
-fn run_released(args: &[&str]) -> Result<()> {
-    let mut command = Command::new("cargo");
-    command
-        .args(["run", "--profile", "proof", "--quiet", "--package", "xtask", "--", "prove", "stores"])
-        .args(args);
-    ensure!(command.status()?.success(), "rerun with\n  cargo run --profile proof -p xtask -- prove stores");
-    Ok(())
 }
 
 fn chosen(options: &Options<'_>) -> Result<Vec<Engine>> {

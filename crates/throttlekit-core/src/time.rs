@@ -4,6 +4,7 @@ use core::fmt;
 use core::ops::Add;
 use core::time::Duration;
 
+const NANOS_PER_MICRO: u64 = 1_000;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
 /// An instant: whole nanoseconds since the Unix epoch.
@@ -23,6 +24,11 @@ impl Timestamp {
         Self(nanos)
     }
 
+    /// The instant this many microseconds after the epoch: what the clock of a shared store shows.
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros.saturating_mul(NANOS_PER_MICRO))
+    }
+
     /// The instant this many milliseconds after the epoch.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(NANOS_PER_MILLI))
@@ -31,6 +37,11 @@ impl Timestamp {
     /// Nanoseconds since the epoch.
     pub const fn as_nanos(self) -> u64 {
         self.0
+    }
+
+    /// Whole microseconds since the epoch.
+    pub const fn as_micros(self) -> u64 {
+        self.0 / NANOS_PER_MICRO
     }
 
     /// Milliseconds since the epoch, rounded up: whoever waits until then never comes early.

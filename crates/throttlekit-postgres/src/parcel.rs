@@ -7,7 +7,6 @@ use throttlekit::store::{Charge, Charges, Outcome, Settlement, Sight, StoreError
 
 const CHARGE_NUMBERS: usize = 5;
 const CORRECTION_NUMBERS: usize = 6;
-const MICRO: u64 = 1_000;
 
 /// Asks on their own, while they wait for others.
 pub(crate) struct Parcel {
@@ -209,7 +208,7 @@ impl<'a> Reply<'a> {
 
     fn instant(&mut self) -> Result<Timestamp, StoreError> {
         let micros = u64::try_from(self.number()?).map_err(|_| cut_short())?;
-        Ok(Timestamp::from_nanos(micros.saturating_mul(MICRO)))
+        Ok(Timestamp::from_micros(micros))
     }
 
     fn numbers(&mut self) -> Result<&'a [i64], StoreError> {

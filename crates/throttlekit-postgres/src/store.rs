@@ -16,7 +16,6 @@ use crate::link::{Link, Param, Statement};
 use crate::parcel::{Corrections, Flight, kind, outcomes, sight, sorted};
 use crate::schema::{MIGRATION_MAX, Report, Schema, Warning};
 
-const MICRO: u64 = 1_000;
 /// How long a start waits for a server that neither answers nor refuses.
 const SETUP_MAX: Duration = MIGRATION_MAX.saturating_add(Duration::from_secs(5));
 
@@ -208,7 +207,7 @@ impl Inner {
 
     /// The instant to decide at; nothing is the server's.
     pub(crate) fn now(&self) -> Option<i64> {
-        self.builder.clock.as_ref().map(|clock| (clock.now().as_nanos() / MICRO) as i64)
+        self.builder.clock.as_ref().map(|clock| clock.now().as_micros() as i64)
     }
 }
 
@@ -291,11 +290,11 @@ impl Store for PostgresStore {
 
     /// Not exact where a crash may forget, whoever chose so: this store or the server's settings.
     fn guarantee(&self) -> Guarantee {
-        let forgets = |report: Report| {
+        let forgets = |report: &Report| {
             let serious = [Warning::Unlogged, Warning::CommitNotAwaited, Warning::NoFsync];
             report.warnings.iter().any(|warning| serious.contains(warning))
         };
-        if self.report().is_some_and(forgets) {
+        if self.inner.report.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(forgets) {
             Guarantee::Bounded(u64::MAX)
         } else {
             self.inner.builder.guarantee()

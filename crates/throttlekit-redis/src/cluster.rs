@@ -14,8 +14,8 @@ use crate::node::Node;
 use crate::route::Route;
 use crate::slot::SLOTS;
 
-/// How long a node may take to tell its view.
-const LOOK_MAX: Duration = Duration::from_millis(100);
+/// How long a node that was given as an address may take to tell its view, connecting included.
+const SEED_VIEW_MAX: Duration = Duration::from_millis(500);
 /// How many nodes a cluster may name. Redis itself advises against more than a thousand.
 const NODES_MAX: usize = 2_048;
 
@@ -145,7 +145,7 @@ async fn view_of(dialer: &Dialer) -> Option<Value> {
         let mut connection = dialer.seed().ok()?.get_multiplexed_async_connection().await.ok()?;
         slots_command().query_async(&mut connection).await.ok()
     };
-    timeout(LOOK_MAX * 5, asked).await.ok().flatten()
+    timeout(SEED_VIEW_MAX, asked).await.ok().flatten()
 }
 
 pub(crate) fn slots_command() -> redis::Cmd {

@@ -75,11 +75,15 @@ impl RedisStore {
         Preamble { now, grace_ms: u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX) }
     }
 
+    /// Where a key lives; all in one place, unless the server is a cluster.
+    fn slot(&self, key: &str) -> u16 {
+        if self.route.splits_by_slot() { slot_of(key) } else { 0 }
+    }
+
     /// Parts that one call can take: those of one slot in a cluster, and never too many.
     fn flights<'a, T>(&self, items: &'a [T], key: impl Fn(&'a T) -> &'a str) -> Vec<Flight<'a, T>> {
-        let slot = |item: &'a T| if self.route.splits_by_slot() { slot_of(key(item)) } else { 0 };
         let mut placed: Vec<(u16, usize, &T)> =
-            items.iter().enumerate().map(|(place, item)| (slot(item), place, item)).collect();
+            items.iter().enumerate().map(|(place, item)| (self.slot(key(item)), place, item)).collect();
         placed.sort_by_key(|(slot, place, _)| (*slot, *place));
         let parts = placed.chunk_by(|a, b| a.0 == b.0).flat_map(|of_slot| of_slot.chunks(FLIGHT_MAX));
         let flight = |part: &[(u16, usize, &'a T)]| Flight {
@@ -90,14 +94,14 @@ impl RedisStore {
         parts.map(flight).collect()
     }
 
-    async fn admit_flight(
+    async fn admit_at(
         &self,
-        flight: &Flight<'_, Charges<'_>>,
+        slot: u16,
+        asks: &[&Charges<'_>],
     ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
         let (script, head) = (&self.scripts.admit, self.preamble());
-        let cmd = |by| wire::admit(script, by, head, &flight.items);
-        let answer = self.route.call(flight.slot, cmd).await?;
-        wire::outcomes(&flight.items, &answer)
+        let answer = self.route.call(slot, |by| wire::admit(script, by, head, asks)).await?;
+        wire::outcomes(asks, &answer)
     }
 
     async fn peek_flight(&self, flight: &Flight<'_, Charge<'_>>) -> Result<Sight, StoreError> {
@@ -108,9 +112,8 @@ impl RedisStore {
     }
 
     async fn settle_flight(&self, flight: &Flight<'_, Settlement<'_>>) -> Result<(), StoreError> {
-        let correct = |s: &&'_ Settlement<'_>| s.form.correction(s.mark, s.charged, s.actual);
-        let all: Vec<_> = flight.items.iter().map(|s| (*s, correct(s))).collect();
-        let all: Vec<_> = all.into_iter().filter(|(_, c)| *c != Correction::Nothing).collect();
+        let corrected = flight.items.iter().map(|s| (*s, s.form.correction(s.mark, s.charged, s.actual)));
+        let all: Vec<_> = corrected.filter(|(_, correction)| *correction != Correction::Nothing).collect();
         if all.is_empty() {
             return Ok(());
         }
@@ -127,26 +130,29 @@ struct Flight<'a, T> {
     items: Vec<&'a T>,
 }
 
+/// What stands at each place, by place.
+fn in_order<T>(mut placed: Vec<(usize, T)>) -> Vec<T> {
+    placed.sort_by_key(|(place, _)| *place);
+    placed.into_iter().map(|(_, item)| item).collect()
+}
+
 impl Store for RedisStore {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         if let [ask] = asks {
-            let slot = if self.route.splits_by_slot() { slot_of(ask.charges[0].key) } else { 0 };
-            let flight = Flight { slot, places: Vec::new(), items: vec![ask] };
-            return self.admit_flight(&flight).await?.into_iter().collect();
+            return self.admit_at(self.slot(ask.charges[0].key), &[ask]).await?.into_iter().collect();
         }
         self.admit_each(asks).await.into_iter().collect()
     }
 
     async fn admit_each(&self, asks: &[Charges<'_>]) -> Vec<Result<Outcome, StoreError>> {
         let flights = self.flights(asks, |ask| ask.charges[0].key);
-        let answers = join_all(flights.iter().map(|flight| self.admit_flight(flight))).await;
+        let answers = join_all(flights.iter().map(|flight| self.admit_at(flight.slot, &flight.items))).await;
         let mut placed = Vec::with_capacity(asks.len());
         for (flight, answer) in flights.iter().zip(answers) {
             let outcomes = answer.unwrap_or_else(|error| vec![Err(error); flight.places.len()]);
             placed.extend(flight.places.iter().copied().zip(outcomes));
         }
-        placed.sort_by_key(|(place, _)| *place);
-        placed.into_iter().map(|(_, outcome)| outcome).collect()
+        in_order(placed)
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
@@ -158,9 +164,7 @@ impl Store for RedisStore {
             now = now.max(Some(sight.now));
             placed.extend(flight.places.iter().copied().zip(sight.states));
         }
-        placed.sort_by_key(|(place, _)| *place);
-        let states = placed.into_iter().map(|(_, state)| state).collect();
-        Ok(Sight { now: now.unwrap_or_default(), states })
+        Ok(Sight { now: now.unwrap_or_default(), states: in_order(placed) })
     }
 
     async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {

@@ -39,7 +39,7 @@ fn call(script: &ScriptText, by: By, keys: usize) -> Cmd {
 fn preamble(cmd: &mut Cmd, preamble: Preamble) {
     match preamble.now {
         None => cmd.arg(""),
-        Some(now) => cmd.arg(now.as_nanos() / 1_000),
+        Some(now) => cmd.arg(now.as_micros()),
     };
     cmd.arg(preamble.grace_ms);
 }
@@ -203,7 +203,7 @@ fn split(answer: &Value) -> Result<(Timestamp, &[Value]), StoreError> {
 
 fn instant(micros: i64) -> Result<Timestamp, StoreError> {
     let micros = u64::try_from(micros).map_err(|_| unexpected())?;
-    Ok(Timestamp::from_nanos(micros.saturating_mul(1_000)))
+    Ok(Timestamp::from_micros(micros))
 }
 
 fn numbers(value: &Value) -> Result<Vec<i64>, StoreError> {

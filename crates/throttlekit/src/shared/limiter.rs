@@ -37,7 +37,6 @@ pub struct SharedLimiter<S, const N: usize = 1> {
     store: S,
     need: Need,
     forms: [SharedForm; N],
-    limits: [Limit; N],
     spaces: [KeySpace; N],
     home: Home,
     stand_in: StandIn<N>,
@@ -74,7 +73,7 @@ impl<S: Store> SharedLimiter<S> {
         let ask = ask.into();
         let keys = self.keys(&[ask]);
         let sight = self.store.peek(&charges(&keys, &self.forms, &[ask.cost])).await?;
-        Ok(self.limits[0].forecast(&sight.states[0], ask.cost, sight.now))
+        Ok(self.forms[0].limit().forecast(&sight.states[0], ask.cost, sight.now))
     }
 }
 
@@ -127,15 +126,13 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         let limits: Vec<Limit> =
             named.into_iter().map(|(_, limit)| limit.try_into()).collect::<Result<_, _>>()?;
         let forms: Vec<SharedForm> = limits.iter().map(SharedForm::of).collect::<Result<_, _>>()?;
-        let limits: [Limit; N] = limits.try_into().expect("as many limits as were given");
         let forms: [SharedForm; N] = forms.try_into().expect("as many limits as were given");
         Ok(Self {
             store,
             need,
             spaces: std::array::from_fn(|i| KeySpace::new(PREFIX, policy, names[i], &forms[i])),
-            stand_in: StandIn::new(OnOutage::default(), need, &limits),
+            stand_in: StandIn::new(OnOutage::default(), need, &limits_of(&forms)),
             forms,
-            limits,
             home: Home::Policy,
             tallies: Tallies::default(),
             ahead: AtomicI64::new(0),
@@ -155,7 +152,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
 
     /// What to answer while the store does not. Unless chosen, refusals.
     pub fn on_outage(self, choice: OnOutage) -> Self {
-        Self { stand_in: StandIn::new(choice, self.need, &self.limits), ..self }
+        Self { stand_in: StandIn::new(choice, self.need, &self.limits()), ..self }
     }
 
     /// Answers one ask over all limits, and charges all or none.
@@ -207,7 +204,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         let asks = keys.map(|key| Ask { key, cost: 1 });
         let keys = self.keys(&asks);
         let sight = self.store.peek(&charges(&keys, &self.forms, &[1; N])).await?;
-        Ok(std::array::from_fn(|i| self.limits[i].peek(&sight.states[i], sight.now)))
+        Ok(std::array::from_fn(|i| self.forms[i].limit().peek(&sight.states[i], sight.now)))
     }
 
     /// Replaces the cost of each ask by what was used: hands back what was too much, takes what was too little.
@@ -215,22 +212,14 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     /// Into the window it came from, while that lasts. What a smooth rate has refilled since is not handed back a
     /// second time.
     pub async fn settle(&self, receipt: Receipt, actual: [Cost; N]) -> Result<(), StoreError> {
-        let settlement = |charged: &'_ super::receipt::Charged| (charged.limit, charged.mark, charged.cost);
-        let settlements: Vec<_> = receipt
-            .charged
-            .iter()
-            .map(|charged| {
-                let (limit, mark, cost) = settlement(charged);
-                Settlement {
-                    key: &charged.key,
-                    form: &self.forms[limit],
-                    mark,
-                    charged: cost,
-                    actual: actual[limit],
-                }
-            })
-            .filter(|s| s.charged != s.actual)
-            .collect();
+        let each = receipt.charged.iter().map(|charged| Settlement {
+            key: &charged.key,
+            form: &self.forms[charged.limit],
+            mark: charged.mark,
+            charged: charged.cost,
+            actual: actual[charged.limit],
+        });
+        let settlements: Vec<_> = each.filter(|s| s.charged != s.actual).collect();
         if settlements.is_empty() {
             return Ok(());
         }
@@ -255,8 +244,8 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     }
 
     /// The limits.
-    pub fn limits(&self) -> &[Limit; N] {
-        &self.limits
+    pub fn limits(&self) -> [Limit; N] {
+        limits_of(&self.forms)
     }
 
     /// The store.
@@ -275,7 +264,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
             return Err(error);
         }
         let now = self.now();
-        let (verdict, guarantee) = self.stand_in.answer(asks, &self.limits, now);
+        let (verdict, guarantee) = self.stand_in.answer(asks, &self.limits(), now);
         self.tallies.count(guarantee);
         let (decision, binding) = (verdict.decision, verdict.binding);
         Ok(Answer { decision, binding, guarantee, now, outage: Some(error), receipt: None })
@@ -290,12 +279,16 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     }
 }
 
+fn limits_of<const N: usize>(forms: &[SharedForm; N]) -> [Limit; N] {
+    forms.each_ref().map(|form| *form.limit())
+}
+
 fn no_answer() -> StoreError {
     StoreError::bad_state("the store left an ask without an answer")
 }
 
 impl<S, const N: usize> std::fmt::Debug for SharedLimiter<S, N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedLimiter").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("SharedLimiter").field("limits", &limits_of(&self.forms)).finish_non_exhaustive()
     }
 }

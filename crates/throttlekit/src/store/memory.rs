@@ -76,8 +76,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// The store counts time as the others do: in whole microseconds.
     fn now(&self) -> Timestamp {
-        let nanos = self.clock.now().as_nanos();
-        Timestamp::from_nanos(nanos - nanos % 1_000)
+        Timestamp::from_micros(self.clock.now().as_micros())
     }
 
     fn answer(&self, ask: &Charges<'_>) -> Result<Outcome, StoreError> {
