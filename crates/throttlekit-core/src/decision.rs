@@ -8,7 +8,7 @@ use crate::time::millis_ceil;
 /// The answer to one ask.
 ///
 /// A denial is an answer, never an error. [`combine`] folds the answers of several limits into one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Decision {
     /// Whether the ask may proceed.
     pub allowed: bool,
@@ -23,7 +23,7 @@ pub struct Decision {
 }
 
 /// What a caller should do about waiting. Ordered from the shortest wait to the longest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Retry {
     /// No wait.
     Now,

@@ -7,6 +7,7 @@
 //! * [`rate`] holds the rate rules. Each is a [`rate::Rule`]: it decides from a borrowed state, so a denial
 //!   cannot write, and charges only what it allowed.
 //! * [`rate::Limit`] is the closed set of them, which every store knows how to run.
+//! * [`lease`] lends parts of a limit to nodes that spend them by themselves.
 //!
 //! ```
 //! use throttlekit_core::{Timestamp, rate::{Limit, Rate, Rule, State}};
@@ -26,6 +27,7 @@
 extern crate alloc;
 
 mod decision;
+pub mod lease;
 pub mod rate;
 mod time;
 

@@ -26,7 +26,7 @@ pub struct Gcra {
 /// The instant at which a key's bucket is full again, in ticks of its limit's pace.
 ///
 /// A tick is the largest fraction of a nanosecond in which a unit is whole, so nothing is ever rounded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tat(pub u128);
 
 impl Gcra {
@@ -61,6 +61,11 @@ impl Gcra {
     /// How long an empty bucket takes to fill.
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.nanos_ceil(self.depth))
+    }
+
+    /// Whether an admitted ask must also wait its turn.
+    pub(crate) fn shapes(&self) -> bool {
+        self.shapes
     }
 
     /// The part of one of `nodes`: as many times slower, and of the burst the whole units that are its part. A shaper

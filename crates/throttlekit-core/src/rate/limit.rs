@@ -24,7 +24,7 @@ pub enum Limit {
 }
 
 /// What a [`Limit`] remembers of one key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum State {
     /// A key that was never seen.
     #[default]

@@ -76,6 +76,8 @@ pub enum LimitError {
     UtcOffset(i32),
     /// The limit's numbers are too fine or too large for a store that is shared; says which.
     NotShareable(&'static str),
+    /// The rule cannot lend units for that long.
+    NotLeasable,
 }
 
 impl fmt::Display for LimitError {
@@ -91,6 +93,10 @@ impl fmt::Display for LimitError {
             }
             Self::UtcOffset(m) => write!(f, "{m} minutes: a UTC offset lies within ±840 minutes"),
             Self::NotShareable(why) => write!(f, "a shared store cannot keep this limit: {why}"),
+            Self::NotLeasable => f.write_str(
+                "this rule does not lend for that term: windows lend for their window, smooth rates for a hold time; \
+                 ask strictly under shapers, sliding windows and logs",
+            ),
         }
     }
 }

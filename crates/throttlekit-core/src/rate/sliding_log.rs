@@ -19,14 +19,14 @@ pub struct SlidingLog {
 }
 
 /// Admissions of one key, oldest first; those of one instant stand together.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Log {
     pub(super) runs: VecDeque<Run>,
     /// The units of all runs, also of those that have left and are not yet dropped.
     units: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Run {
     pub(super) at: Timestamp,
     pub(super) units: u64,

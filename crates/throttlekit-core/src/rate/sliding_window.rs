@@ -31,7 +31,7 @@ pub(super) enum RetryHint {
 }
 
 /// Units a key used, by bucket. Empty until the first charge.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ring {
     /// The newest bucket that was charged, counted from the epoch.
     pub(super) tick: u64,

@@ -15,7 +15,7 @@ pub struct Window {
 }
 
 /// How many units a key used in which window. Ordered by window, then by use: later and fuller is greater.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Count {
     /// The window's number on its limit's grid.
     pub window: u64,

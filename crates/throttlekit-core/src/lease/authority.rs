@@ -1,0 +1,247 @@
+//! The side that keeps the limit.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::rate::{Limit, LimitError, Mark, Rule, Settle, State};
+use crate::{Cost, Decision, Timestamp};
+
+/// How long lent units live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Term {
+    /// Until the window ends from which they were taken. Law `lease-coupled`: at most the limit per window.
+    Window,
+    /// This long: for limits that refill at a pace. Law `lease-rolling`.
+    Rolling(Duration),
+    /// Until they are spent, in whichever window that is. Law `lease-carry`.
+    Carry,
+}
+
+/// One limit that lends parts of itself. Pure: what it knows of a key is in the state.
+///
+/// ```
+/// use throttlekit_core::lease::{Authority, Term, Want};
+/// use throttlekit_core::rate::{Limit, State};
+/// use throttlekit_core::Timestamp;
+/// use core::time::Duration;
+///
+/// let minute = Limit::fixed_window(100, Duration::from_secs(60))?;
+/// let authority = Authority::new(minute, Term::Window)?;
+/// let mut key = State::default();
+///
+/// let ten_past = Timestamp::from_millis(10_000);
+/// let loan = authority.lend(&mut key, Want { wants: 80, least: 1, share: 1 }, ten_past);
+/// assert_eq!((loan.granted, loan.lives), (80, Some(Duration::from_secs(50))));
+/// // What is left is lent, though it is less than was asked for.
+/// assert_eq!(authority.lend(&mut key, Want { wants: 80, least: 1, share: 1 }, ten_past).granted, 20);
+/// # Ok::<(), throttlekit_core::rate::LimitError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Authority {
+    limit: Limit,
+    term: Term,
+}
+
+/// What a holder asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Want {
+    /// As many units as this.
+    pub wants: Cost,
+    /// Fewer than this help nobody: then none are lent.
+    pub least: Cost,
+    /// At most one part in so many of what is left, so that the last units go round; but `least` in any case.
+    pub share: u64,
+}
+
+/// From which window units were lent. Limits without windows have one epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+/// What an authority answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Loan {
+    /// Units lent: none, if fewer than the least were left.
+    pub granted: Cost,
+    /// The window they belong to.
+    pub epoch: Epoch,
+    /// How long they live from the authority's instant on; nothing if for ever.
+    pub lives: Option<Duration>,
+    /// What the limit says after that: what is left, or when the least may be had.
+    pub decision: Decision,
+}
+
+/// Names one return, so that it counts once however often it arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReturnId(pub u128);
+
+/// Units that were lent and not spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Return {
+    /// The window they were taken from.
+    pub epoch: Epoch,
+    /// How many.
+    pub units: Cost,
+}
+
+impl Authority {
+    /// Lends from `limit` for `term`. Windows lend for a window or for ever, smooth rates for a time or for ever.
+    pub fn new(limit: Limit, term: Term) -> Result<Self, LimitError> {
+        let fits = match (&limit, term) {
+            (Limit::Window(_), Term::Window | Term::Carry) => true,
+            (Limit::Gcra(rule), Term::Rolling(_) | Term::Carry) => !rule.shapes(),
+            _ => false,
+        };
+        if fits { Ok(Self { limit, term }) } else { Err(LimitError::NotLeasable) }
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// How long what it lends lives.
+    pub fn term(&self) -> Term {
+        self.term
+    }
+
+    /// What a want would be answered at `now`, lending nothing.
+    pub fn look(&self, state: &State, want: Want, now: Timestamp) -> Loan {
+        let left = self.limit.decide(state, 0, now);
+        let least = want.least.max(1);
+        let part = left.remaining.div_ceil(want.share.max(1)).max(least);
+        let units = want.wants.max(least).min(part).min(left.remaining);
+        let granted = if units < least { 0 } else { units };
+        let decision = self.limit.decide(state, if granted == 0 { least } else { granted }, now);
+        let (epoch, lives) = match self.term {
+            Term::Window => (self.epoch(state, now), Some(left.reset_at.since(now))),
+            Term::Rolling(hold) => (Epoch::default(), Some(hold)),
+            Term::Carry => (self.epoch(state, now), None),
+        };
+        Loan { granted, epoch, lives, decision }
+    }
+
+    /// Answers a want at `now`, and charges what it lends.
+    pub fn lend(&self, state: &mut State, want: Want, now: Timestamp) -> Loan {
+        let loan = self.look(state, want, now);
+        self.limit.charge(state, loan.granted, now);
+        loan
+    }
+
+    /// Takes units back into the window they came from, while it lasts.
+    ///
+    /// Only under [`Term::Window`]. What a smooth rate lent lapses instead: given back, it could be lent a second
+    /// time within the hold time of the first.
+    pub fn take_back(&self, state: &mut State, back: Return, now: Timestamp) {
+        if self.term == Term::Window {
+            self.limit.refund(state, Mark(back.epoch.0), back.units, now);
+        }
+    }
+
+    fn epoch(&self, state: &State, now: Timestamp) -> Epoch {
+        match &self.limit {
+            Limit::Window(_) => Epoch(self.limit.mark(state, now).0),
+            _ => Epoch::default(),
+        }
+    }
+}
+
+/// What an authority remembers of one key: the limit's state, and which returns it has counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Account {
+    /// The limit's state.
+    pub state: State,
+    /// Returns counted in the window of the last one. Those of other windows count for nothing anyway.
+    counted: (Epoch, Vec<ReturnId>),
+}
+
+impl Account {
+    /// [`Authority::lend`] on this account.
+    pub fn lend(&mut self, authority: &Authority, want: Want, now: Timestamp) -> Loan {
+        authority.lend(&mut self.state, want, now)
+    }
+
+    /// [`Authority::take_back`], once for each name.
+    pub fn take_back(&mut self, authority: &Authority, id: ReturnId, back: Return, now: Timestamp) {
+        if self.counted.0 != back.epoch {
+            self.counted = (back.epoch, Vec::new());
+        }
+        if !self.counted.1.contains(&id) {
+            self.counted.1.push(id);
+            authority.take_back(&mut self.state, back, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::Rate;
+
+    const WANT_8: Want = Want { wants: 8, least: 1, share: 1 };
+
+    fn window(limit: u64) -> Authority {
+        Authority::new(Limit::fixed_window(limit, Duration::from_secs(10)).unwrap(), Term::Window).unwrap()
+    }
+
+    #[test]
+    fn no_more_is_lent_than_is_left_and_a_denial_says_until_when() {
+        let (authority, mut state, now) = (window(10), State::default(), Timestamp::from_millis(4_000));
+        let granted = [0; 3].map(|_| authority.lend(&mut state, WANT_8, now).granted);
+        assert_eq!(granted, [8, 2, 0]);
+        let refused = authority.look(&state, WANT_8, now);
+        assert_eq!(refused.decision.retry_after.wait_ms(), Some(6_000));
+    }
+
+    #[test]
+    fn less_than_the_least_is_not_lent() {
+        let (authority, mut state, now) = (window(10), State::default(), Timestamp::EPOCH);
+        authority.lend(&mut state, WANT_8, now);
+        let (before, want) = (state.clone(), Want { least: 3, ..WANT_8 });
+        assert_eq!(authority.lend(&mut state, want, now).granted, 0);
+        assert_eq!(state, before);
+    }
+
+    #[test]
+    fn the_last_units_go_round() {
+        let (authority, mut state) = (window(100), State::default());
+        let want = Want { wants: 100, least: 1, share: 4 };
+        let granted = [0; 5].map(|_| authority.lend(&mut state, want, Timestamp::EPOCH).granted);
+        assert_eq!(granted, [25, 19, 14, 11, 8]);
+    }
+
+    #[test]
+    fn a_return_counts_once_and_only_in_its_window() {
+        let (authority, mut account) = (window(10), Account::default());
+        let loan = account.lend(&authority, WANT_8, Timestamp::EPOCH);
+        let back = Return { epoch: loan.epoch, units: 5 };
+        for _ in 0..3 {
+            account.take_back(&authority, ReturnId(1), back, Timestamp::EPOCH);
+        }
+        assert_eq!(authority.look(&account.state, WANT_8, Timestamp::EPOCH).granted, 7);
+
+        let later = Timestamp::from_millis(10_000);
+        account.lend(&authority, WANT_8, later);
+        account.take_back(&authority, ReturnId(2), back, later);
+        assert_eq!(authority.look(&account.state, WANT_8, later).granted, 2);
+    }
+
+    #[test]
+    fn what_a_smooth_rate_lent_lapses() {
+        let limit = Limit::gcra(Rate::per_second(1).burst(5)).unwrap();
+        let authority = Authority::new(limit, Term::Rolling(Duration::from_secs(10))).unwrap();
+        let mut state = State::default();
+        let loan = authority.lend(&mut state, WANT_8, Timestamp::EPOCH);
+        assert_eq!((loan.granted, loan.lives), (5, Some(Duration::from_secs(10))));
+        authority.take_back(&mut state, Return { epoch: loan.epoch, units: 5 }, Timestamp::EPOCH);
+        assert_eq!(authority.look(&state, WANT_8, Timestamp::EPOCH).granted, 0);
+    }
+
+    #[test]
+    fn rules_that_cannot_lend_say_so() {
+        let shaper = Limit::leaky_bucket(Rate::per_second(1), Duration::from_secs(5)).unwrap();
+        let log = Limit::sliding_log(10, Duration::from_secs(5)).unwrap();
+        for (limit, term) in [(shaper, Term::Carry), (log, Term::Window)] {
+            assert_eq!(Authority::new(limit, term), Err(LimitError::NotLeasable));
+        }
+    }
+}

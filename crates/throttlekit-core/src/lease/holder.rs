@@ -1,0 +1,243 @@
+//! The side that spends: when to ask, what to do with what comes, and whom to tell.
+
+use super::purse::{Purse, UNITS_HELD_MAX, Word};
+use super::{Epoch, Loan, Margin, Return, Spend, Term, Want};
+use crate::{Cost, Decision, Retry, Timestamp};
+
+/// What a holder is told once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Plan {
+    /// How long lent units live, as its authority has it.
+    pub term: Term,
+    /// What the clocks may be wrong by.
+    pub margin: Margin,
+    /// The most units it asks for and so the most it holds, unless one ask costs more.
+    pub lease_max: Cost,
+    /// See [`Want::share`].
+    pub share: u64,
+}
+
+/// One key on one node. It has at most one request under way.
+///
+/// A driver tries [`Purse::spend`] first and comes here when that fails, one caller at a time:
+///
+/// ```text
+/// ask ── Spent ──► allow                                  (a unit came meanwhile)
+///     ── Deny ───► deny: a denial at this cost still holds
+///     ── Wait ───► poll_request ──► send ──► handle_reply | handle_failure ──► everyone who waits asks again
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    plan: Plan,
+    /// The window of the units in the purse.
+    epoch: Epoch,
+    flight: Option<Flight>,
+    /// Lent while earlier units that die sooner were still there: spent after those.
+    next: Option<Batch>,
+    denial: Option<Denial>,
+    /// What those who wait would cost together, and the cheapest of them. None wait: zero.
+    waiting: Cost,
+    cheapest: Cost,
+    /// Asked for ahead of need.
+    low: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Flight {
+    id: u64,
+    sent: Timestamp,
+    /// An ask of this cost could not be served when it was sent.
+    short_of: Cost,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Batch {
+    units: Cost,
+    until: Timestamp,
+}
+
+/// Asks of this cost or more are denied until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Denial {
+    cost: Cost,
+    until: Timestamp,
+    decision: Decision,
+}
+
+/// What to do with a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It is served, and as many units are left here.
+    Spent {
+        /// Units left in the purse.
+        left: Cost,
+    },
+    /// The authority denied this cost, and that still holds.
+    Deny(Decision),
+    /// It waits for a reply, then asks again.
+    Wait,
+}
+
+/// What to send to the authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// Given by the driver; the reply must name it.
+    pub id: u64,
+    /// What to ask for.
+    pub want: Want,
+}
+
+/// What a reply did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Its units can be spent.
+    Credited,
+    /// The authority had too few.
+    Denied,
+    /// It lent units that had died before they arrived.
+    Lapsed,
+    /// Nobody waits for it any more: its units, if any, are lost until their window ends.
+    Late,
+}
+
+impl Holder {
+    /// A holder of nothing.
+    pub fn new(plan: Plan) -> Self {
+        Self {
+            plan,
+            epoch: Epoch::default(),
+            flight: None,
+            next: None,
+            denial: None,
+            waiting: 0,
+            cheapest: 0,
+            low: false,
+        }
+    }
+
+    /// A caller that the purse could not serve.
+    pub fn handle_ask<W: Word>(&mut self, purse: &Purse<W>, cost: Cost, now: Timestamp) -> Turn {
+        if let Spend::Spent { left } = purse.spend(cost, || now) {
+            return Turn::Spent { left };
+        }
+        if let Some(batch) = self.next.take() {
+            purse.fill(batch.units, batch.until, false);
+            if let Spend::Spent { left } = purse.spend(cost, || now) {
+                return Turn::Spent { left };
+            }
+        }
+        if let Some(decision) = self.denied(cost, now) {
+            return Turn::Deny(decision);
+        }
+        self.cheapest = if self.waiting == 0 { cost } else { self.cheapest.min(cost) };
+        self.waiting = self.waiting.saturating_add(cost);
+        Turn::Wait
+    }
+
+    /// The answer to an ask that a denial still covers: one that costs as much or more.
+    pub fn denied(&self, cost: Cost, now: Timestamp) -> Option<Decision> {
+        let denial = self.denial.filter(|denial| cost >= denial.cost && now < denial.until)?;
+        let retry_after = match denial.decision.retry_after {
+            Retry::After(_) => Retry::after(denial.until.since(now)),
+            other => other,
+        };
+        Some(Decision { retry_after, ..denial.decision })
+    }
+
+    /// The purse runs low: a request should go out before it is empty.
+    pub fn handle_low(&mut self, now: Timestamp) {
+        self.low = self.next.is_none() && self.denied(Cost::MAX, now).is_none();
+    }
+
+    /// The request to send now, if one is needed and none is under way. `batch` says how many units would be good
+    /// to hold; any number is safe.
+    pub fn poll_request<W: Word>(
+        &mut self,
+        purse: &Purse<W>,
+        id: u64,
+        batch: Cost,
+        now: Timestamp,
+    ) -> Option<Request> {
+        if self.flight.is_some() || (self.waiting == 0 && !self.low) {
+            return None;
+        }
+        let left = purse.left(now);
+        let short_of = if self.waiting == 0 { left + 1 } else { self.cheapest };
+        // Units that die at another time do not add up with those in the purse.
+        let adds_up = if matches!(self.plan.term, Term::Rolling(_)) { 0 } else { left };
+        let least = short_of.saturating_sub(adds_up).max(1);
+        let good = batch.max(self.waiting).min(self.plan.lease_max).min(UNITS_HELD_MAX);
+        let wants = good.saturating_sub(left).max(least);
+        self.flight = Some(Flight { id, sent: now, short_of });
+        self.low = false;
+        Some(Request { id, want: Want { wants, least, share: self.plan.share } })
+    }
+
+    /// A reply. Units are credited here and nowhere else; then everyone who waits asks again.
+    pub fn handle_reply<W: Word>(&mut self, purse: &Purse<W>, id: u64, loan: Loan, now: Timestamp) -> Reply {
+        let Some(flight) = self.land(id) else { return Reply::Late };
+        if loan.granted == 0 {
+            self.denial = Some(Denial {
+                cost: flight.short_of,
+                until: loan.decision.retry_after.wait().map_or(Timestamp::MAX, |wait| flight.sent + wait),
+                decision: loan.decision,
+            });
+            return Reply::Denied;
+        }
+        self.denial = None;
+        let until = loan.lives.map_or(Timestamp::MAX, |lives| self.plan.margin.deadline(flight.sent, lives));
+        if until <= now {
+            return Reply::Lapsed;
+        }
+        self.credit(purse, loan, until, now);
+        Reply::Credited
+    }
+
+    fn credit<W: Word>(&mut self, purse: &Purse<W>, loan: Loan, until: Timestamp, now: Timestamp) {
+        match self.plan.term {
+            Term::Rolling(_) if purse.left(now) > 0 => {
+                self.next = Some(Batch { units: loan.granted, until });
+            }
+            Term::Rolling(_) => purse.fill(loan.granted, until, false),
+            // Units of one window die with it, and the newest reply knows best when that is.
+            Term::Window => purse.fill(loan.granted, until, loan.epoch == self.epoch),
+            Term::Carry => purse.fill(loan.granted, until, true),
+        }
+        self.epoch = loan.epoch;
+    }
+
+    /// No reply will come, or none that counts. Everyone who waits is told.
+    pub fn handle_failure(&mut self, id: u64) {
+        self.land(id);
+    }
+
+    fn land(&mut self, id: u64) -> Option<Flight> {
+        let flight = self.flight.take_if(|flight| flight.id == id)?;
+        (self.waiting, self.cheapest) = (0, 0);
+        Some(flight)
+    }
+
+    /// What to give back of a key that nobody asks for: all of it, if it belongs to a window.
+    pub fn poll_return<W: Word>(&mut self, purse: &Purse<W>, now: Timestamp) -> Option<Return> {
+        if self.plan.term != Term::Window || self.flight.is_some() {
+            return None;
+        }
+        let units = purse.empty(now);
+        (units > 0).then_some(Return { epoch: self.epoch, units })
+    }
+
+    /// When to look again though nothing has happened: when the units in the purse die, or a denial ends.
+    pub fn next_deadline<W: Word>(&self, purse: &Purse<W>) -> Option<Timestamp> {
+        let dies = (purse.units() > 0).then(|| purse.until());
+        let ends = self.denial.map(|denial| denial.until);
+        dies.into_iter().chain(ends).filter(|&at| at < Timestamp::MAX).min()
+    }
+
+    /// Whether a request is under way.
+    pub fn is_asking(&self) -> bool {
+        self.flight.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+use core::time::Duration;
+
+use super::*;
+use crate::lease::{Authority, PlainWord};
+use crate::rate::{Limit, Rate, State};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+/// A holder with its purse and the authority it asks.
+struct Rig {
+    authority: Authority,
+    state: State,
+    holder: Holder,
+    purse: Purse<PlainWord>,
+}
+
+impl Rig {
+    fn new(limit: Limit, term: Term) -> Self {
+        let plan = Plan { term, margin: Margin::NONE, lease_max: 10, share: 1 };
+        Self {
+            authority: Authority::new(limit, term).unwrap(),
+            state: State::default(),
+            holder: Holder::new(plan),
+            purse: Purse::new(),
+        }
+    }
+
+    fn windowed() -> Self {
+        Self::new(Limit::fixed_window(25, 10 * SECOND).unwrap(), Term::Window)
+    }
+
+    fn ask(&mut self, cost: Cost, now: u64) -> Turn {
+        self.holder.handle_ask(&self.purse, cost, at(now))
+    }
+
+    fn request(&mut self, id: u64, now: u64) -> Option<Request> {
+        self.holder.poll_request(&self.purse, id, 10, at(now))
+    }
+
+    fn loan(&mut self, request: Request, store_now: u64) -> Loan {
+        self.authority.lend(&mut self.state, request.want, at(store_now))
+    }
+
+    fn reply(&mut self, id: u64, loan: Loan, now: u64) -> Reply {
+        self.holder.handle_reply(&self.purse, id, loan, at(now))
+    }
+
+    /// Asks, and if it must wait fetches a batch and asks again.
+    fn serve(&mut self, cost: Cost, now: u64) -> Turn {
+        if let turn @ (Turn::Spent { .. } | Turn::Deny(_)) = self.ask(cost, now) {
+            return turn;
+        }
+        let request = self.request(now, now).unwrap();
+        let loan = self.loan(request, now);
+        self.reply(now, loan, now);
+        self.ask(cost, now)
+    }
+}
+
+#[test]
+fn a_grant_is_credited_once_however_many_wait() {
+    let mut rig = Rig::windowed();
+    for _ in 0..4 {
+        assert_eq!(rig.ask(1, 0), Turn::Wait);
+    }
+    let request = rig.request(7, 0).unwrap();
+    assert_eq!((request.want.wants, request.want.least), (10, 1));
+    assert_eq!(rig.request(8, 0), None, "one request at a time");
+    let loan = rig.loan(request, 3);
+    assert_eq!(rig.reply(7, loan, 5), Reply::Credited);
+    assert_eq!(rig.reply(7, loan, 5), Reply::Late, "the same reply again");
+    assert_eq!(rig.purse.units(), 10);
+}
+
+#[test]
+fn a_reply_to_a_request_that_was_given_up_is_late() {
+    let mut rig = Rig::windowed();
+    rig.ask(1, 0);
+    let first = rig.request(1, 0).unwrap();
+    let lost = rig.loan(first, 1);
+    rig.holder.handle_failure(1);
+    rig.ask(1, 50);
+    let second = rig.request(2, 50).unwrap();
+    assert_eq!(rig.reply(1, lost, 60), Reply::Late);
+    let loan = rig.loan(second, 55);
+    assert_eq!(rig.reply(2, loan, 60), Reply::Credited);
+    assert_eq!(rig.purse.units(), 10);
+}
+
+#[test]
+fn units_die_as_long_after_the_request_was_sent_as_their_window_lasted_when_they_were_lent() {
+    let mut rig = Rig::windowed();
+    rig.ask(1, 100);
+    let request = rig.request(1, 100).unwrap();
+    // The authority's clock shows another time altogether; only the four seconds left of its window matter.
+    let loan = rig.loan(request, 6_000);
+    assert_eq!(rig.reply(1, loan, 900), Reply::Credited);
+    assert_eq!(rig.purse.until(), at(4_100));
+    assert_eq!(rig.ask(1, 4_099), Turn::Spent { left: 9 });
+    assert_eq!(rig.ask(1, 4_100), Turn::Wait);
+}
+
+#[test]
+fn units_of_a_window_that_is_over_are_not_kept() {
+    let mut rig = Rig::windowed();
+    assert_eq!(rig.serve(1, 0), Turn::Spent { left: 9 });
+    // The authority's clock is ahead, and its next window has begun.
+    rig.ask(10, 5_000);
+    let request = rig.request(1, 5_000).unwrap();
+    assert_eq!(request.want, Want { wants: 1, least: 1, share: 1 });
+    let loan = rig.loan(request, 12_000);
+    rig.reply(1, loan, 5_000);
+    assert_eq!(rig.purse.units(), 1);
+}
+
+#[test]
+fn a_denial_covers_asks_that_cost_as_much_and_no_others() {
+    let mut rig = Rig::windowed();
+    for _ in 0..23 {
+        assert!(matches!(rig.serve(1, 0), Turn::Spent { .. }));
+    }
+    assert_eq!(rig.purse.units(), 2);
+    let denied = rig.serve(3, 1_000);
+    assert!(matches!(denied, Turn::Deny(d) if d.retry_after.wait_ms() == Some(9_000)), "{denied:?}");
+    assert!(matches!(rig.ask(4, 4_000), Turn::Deny(d) if d.retry_after.wait_ms() == Some(6_000)));
+    assert_eq!(rig.ask(2, 4_000), Turn::Spent { left: 0 });
+    assert_eq!(rig.ask(3, 10_000), Turn::Wait, "the denial has ended");
+}
+
+#[test]
+fn what_is_held_never_exceeds_the_most_that_may_be_leased() {
+    let mut rig = Rig::new(Limit::fixed_window(1_000, 10 * SECOND).unwrap(), Term::Carry);
+    rig.serve(1, 0);
+    rig.holder.handle_low(at(1));
+    let ahead = rig.holder.poll_request(&rig.purse, 2, 1_000_000, at(1)).unwrap();
+    assert_eq!(ahead.want.wants, 1, "nine are held, ten may be");
+    let loan = rig.loan(ahead, 1);
+    rig.reply(2, loan, 1);
+    assert_eq!(rig.purse.units(), 10);
+    assert_eq!(rig.serve(15, 2), Turn::Spent { left: 0 });
+}
+
+#[test]
+fn rolling_units_are_spent_in_the_order_in_which_they_die() {
+    let gcra = Limit::gcra(Rate::per_second(10).burst(20)).unwrap();
+    let mut rig = Rig::new(gcra, Term::Rolling(2 * SECOND));
+    assert_eq!(rig.serve(1, 0), Turn::Spent { left: 9 });
+    rig.ask(8, 500);
+    rig.holder.handle_low(at(1_000));
+    let request = rig.request(2, 1_000).unwrap();
+    let loan = rig.loan(request, 1_000);
+    rig.reply(2, loan, 1_000);
+    assert_eq!((rig.purse.units(), rig.purse.until()), (1, at(2_000)), "the first are not out yet");
+    assert_eq!(rig.ask(1, 1_500), Turn::Spent { left: 0 });
+    assert_eq!(rig.ask(1, 1_500), Turn::Spent { left: 8 });
+    assert_eq!(rig.purse.until(), at(3_000));
+    assert_eq!(rig.holder.poll_return(&rig.purse, at(1_500)), None, "rolling units lapse");
+}
+
+#[test]
+fn an_idle_key_gives_back_what_it_holds_and_cannot_spend_it() {
+    let mut rig = Rig::windowed();
+    rig.serve(1, 0);
+    let back = rig.holder.poll_return(&rig.purse, at(10)).unwrap();
+    assert_eq!(back.units, 9);
+    assert_eq!(rig.ask(1, 10), Turn::Wait);
+}
+
+#[test]
+fn units_that_died_on_the_way_are_not_credited() {
+    let mut rig = Rig::windowed();
+    rig.ask(1, 0);
+    let request = rig.request(1, 0).unwrap();
+    let loan = rig.loan(request, 9_990);
+    assert_eq!(rig.reply(1, loan, 10), Reply::Lapsed);
+    assert_eq!(rig.holder.next_deadline(&rig.purse), None);
+}
+
+#[test]
+fn a_cost_above_the_limit_is_denied_for_good() {
+    let mut rig = Rig::windowed();
+    assert!(matches!(rig.serve(26, 0), Turn::Deny(d) if d.retry_after == Retry::Never));
+    assert!(matches!(rig.ask(26, 100_000), Turn::Deny(_)));
+    assert!(matches!(rig.serve(1, 100_000), Turn::Spent { .. }));
+}
