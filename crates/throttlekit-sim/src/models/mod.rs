@@ -1,0 +1,1 @@
+//! Small worlds, explored in full.
