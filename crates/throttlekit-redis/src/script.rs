@@ -12,6 +12,8 @@ pub(crate) struct Scripts {
     pub(crate) admit: ScriptText,
     pub(crate) peek: ScriptText,
     pub(crate) settle: ScriptText,
+    pub(crate) lease: ScriptText,
+    pub(crate) give_back: ScriptText,
 }
 
 // `#!lua` declares a script that writes: a replica, or a server without memory for it, refuses it before it begins.
@@ -39,9 +41,28 @@ const SETTLE: &str = concat!(
     include_str!("lua/settle.lua")
 );
 
+const LEASE: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/lease.lua")
+);
+const GIVE_BACK: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/give_back.lua")
+);
+
 impl Scripts {
     pub(crate) fn new() -> Self {
-        Self { admit: ScriptText::new(ADMIT), peek: ScriptText::new(PEEK), settle: ScriptText::new(SETTLE) }
+        Self {
+            admit: ScriptText::new(ADMIT),
+            peek: ScriptText::new(PEEK),
+            settle: ScriptText::new(SETTLE),
+            lease: ScriptText::new(LEASE),
+            give_back: ScriptText::new(GIVE_BACK),
+        }
     }
 }
 

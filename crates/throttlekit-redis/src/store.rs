@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use throttlekit::store::{Charge, Charges, LineStats, Outcome, Settlement, Sight, Store, StoreError};
+use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, LineStats, Outcome};
+use throttlekit::store::{Settlement, Sight, Store, StoreError};
 use throttlekit::{Clock, ManualClock};
 use throttlekit_core::rate::shared::Correction;
 
@@ -121,6 +122,15 @@ impl RedisStore {
         self.route.call(flight.slot, |by| wire::settle(script, by, head, &all)).await?;
         Ok(())
     }
+
+    async fn lease_flight(
+        &self,
+        flight: &Flight<'_, LeaseAsk<'_>>,
+    ) -> Result<Vec<Result<Lent, StoreError>>, StoreError> {
+        let (script, head) = (&self.scripts.lease, self.preamble());
+        let cmd = |by| wire::lease(script, by, head, &flight.items);
+        wire::lent(&flight.items, &self.route.call(flight.slot, cmd).await?)
+    }
 }
 
 /// What goes in one call, and where in the whole each item stands.
@@ -128,6 +138,19 @@ struct Flight<'a, T> {
     slot: u16,
     places: Vec<usize>,
     items: Vec<&'a T>,
+}
+
+/// The answer to each item, where a flight without an answer has none for any of its own.
+fn each_in_order<T, A: Clone>(
+    flights: &[Flight<'_, T>],
+    answers: Vec<Result<Vec<Result<A, StoreError>>, StoreError>>,
+) -> Vec<Result<A, StoreError>> {
+    let mut placed = Vec::new();
+    for (flight, answer) in flights.iter().zip(answers) {
+        let each = answer.unwrap_or_else(|error| vec![Err(error); flight.places.len()]);
+        placed.extend(flight.places.iter().copied().zip(each));
+    }
+    in_order(placed)
 }
 
 /// What stands at each place, by place.
@@ -147,12 +170,7 @@ impl Store for RedisStore {
     async fn admit_each(&self, asks: &[Charges<'_>]) -> Vec<Result<Outcome, StoreError>> {
         let flights = self.flights(asks, |ask| ask.charges[0].key);
         let answers = join_all(flights.iter().map(|flight| self.admit_at(flight.slot, &flight.items))).await;
-        let mut placed = Vec::with_capacity(asks.len());
-        for (flight, answer) in flights.iter().zip(answers) {
-            let outcomes = answer.unwrap_or_else(|error| vec![Err(error); flight.places.len()]);
-            placed.extend(flight.places.iter().copied().zip(outcomes));
-        }
-        in_order(placed)
+        each_in_order(&flights, answers)
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
@@ -171,6 +189,21 @@ impl Store for RedisStore {
         let flights = self.flights(settlements, |settlement| settlement.key);
         let settled = join_all(flights.iter().map(|flight| self.settle_flight(flight))).await;
         settled.into_iter().collect()
+    }
+
+    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+        let flights = self.flights(asks, |ask| ask.key);
+        let answers = join_all(flights.iter().map(|flight| self.lease_flight(flight))).await;
+        each_in_order(&flights, answers)
+    }
+
+    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        let (script, head) = (&self.scripts.give_back, self.preamble());
+        let flights = self.flights(backs, |given| given.key);
+        let taken = join_all(flights.iter().map(|flight| {
+            self.route.call(flight.slot, |by| wire::give_back(script, by, head, &flight.items))
+        }));
+        taken.await.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {

@@ -1,8 +1,9 @@
 //! From asks to what a script is given, and from what it answers to states.
 
 use redis::{Cmd, Value};
-use throttlekit::store::{Charge, Charges, Outcome, Settlement, Sight, StoreError};
+use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome, Settlement, Sight, StoreError};
 use throttlekit::{Timestamp, rate::Need};
+use throttlekit_core::rate::Mark;
 use throttlekit_core::rate::shared::{Correction, Kind};
 
 use crate::script::ScriptText;
@@ -123,6 +124,39 @@ pub(crate) fn settle(
     cmd
 }
 
+pub(crate) fn lease(script: &ScriptText, by: By, head: Preamble, asks: &[&LeaseAsk<'_>]) -> Cmd {
+    let mut cmd = call(script, by, asks.len());
+    for ask in asks {
+        cmd.arg(ask.key);
+    }
+    preamble(&mut cmd, head);
+    for ask in asks {
+        cmd.arg(letter(ask.form.kind()));
+        ask.form.charge(1).iter().for_each(|&number| {
+            cmd.arg(number);
+        });
+        let want = ask.form.clamped(ask.want);
+        cmd.arg(want.wants).arg(want.least).arg(want.share);
+    }
+    cmd
+}
+
+pub(crate) fn give_back(script: &ScriptText, by: By, head: Preamble, backs: &[&GiveBack<'_>]) -> Cmd {
+    let mut cmd = call(script, by, 2 * backs.len());
+    for given in backs {
+        cmd.arg(given.key).arg(format!("{}:back:{:x}", given.key, given.id.0));
+    }
+    preamble(&mut cmd, head);
+    for given in backs {
+        let (mark, units) = (Mark(given.back.epoch.0), given.back.units);
+        let Correction::Refund(numbers) = given.form.correction(mark, units, 0) else { continue };
+        numbers.iter().for_each(|&number| {
+            cmd.arg(number);
+        });
+    }
+    cmd
+}
+
 fn letter(kind: Kind) -> &'static str {
     match kind {
         Kind::Gcra => "g",
@@ -180,6 +214,26 @@ fn outcome<'n>(
     };
     let states = ask.charges.iter().zip(seen).map(state).collect::<Result<Vec<_>, _>>()?;
     Outcome::of(ask, &states, now, admitted)
+}
+
+/// What was lent, from the answer of the lending script: to each ask, or why nothing.
+pub(crate) fn lent(
+    asks: &[&LeaseAsk<'_>],
+    answer: &Value,
+) -> Result<Vec<Result<Lent, StoreError>>, StoreError> {
+    let (now, replies) = split(answer)?;
+    if replies.len() != asks.len() {
+        return Err(unexpected());
+    }
+    Ok(asks.iter().zip(replies).map(|(ask, reply)| one_lent(ask, reply, now)).collect())
+}
+
+fn one_lent(ask: &LeaseAsk<'_>, reply: &Value, now: Timestamp) -> Result<Lent, StoreError> {
+    let Value::Array(parts) = reply else { return Err(unexpected()) };
+    let [Value::Int(granted), state] = &parts[..] else { return Err(unexpected()) };
+    let Ok(granted) = u64::try_from(*granted) else { return Err(StoreError::bad_state(ask.key)) };
+    let state = ask.form.state(&numbers(state)?).ok_or_else(|| StoreError::bad_state(ask.key))?;
+    Lent::of(ask, &state, now, granted)
 }
 
 /// The states of keys, from the answer of the peeking script.

@@ -14,6 +14,7 @@ use super::sliding_log::Run;
 use super::{Cost, Count, DEBT_MAX, Gcra, Limit, LimitError, Log, Mark, Ring, SlidingWindow};
 use super::{State, Tat, UNITS_MAX, Window};
 use crate::Timestamp;
+use crate::lease::Want;
 
 const NANOS: u64 = 1_000;
 /// Sums of two such numbers are still exact in a double.
@@ -142,6 +143,20 @@ impl SharedForm {
         }
         // One more than the limit is as impossible as any number above.
         numbers(&self.limit, cost.min(self.limit.units() + 1))
+    }
+
+    /// Whether a store can tell exactly how many units are left, which lending needs. No limit of everyday numbers
+    /// fails it.
+    pub fn counts_units(&self) -> bool {
+        let rest = if self.kind() == Kind::Gcra { self.one[1] } else { 0 };
+        u128::from(rest.unsigned_abs()) * (u128::from(self.limit.units()) + 2) < u128::from(EXACT_MAX)
+    }
+
+    /// A want in numbers that a script carries exactly, answered as the want itself.
+    pub fn clamped(&self, want: Want) -> Want {
+        let units = self.limit.units();
+        let least = want.least.clamp(1, units + 1);
+        Want { wants: want.wants.clamp(least, units.max(least)), least, share: want.share.clamp(1, units) }
     }
 
     /// The state that a store keeps in these numbers, or nothing if they cannot be one of this rule.

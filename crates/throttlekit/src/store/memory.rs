@@ -1,17 +1,21 @@
 //! The seam filled in one process: for tests, and for a service that is not yet a fleet.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use throttlekit_core::Timestamp;
+use throttlekit_core::lease::{Authority, ReturnId, Term};
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 
-use super::{Charge, Charges, Outcome, Settlement, Sight, Store, StoreError};
+use super::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome, Settlement, Sight, Store, StoreError};
 use crate::builder::KEYS_MAX_DEFAULT;
 use crate::memory::WideMap;
 use crate::{Clock, KeyHash, SecretHash, WallClock};
 
 /// How many different limits one store keeps.
 const LIMITS_MAX: usize = 1_024;
+/// How many returns it remembers having counted. Beyond, what comes back lapses.
+const RETURNS_MAX: usize = 100_000;
 
 /// A [`Store`] in this process's memory, bounded.
 ///
@@ -23,6 +27,8 @@ pub struct MemoryStore<C = WallClock> {
     limits: RwLock<Vec<(Limit, Arc<WideMap>)>>,
     /// Asks of one charge share it, since their key's own lock makes them one step. Those of several own it.
     asks: RwLock<()>,
+    /// Returns that were counted, and until when they could come again.
+    returned: Mutex<BTreeMap<ReturnId, Timestamp>>,
 }
 
 impl MemoryStore {
@@ -47,6 +53,7 @@ impl<C: Clock> MemoryStore<C> {
             keys_max: KEYS_MAX_DEFAULT,
             limits: RwLock::default(),
             asks: RwLock::default(),
+            returned: Mutex::default(),
         }
     }
 
@@ -120,6 +127,41 @@ impl<C: Clock> MemoryStore<C> {
         Outcome::of(ask, &[state], now, admitted)
     }
 
+    fn lend(&self, ask: &LeaseAsk<'_>) -> Result<Lent, StoreError> {
+        let (authority, map) = (ask.authority()?, self.map(ask.form.limit())?);
+        let _shared = read(&self.asks);
+        let now = self.now();
+        let mut locked = map.lock(self.fingerprint(ask.key));
+        let loan = authority.look(locked.state(now), ask.want, now);
+        if loan.granted > 0 {
+            locked.charge(loan.granted, now);
+        }
+        Ok(Lent { now, loan })
+    }
+
+    fn take_back(&self, given: &GiveBack<'_>) -> Result<(), StoreError> {
+        let limit = given.form.limit();
+        let authority = Authority::new(*limit, Term::Window)
+            .map_err(|error| StoreError::misconfigured(format_args!("{error}")))?;
+        let map = self.map(limit)?;
+        let _shared = read(&self.asks);
+        let now = self.now();
+        if self.counts(given.id, now, now + limit.period()) {
+            let mut locked = map.lock(self.fingerprint(given.key));
+            locked.change(now, |_, state| authority.take_back(state, given.back, now));
+        }
+        Ok(())
+    }
+
+    /// Whether this return has not been counted, and can be remembered.
+    fn counts(&self, id: ReturnId, now: Timestamp, until: Timestamp) -> bool {
+        let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        if returned.len() >= RETURNS_MAX {
+            returned.retain(|_, until| *until > now);
+        }
+        returned.len() < RETURNS_MAX && returned.insert(id, until).is_none()
+    }
+
     fn fingerprint(&self, key: &str) -> u64 {
         self.hash.fingerprint(key.as_bytes())
     }
@@ -147,6 +189,14 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
             locked.change(now, |limit, state| limit.settle(state, s.mark, s.charged, s.actual, now));
         }
         Ok(())
+    }
+
+    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+        asks.iter().map(|ask| self.lend(ask)).collect()
+    }
+
+    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        backs.iter().try_for_each(|given| self.take_back(given))
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {

@@ -8,12 +8,14 @@
 mod breaker;
 mod error;
 mod key;
+mod lease;
 mod line;
 mod memory;
 mod outcome;
 
 pub use error::StoreError;
 pub use key::{KEY_PART_MAX, KeySpace};
+pub use lease::{GiveBack, LeaseAsk, Lent};
 pub use line::{Line, LineOptions, LineStats, Probe};
 pub use memory::MemoryStore;
 pub use outcome::{Charge, Charges, Outcome, Settlement, Sight};
@@ -51,6 +53,13 @@ pub trait Store: Send + Sync + 'static {
     /// Replaces what charges took by what was used.
     fn settle(&self, settlements: &[Settlement<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// Lends units to nodes that spend them by themselves: each ask by itself, each with its own answer or error. One
+    /// flight for each place.
+    fn lease(&self, asks: &[LeaseAsk<'_>]) -> impl Future<Output = Vec<Result<Lent, StoreError>>> + Send;
+
+    /// Takes lent units back into their windows.
+    fn give_back(&self, backs: &[GiveBack<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// Forgets keys.
     fn reset(&self, keys: &[&str]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -78,6 +87,14 @@ impl<S: Store> Store for std::sync::Arc<S> {
 
     fn settle(&self, settlements: &[Settlement<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send {
         (**self).settle(settlements)
+    }
+
+    fn lease(&self, asks: &[LeaseAsk<'_>]) -> impl Future<Output = Vec<Result<Lent, StoreError>>> + Send {
+        (**self).lease(asks)
+    }
+
+    fn give_back(&self, backs: &[GiveBack<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send {
+        (**self).give_back(backs)
     }
 
     fn reset(&self, keys: &[&str]) -> impl Future<Output = Result<(), StoreError>> + Send {

@@ -1,0 +1,82 @@
+-- Lends units to nodes that spend them by themselves: as many as they want, as their share of what is left, and as are
+-- left, but at least the least or none.
+-- KEYS: one per ask. ARGV: now or '', grace in ms; then per ask: its kind, the numbers of a charge of one unit (see
+--   SharedForm), and how many it wants, the least, and one part in how many.
+-- Answer: now, then per ask { units lent, state before }, or { -1, key } where a key holds something foreign.
+-- Mirrors Authority::lend.
+local lend = {}
+
+local function divided_up(a, b)
+  local rest = fmod(a, b)
+  return (a - rest) / b + (rest > 0 and 1 or 0)
+end
+
+-- How many of the units left an ask gets, from its numbers at `p`.
+local function granted_of(left, p)
+  local wants, least, share = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
+  local units = min(wants, max(divided_up(left, share), least), left)
+  return units < least and 0 or units
+end
+
+function lend.g(key, p)
+  local unit, unit_rest, base = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 4])
+  local stored = read_gcra(key)
+  local instant, ticks = charged_gcra(stored, 0, 0, base)
+  local room, room_rest = now + ARGV[p + 2] - instant, ARGV[p + 3] - ticks
+  if room_rest < 0 then
+    room, room_rest = room - 1, room_rest + base
+  end
+  -- SharedForm sees to it that this stays exact.
+  local function time_of(units)
+    local rest = units * unit_rest
+    local over = fmod(rest, base)
+    return units * unit + (rest - over) / base, over
+  end
+  local function fits(units)
+    local time, rest = time_of(units)
+    return time < room or (time == room and rest <= room_rest)
+  end
+  -- Doubles come close; the rule is exact.
+  local left = max(floor((room + room_rest / base) / (unit + unit_rest / base)), 0)
+  while left > 0 and not fits(left) do
+    left = left - 1
+  end
+  while fits(left + 1) do
+    left = left + 1
+  end
+  local granted = granted_of(left, p + 5)
+  if granted > 0 then
+    local time, rest = time_of(granted)
+    local _, _, after, after_ticks = charged_gcra(stored, time, rest, base)
+    write_gcra(key, after, after_ticks)
+  end
+  return { granted, stored }
+end
+
+function lend.w(key, p, kind)
+  local stored = read_window(key)
+  local finish, used = current_window(stored, kind, p)
+  local granted = granted_of(max(ARGV[p + 1] - used, 0), p + numbers_of[kind])
+  if granted > 0 then
+    write_window(key, finish, used + granted)
+  end
+  return { granted, unless_over(stored) }
+end
+
+lend.m = lend.w
+
+local answer, p = { now }, 3
+for i = 1, #KEYS do
+  local kind = ARGV[p]
+  local fine, reply = pcall(lend[kind], KEYS[i], p + 1, kind)
+  if not fine then
+    local bad_key = type(reply) == 'string' and string.match(reply, '^TKBAD (.*)$')
+    if not bad_key then
+      error(reply, 0)
+    end
+    reply = { -1, bad_key }
+  end
+  p = p + 1 + numbers_of[kind] + 3
+  answer[i + 1] = reply
+end
+return answer

@@ -1,0 +1,64 @@
+//! What a store is asked to lend, and what it answers.
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::lease::{Authority, Loan, Return, ReturnId, Term, Want};
+use throttlekit_core::rate::State;
+use throttlekit_core::rate::shared::SharedForm;
+
+use super::StoreError;
+
+/// One limit × one key × as many units as would be good to have.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseAsk<'a> {
+    /// The key as the store keeps it, from a [`KeySpace`](super::KeySpace).
+    pub key: &'a str,
+    /// The limit.
+    pub form: &'a SharedForm,
+    /// How long what is lent lives. The store need not know; the answer says.
+    pub term: Term,
+    /// How many units.
+    pub want: Want,
+}
+
+/// The answer to one [`LeaseAsk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lent {
+    /// The store's instant.
+    pub now: Timestamp,
+    /// What it lent.
+    pub loan: Loan,
+}
+
+/// Units that were lent and not spent, on their way back. Counts once, whatever the network does.
+#[derive(Clone, Copy, Debug)]
+pub struct GiveBack<'a> {
+    /// The key as the store keeps it.
+    pub key: &'a str,
+    /// The limit: a window.
+    pub form: &'a SharedForm,
+    /// The name of this return.
+    pub id: ReturnId,
+    /// How many units, and of which window.
+    pub back: Return,
+}
+
+impl Lent {
+    /// The answer of a store that found this state at `now` and charged `granted` units to it.
+    ///
+    /// The rule words the answer; the store only ran its mirror. If the two disagree, its state is not ours.
+    pub fn of(ask: &LeaseAsk<'_>, state: &State, now: Timestamp, granted: u64) -> Result<Self, StoreError> {
+        let loan = ask.authority()?.look(state, ask.want, now);
+        if loan.granted != granted {
+            return Err(StoreError::bad_state(format_args!("{}: the store and the rule disagree", ask.key)));
+        }
+        Ok(Self { now, loan })
+    }
+}
+
+impl LeaseAsk<'_> {
+    /// The rule that answers.
+    pub fn authority(&self) -> Result<Authority, StoreError> {
+        Authority::new(*self.form.limit(), self.term)
+            .map_err(|e| StoreError::misconfigured(format_args!("{e}")))
+    }
+}
