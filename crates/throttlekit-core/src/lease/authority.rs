@@ -104,6 +104,17 @@ impl Authority {
         self.term
     }
 
+    /// How many units beyond the limit may pass in a window or interval, because of lending: no more than `nodes` hold
+    /// at `held_max` each, and where units live for a time no more than come back in it, however many nodes there are.
+    pub fn beyond(&self, nodes: u64, held_max: Cost) -> Cost {
+        let held = nodes.saturating_mul(held_max);
+        match (self.term, &self.limit) {
+            (Term::Window, _) => 0,
+            (Term::Rolling(hold), Limit::Gcra(rule)) => held.min(rule.units_in(hold)),
+            _ => held,
+        }
+    }
+
     /// What a want would be answered at `now`, lending nothing.
     pub fn look(&self, state: &State, want: Want, now: Timestamp) -> Loan {
         let left = self.limit.decide(state, 0, now);

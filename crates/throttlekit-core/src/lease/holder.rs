@@ -177,11 +177,7 @@ impl Holder {
     pub fn handle_reply<W: Word>(&mut self, purse: &Purse<W>, id: u64, loan: Loan, now: Timestamp) -> Reply {
         let Some(flight) = self.land(id) else { return Reply::Late };
         if loan.granted == 0 {
-            self.denial = Some(Denial {
-                cost: flight.short_of,
-                until: loan.decision.retry_after.wait().map_or(Timestamp::MAX, |wait| flight.sent + wait),
-                decision: loan.decision,
-            });
+            self.handle_denial(flight.short_of, loan.decision, flight.sent);
             return Reply::Denied;
         }
         self.denial = None;
@@ -191,6 +187,12 @@ impl Holder {
         }
         self.credit(purse, loan, until, now);
         Reply::Credited
+    }
+
+    /// An ask of `cost`, sent then, was denied: so is every one that costs as much, for as long as that says.
+    pub fn handle_denial(&mut self, cost: Cost, decision: Decision, sent: Timestamp) {
+        let until = decision.retry_after.wait().map_or(Timestamp::MAX, |wait| sent + wait);
+        self.denial = Some(Denial { cost, until, decision });
     }
 
     fn credit<W: Word>(&mut self, purse: &Purse<W>, loan: Loan, until: Timestamp, now: Timestamp) {

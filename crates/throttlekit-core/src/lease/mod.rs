@@ -22,4 +22,4 @@ mod purse;
 pub use authority::{Account, Authority, Epoch, Loan, Return, ReturnId, Term, Want};
 pub use holder::{Holder, Plan, Reply, Request, Turn};
 pub use margin::Margin;
-pub use purse::{PlainWord, Purse, Spend, UNITS_HELD_MAX, Word};
+pub use purse::{Draw, PlainWord, Purse, Spend, UNITS_HELD_MAX, Word};

@@ -65,6 +65,32 @@ pub enum Spend {
     Lapsed,
 }
 
+/// Units drawn by one thread, with their deadline. Safe to spend without another look at the purse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Draw {
+    units: Cost,
+    until: u64,
+}
+
+impl Draw {
+    /// Takes `cost` out, then reads the clock, then decides.
+    #[inline(always)]
+    pub fn spend(&mut self, cost: Cost, now: impl FnOnce() -> Timestamp) -> Spend {
+        let Some(left) = self.units.checked_sub(cost) else { return Spend::Short };
+        self.units = left;
+        if dead(self.until & LOW, now()) {
+            self.units = 0;
+            return Spend::Lapsed;
+        }
+        Spend::Spent { left }
+    }
+
+    /// Units left.
+    pub fn units(&self) -> Cost {
+        self.units
+    }
+}
+
 impl<W: Word> Purse<W> {
     /// An empty purse.
     pub fn new() -> Self {
@@ -74,7 +100,22 @@ impl<W: Word> Purse<W> {
     /// Takes `cost` out, then reads the clock, then decides. Units taken out after their deadline are gone.
     #[inline(always)]
     pub fn spend(&self, cost: Cost, now: impl FnOnce() -> Timestamp) -> Spend {
+        self.spend_if(|| true, cost, now)
+    }
+
+    /// The same for a purse that may pass to another key, which empties it: whether it is still the caller's is asked
+    /// after the deadline is read. If it passes on later, the units no longer belong with that deadline.
+    #[inline(always)]
+    pub fn spend_if(
+        &self,
+        still_mine: impl FnOnce() -> bool,
+        cost: Cost,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Spend {
         let until = self.until.load();
+        if !still_mine() {
+            return Spend::Short;
+        }
         let Some(before) = self.take(cost, until) else { return Spend::Short };
         if dead(until & LOW, now()) {
             return Spend::Lapsed;
@@ -82,10 +123,38 @@ impl<W: Word> Purse<W> {
         Spend::Spent { left: held(before) - cost }
     }
 
+    /// Takes up to `units` out, to be spent by one thread before their deadline.
+    pub fn draw(&self, units: Cost) -> Draw {
+        let until = self.until.load();
+        let mut word = self.units.load();
+        loop {
+            let drawn = if same_filling(word, until) { held(word).min(units) } else { 0 };
+            if drawn == 0 {
+                return Draw::default();
+            }
+            match self.units.replace(word, word - drawn) {
+                Ok(()) => return Draw { units: drawn, until },
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Puts back what is left of a draw, if the purse still holds the filling it came from. Otherwise it lapses.
+    pub fn put_back(&self, draw: Draw) {
+        let mut word = self.units.load();
+        // Fillings die later and later, so that tag and deadline together name one of them.
+        while self.until.load() == draw.until && same_filling(word, draw.until) {
+            match self.units.replace(word, word.max(word & !LOW | BIAS) + draw.units) {
+                Ok(()) => return,
+                Err(found) => word = found,
+            }
+        }
+    }
+
     /// The units word before `cost` was taken out of it, if it had as many and belongs with `until`.
     #[inline(always)]
     fn take(&self, cost: Cost, until: u64) -> Option<u64> {
-        let fits = |word: u64| held(word) >= cost && (word ^ until) >> BITS == 0;
+        let fits = |word: u64| held(word) >= cost && same_filling(word, until);
         let mut word = self.units.load();
         if !fits(word) {
             return None;
@@ -143,6 +212,10 @@ impl<W: Word> Default for Purse<W> {
     fn default() -> Self {
         Self::new()
     }
+}
+
+fn same_filling(units: u64, until: u64) -> bool {
+    (units ^ until) >> BITS == 0
 }
 
 fn held(word: u64) -> Cost {
@@ -255,6 +328,35 @@ mod tests {
         purse.fill(5, at(60), false);
         assert_eq!(purse.take(1, slept), None);
         assert_eq!(purse.take(2, slept), None);
+    }
+
+    #[test]
+    fn a_draw_is_spent_by_its_own_deadline_and_put_back_only_where_it_came_from() {
+        let purse = purse(10, 50);
+        let mut draw = purse.draw(4);
+        assert_eq!((draw.units(), purse.units()), (4, 6));
+        assert_eq!(draw.spend(1, || at(49)), Spend::Spent { left: 3 });
+        purse.put_back(draw);
+        assert_eq!(purse.units(), 9);
+
+        let mut old = purse.draw(5);
+        purse.fill(1, at(60), false);
+        purse.put_back(old);
+        assert_eq!(purse.units(), 1);
+        assert_eq!(old.spend(1, || at(50)), Spend::Lapsed);
+        assert_eq!(old.spend(1, || at(0)), Spend::Short);
+    }
+
+    #[test]
+    fn a_purse_that_has_passed_on_is_not_spent_from() {
+        let purse = purse(1, 50);
+        let passes_on = || {
+            purse.empty(at(0));
+            purse.fill(7, at(50), false);
+            true
+        };
+        assert_eq!(purse.spend_if(passes_on, 1, || at(0)), Spend::Short);
+        assert_eq!(purse.units(), 7);
     }
 
     #[test]

@@ -63,6 +63,12 @@ impl Gcra {
         Duration::from_nanos(self.nanos_ceil(self.depth))
     }
 
+    /// How many units come back in this time, begun ones counted.
+    pub(crate) fn units_in(&self, time: Duration) -> u64 {
+        let ticks = u128::from(crate::time::nanos(time)) * u128::from(self.pace.ticks_per_nano);
+        u64::try_from(ticks.div_ceil(u128::from(self.pace.ticks_per_unit))).unwrap_or(u64::MAX)
+    }
+
     /// Whether an admitted ask must also wait its turn.
     pub(crate) fn shapes(&self) -> bool {
         self.shapes
