@@ -24,6 +24,18 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
+/// A clock by which leases may be held: it counts on evenly, never steps, and is right as soon as a process that
+/// was stopped goes on.
+///
+/// [`WallClock`] steps, and [`CoarseClock`] is wound by a thread that may be late, so neither is one.
+#[cfg(feature = "store")]
+pub trait LeaseClock: Clock {
+    /// By how much a reading may lie behind the time at which it is taken. Leases die as much earlier.
+    fn behind_max(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
 /// Nanoseconds from the processor's counter: the default.
 ///
 /// Anchored to the civil clock when made, then even; steps of the civil clock do not touch it. Over months it
@@ -177,6 +189,97 @@ impl Clock for CoarseClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_nanos(self.wound.load(Ordering::Relaxed))
     }
+}
+
+/// Time since the machine was started, while it sleeps as well: what leases live by.
+///
+/// It never steps. Whoever sets the civil clock, and a machine that was suspended, do not make what is lent live
+/// longer. Not comparable with any other clock. Elsewhere than on Linux it is the operating system's monotonic clock,
+/// which may stand still while the machine sleeps.
+#[cfg(feature = "store")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+#[cfg(all(feature = "store", target_os = "linux"))]
+impl Clock for BootClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        linux_nanos(rustix::time::ClockId::Boottime)
+    }
+}
+
+#[cfg(all(feature = "store", not(target_os = "linux")))]
+impl Clock for BootClock {
+    fn now(&self) -> Timestamp {
+        static BEGUN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        let since = BEGUN.get_or_init(std::time::Instant::now).elapsed();
+        Timestamp::EPOCH + Duration::from_secs(1) + since
+    }
+}
+
+/// The instant of the kernel's last tick: a clock that costs a few loads, and runs behind by at most a tick.
+///
+/// The kernel winds it, so that a process which was stopped reads the right time when it goes on. It stands still while
+/// the machine is suspended; where machines are, hold leases by [`BootClock`].
+#[cfg(all(feature = "store", target_os = "linux"))]
+#[derive(Clone, Copy, Debug)]
+pub struct TickClock {
+    tick: Duration,
+}
+
+#[cfg(all(feature = "store", target_os = "linux"))]
+impl TickClock {
+    /// The kernel's clock, with the length of its tick.
+    pub fn new() -> Self {
+        let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+        Self { tick: Duration::from_nanos(nanos_of(tick)) }
+    }
+}
+
+#[cfg(all(feature = "store", target_os = "linux"))]
+impl Default for TickClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(all(feature = "store", target_os = "linux"))]
+impl Clock for TickClock {
+    #[inline(always)]
+    fn now(&self) -> Timestamp {
+        linux_nanos(rustix::time::ClockId::MonotonicCoarse)
+    }
+}
+
+#[cfg(all(feature = "store", target_os = "linux"))]
+impl LeaseClock for TickClock {
+    fn behind_max(&self) -> Duration {
+        self.tick
+    }
+}
+
+#[cfg(feature = "store")]
+impl LeaseClock for BootClock {}
+
+/// Cheaper to read than [`BootClock`]. What the processor's counter does while a machine is suspended differs; where
+/// machines are, hold leases by [`BootClock`].
+#[cfg(feature = "store")]
+impl LeaseClock for PreciseClock {}
+
+#[cfg(feature = "store")]
+impl LeaseClock for ManualClock {}
+
+#[cfg(all(feature = "store", target_os = "linux"))]
+#[inline(always)]
+fn linux_nanos(clock: rustix::time::ClockId) -> Timestamp {
+    Timestamp::from_nanos(nanos_of(rustix::time::clock_gettime(clock)))
+}
+
+/// Clocks that count from the start of the machine are never before it.
+#[cfg(all(feature = "store", target_os = "linux"))]
+#[inline(always)]
+fn nanos_of(time: rustix::time::Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// A clock that moves only when told, in either direction: for tests.

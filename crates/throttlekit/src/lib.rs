@@ -68,9 +68,15 @@ mod shared;
 #[cfg(feature = "store")]
 pub mod store;
 mod sync;
+#[cfg(feature = "store")]
+pub mod tier;
 
 pub use ask::Ask;
 pub use builder::Builder;
+#[cfg(feature = "store")]
+pub use clock::{BootClock, LeaseClock};
+#[cfg(all(feature = "store", target_os = "linux"))]
+pub use clock::TickClock;
 pub use clock::{Clock, CoarseClock, ManualClock, PreciseClock, SystemClock, WallClock};
 pub use gate::Gate;
 pub use hash::{KeyHash, SecretHash, TrustedHash};
@@ -78,6 +84,8 @@ pub use limiter::Limiter;
 pub use limits::Limits;
 #[cfg(feature = "store")]
 pub use shared::{Answer, Guarantee, OnOutage, Receipt, SharedLimiter, Tally};
+#[cfg(feature = "store")]
+pub use tier::TwoTier;
 pub use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};
 pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, rate};
 

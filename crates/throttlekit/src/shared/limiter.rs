@@ -68,6 +68,16 @@ impl<S: Store> SharedLimiter<S> {
         self.check_all([ask.into()]).await
     }
 
+    /// The key of an ask as the store keeps it.
+    pub(crate) fn key(&self, key: &[u8]) -> String {
+        self.spaces[0].key(key, key)
+    }
+
+    /// The limit in the numbers of a shared store.
+    pub(crate) fn form(&self) -> &SharedForm {
+        &self.forms[0]
+    }
+
     /// What a key could spend at the ask's cost, now and later.
     pub async fn forecast<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Forecast, StoreError> {
         let ask = ask.into();
@@ -253,12 +263,13 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         &self.store
     }
 
-    fn note_time(&self, theirs: Timestamp) {
+    pub(crate) fn note_time(&self, theirs: Timestamp) {
         let ahead = i128::from(theirs.as_nanos()) - i128::from(WallClock.now().as_nanos());
         self.ahead.store(i64::try_from(ahead).unwrap_or(0), Relaxed);
     }
 
-    fn without_store(&self, asks: [Ask<'_>; N], error: StoreError) -> Result<Answer, StoreError> {
+    /// The answer to an ask for which the store has none.
+    pub(crate) fn without_store(&self, asks: [Ask<'_>; N], error: StoreError) -> Result<Answer, StoreError> {
         if !error.is_outage() {
             self.tallies.count_error();
             return Err(error);

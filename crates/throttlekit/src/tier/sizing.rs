@@ -1,0 +1,74 @@
+//! How many units would be good to hold.
+
+use std::time::Duration;
+
+use throttlekit_core::lease::{Sizer, SizerOptions};
+use throttlekit_core::{Cost, Timestamp};
+
+/// How large a batch is fetched at once. Whatever it is, the bound holds; it trades calls to the store against units
+/// that lie idle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Batch {
+    /// Always this many.
+    Fixed(Cost),
+    /// Learned for each key from what it spends, window by window.
+    Learned(SizerOptions),
+}
+
+/// Within a period a batch is at least one part in so many of what the key has spent in it, so that a key which is
+/// suddenly hot need not wait for the learner.
+const GROWTH: Cost = 8;
+/// A batch below this saves nothing.
+pub(super) const BATCH_WORTH_IT: Cost = 2;
+
+/// What one key spends, and what follows for its batches.
+pub(super) struct Sizing {
+    batch: Batch,
+    learner: Option<Sizer>,
+    period: Duration,
+    ends: Timestamp,
+    served: Cost,
+}
+
+impl Sizing {
+    pub(super) fn new(batch: Batch, period: Duration) -> Self {
+        let mut sizing = Self { batch, learner: None, period, ends: Timestamp::EPOCH, served: 0 };
+        sizing.clear();
+        sizing
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.learner = match self.batch {
+            Batch::Fixed(_) => None,
+            Batch::Learned(options) => Some(Sizer::new(options)),
+        };
+        (self.ends, self.served) = (Timestamp::EPOCH, 0);
+    }
+
+    /// Units were spent.
+    pub(super) fn served(&mut self, units: Cost, now: Timestamp) {
+        self.roll(now);
+        self.served = self.served.saturating_add(units);
+    }
+
+    /// How many would be good to hold now.
+    pub(super) fn batch(&mut self, now: Timestamp) -> Cost {
+        self.roll(now);
+        match (self.batch, &self.learner) {
+            (_, Some(learner)) => learner.batch().max(self.served / GROWTH),
+            (Batch::Fixed(units), None) => units,
+            (Batch::Learned(_), None) => 1,
+        }
+    }
+
+    /// A period that is over tells the learner what it saw.
+    fn roll(&mut self, now: Timestamp) {
+        if now < self.ends {
+            return;
+        }
+        if let Some(learner) = self.learner.as_mut().filter(|_| self.ends > Timestamp::EPOCH) {
+            learner.observe(self.served);
+        }
+        (self.ends, self.served) = (now + self.period, 0);
+    }
+}

@@ -1,0 +1,155 @@
+//! What a node keeps of one key.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use throttlekit_core::lease::{Holder, Plan, Purse, Reply, Return, Turn};
+use throttlekit_core::{Cost, Timestamp};
+use tokio::sync::Notify;
+
+use super::sizing::Sizing;
+use crate::store::{Lent, StoreError};
+use crate::sync::SharedWord;
+
+/// One key: the purse, from which anyone spends, and the desk behind it, one caller at a time.
+pub(super) struct Slot {
+    pub(super) purse: Purse<SharedWord>,
+    /// More units are fetched when fewer than so many are left. Zero while they are being fetched.
+    pub(super) low: AtomicU64,
+    /// When the whole limit is free again, by the store's clock.
+    pub(super) reset_at: AtomicU64,
+    desk: Mutex<Desk>,
+    /// Rings when a request has come back.
+    pub(super) bell: Notify,
+}
+
+pub(super) struct Desk {
+    pub(super) holder: Holder,
+    pub(super) sizing: Sizing,
+    /// Callers that wait for the bell.
+    pub(super) waiting: usize,
+    /// Handles that spend from this slot without asking whose it is.
+    pub(super) pins: usize,
+    /// How many requests have come to nothing, and why the last did.
+    pub(super) failures: u64,
+    pub(super) error: Option<StoreError>,
+    /// Units in the purse when it was last counted.
+    counted: Cost,
+    asked_at: Timestamp,
+    /// Whether anything was spent since the last look for idle keys.
+    stirred: bool,
+}
+
+impl Slot {
+    pub(super) fn new(plan: Plan, sizing: Sizing) -> Self {
+        Self {
+            purse: Purse::new(),
+            low: AtomicU64::new(0),
+            reset_at: AtomicU64::new(0),
+            desk: Mutex::new(Desk {
+                holder: Holder::new(plan),
+                sizing,
+                waiting: 0,
+                pins: 0,
+                failures: 0,
+                error: None,
+                counted: 0,
+                asked_at: Timestamp::EPOCH,
+                stirred: false,
+            }),
+            bell: Notify::new(),
+        }
+    }
+
+    pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {
+        // The machine is pure and finishes what it begins, so a panic elsewhere leaves nothing half done.
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn try_desk(&self) -> Option<MutexGuard<'_, Desk>> {
+        self.desk.try_lock().ok()
+    }
+
+    /// Since when nobody has come to the desk, if the key holds nothing and nobody relies on it.
+    pub(super) fn idle_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let desk = self.try_desk()?;
+        desk.is_free(self, now).then_some(desk.asked_at)
+    }
+
+    /// Makes the slot as new, if it still is idle.
+    pub(super) fn clear(&self, now: Timestamp) -> bool {
+        let Some(mut desk) = self.try_desk() else { return false };
+        if !desk.is_free(self, now) {
+            return false;
+        }
+        self.purse.empty(now);
+        self.low.store(0, Relaxed);
+        desk.clear();
+        true
+    }
+}
+
+impl Desk {
+    fn is_free(&self, slot: &Slot, now: Timestamp) -> bool {
+        self.pins == 0 && self.waiting == 0 && !self.holder.is_asking() && slot.purse.left(now) == 0
+    }
+
+    fn clear(&mut self) {
+        self.holder = self.holder.fresh();
+        self.sizing.clear();
+        (self.failures, self.error, self.counted) = (0, None, 0);
+    }
+
+    /// A caller that the purse could not serve.
+    pub(super) fn ask(&mut self, slot: &Slot, cost: Cost, now: Timestamp) -> Turn {
+        self.asked_at = now;
+        self.count(slot, now);
+        let turn = self.holder.handle_ask(&slot.purse, cost, now);
+        self.counted = slot.purse.units();
+        if matches!(turn, Turn::Spent { .. }) {
+            self.sizing.served(cost, now);
+        }
+        turn
+    }
+
+    /// What came back from the store.
+    pub(super) fn reply(&mut self, slot: &Slot, id: u64, lent: &Lent, now: Timestamp) -> Reply {
+        self.count(slot, now);
+        let reply = self.holder.handle_reply(&slot.purse, id, lent.loan, now);
+        self.counted = slot.purse.units();
+        slot.reset_at.store(lent.loan.decision.reset_at.as_nanos(), Relaxed);
+        reply
+    }
+
+    /// What to give back of a key at which nothing has stirred since the last look.
+    pub(super) fn idle(&mut self, slot: &Slot, now: Timestamp) -> Option<Return> {
+        self.count(slot, now);
+        if std::mem::take(&mut self.stirred) || self.waiting > 0 {
+            return None;
+        }
+        self.hand_in(slot, now)
+    }
+
+    /// What to give back, stirred or not.
+    pub(super) fn hand_in(&mut self, slot: &Slot, now: Timestamp) -> Option<Return> {
+        slot.low.store(0, Relaxed);
+        let back = self.holder.poll_return(&slot.purse, now);
+        self.counted = slot.purse.units();
+        back
+    }
+
+    /// Counts what was spent since the last time.
+    fn count(&mut self, slot: &Slot, now: Timestamp) {
+        let units = slot.purse.units();
+        let spent = self.counted.saturating_sub(units);
+        self.counted = units;
+        self.stirred |= spent > 0;
+        self.sizing.served(spent, now);
+    }
+
+    pub(super) fn failed(&mut self, id: u64, error: StoreError) {
+        self.holder.handle_failure(id);
+        self.failures += 1;
+        self.error = Some(error);
+    }
+}

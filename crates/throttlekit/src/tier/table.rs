@@ -1,0 +1,119 @@
+//! Which keys this node keeps something about: a fixed number, found without a lock.
+
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use throttlekit_core::Timestamp;
+
+use super::slot::Slot;
+
+/// Places a key may be at. Their fingerprints fill one cache line.
+const WAYS: usize = 8;
+/// The fingerprint of no key.
+const NOBODY: u64 = 0;
+
+/// Slots by fingerprint. A key that finds no place is asked for strictly.
+pub(super) struct Table {
+    sets: Box<[Set]>,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Set {
+    owners: [AtomicU64; WAYS],
+    slots: [OnceLock<Box<Slot>>; WAYS],
+    /// Held by whoever gives a place to a key.
+    giving: Mutex<()>,
+}
+
+/// Where a key was found. It may have passed to another since: see [`Place::is_of`].
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    owner: &'a AtomicU64,
+    pub(super) slot: &'a Slot,
+    fingerprint: u64,
+}
+
+impl Place<'_> {
+    /// Whether the slot is still that key's.
+    #[inline(always)]
+    pub(super) fn is_mine(&self) -> bool {
+        self.owner.load(Acquire) == self.fingerprint
+    }
+}
+
+impl Table {
+    pub(super) fn new(keys_max: usize) -> Self {
+        let sets = keys_max.div_ceil(WAYS).next_power_of_two();
+        Self { sets: (0..sets).map(|_| Set::default()).collect() }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, fingerprint: u64) -> Option<Place<'_>> {
+        let (set, fingerprint) = (self.set(fingerprint), somebody(fingerprint));
+        let way = set.owners.iter().position(|owner| owner.load(Acquire) == fingerprint)?;
+        let slot = set.slots[way].get()?;
+        Some(Place { owner: &set.owners[way], slot, fingerprint })
+    }
+
+    /// The key's place, or one that is given to it: an empty one, or that of a key which holds nothing.
+    pub(super) fn find_or_give(
+        &self,
+        fingerprint: u64,
+        now: Timestamp,
+        make: impl Fn() -> Slot,
+    ) -> Option<Place<'_>> {
+        if let Some(place) = self.find(fingerprint) {
+            return Some(place);
+        }
+        let set = self.set(fingerprint);
+        let _giving = set.giving.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = self.find(fingerprint) {
+            return Some(place);
+        }
+        let way = set.vacant().or_else(|| set.vacate(now))?;
+        let slot = set.slots[way].get_or_init(|| Box::new(make()));
+        let fingerprint = somebody(fingerprint);
+        set.owners[way].store(fingerprint, Release);
+        Some(Place { owner: &set.owners[way], slot, fingerprint })
+    }
+
+    /// Every key that has a place.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place<'_>> {
+        self.sets.iter().flat_map(|set| {
+            set.owners.iter().zip(&set.slots).filter_map(|(owner, slot)| {
+                let fingerprint = owner.load(Acquire);
+                Some(Place { owner, slot: slot.get().filter(|_| fingerprint != NOBODY)?, fingerprint })
+            })
+        })
+    }
+
+    #[inline(always)]
+    fn set(&self, fingerprint: u64) -> &Set {
+        // As many as a power of two.
+        &self.sets[(fingerprint >> 32) as usize & (self.sets.len() - 1)]
+    }
+}
+
+impl Set {
+    fn vacant(&self) -> Option<usize> {
+        self.owners.iter().position(|owner| owner.load(Acquire) == NOBODY)
+    }
+
+    /// Takes the place of the key that was asked for longest ago, of those that hold nothing.
+    fn vacate(&self, now: Timestamp) -> Option<usize> {
+        let idle = |way: usize| Some((self.slots[way].get()?.idle_since(now)?, way));
+        let mut ways: Vec<_> = (0..WAYS).filter_map(idle).collect();
+        ways.sort_unstable();
+        ways.into_iter().map(|(_, way)| way).find(|&way| {
+            // Emptied before it has another owner: units taken out by a thread that still thinks it is the old
+            // one's do not belong with the deadline that thread has read.
+            self.slots[way].get().is_some_and(|slot| slot.clear(now))
+        })
+    }
+}
+
+#[inline(always)]
+fn somebody(fingerprint: u64) -> u64 {
+    fingerprint.max(NOBODY + 1)
+}
