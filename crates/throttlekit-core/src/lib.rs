@@ -7,6 +7,8 @@
 //! * [`rate`] holds the rate rules. Each is a [`rate::Rule`]: it decides from a borrowed state, so a denial
 //!   cannot write, and charges only what it allowed.
 //! * [`rate::Limit`] is the closed set of them, which every store knows how to run.
+//! * [`learn`] holds the learners, and [`lease`] what sizes a lease by them. They compute in floats and decide
+//!   nothing.
 //!
 //! ```
 //! use throttlekit_core::{Timestamp, rate::{Limit, Rate, Rule, State}};
@@ -26,6 +28,8 @@
 extern crate alloc;
 
 mod decision;
+pub mod learn;
+pub mod lease;
 pub mod rate;
 mod time;
 
