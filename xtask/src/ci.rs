@@ -35,7 +35,7 @@ const STEPS: [Step; 9] = [
             ("CARGO_PROFILE_RELEASE_LTO", "off"),
             ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
         ],
-        command: "cargo test -p throttlekit --release --lib loom_",
+        command: "cargo test -p throttlekit --features store --release --lib loom_",
     },
     Step {
         name: "docs",

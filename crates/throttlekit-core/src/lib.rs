@@ -8,6 +8,7 @@
 //!   cannot write, and charges only what it allowed.
 //! * [`rate::Limit`] is the closed set of them, which every store knows how to run.
 //! * [`lease`] lends parts of a limit to nodes that spend them by themselves.
+//! * [`learn`] holds the learners by which leases are sized. They compute in floats and decide nothing.
 //!
 //! ```
 //! use throttlekit_core::{Timestamp, rate::{Limit, Rate, Rule, State}};
@@ -27,6 +28,7 @@
 extern crate alloc;
 
 mod decision;
+pub mod learn;
 pub mod lease;
 pub mod rate;
 mod time;

@@ -57,6 +57,6 @@ impl KeyHash for TrustedHash {
 }
 
 /// The standard library's per-process randomness; no two calls give the same.
-fn random_u64() -> u64 {
+pub(crate) fn random_u64() -> u64 {
     RandomState::new().hash_one(0)
 }

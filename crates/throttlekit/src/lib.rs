@@ -73,10 +73,10 @@ pub mod tier;
 
 pub use ask::Ask;
 pub use builder::Builder;
-#[cfg(feature = "store")]
-pub use clock::{BootClock, LeaseClock};
 #[cfg(all(feature = "store", target_os = "linux"))]
 pub use clock::TickClock;
+#[cfg(feature = "store")]
+pub use clock::{BootClock, LeaseClock};
 pub use clock::{Clock, CoarseClock, ManualClock, PreciseClock, SystemClock, WallClock};
 pub use gate::Gate;
 pub use hash::{KeyHash, SecretHash, TrustedHash};
@@ -84,10 +84,10 @@ pub use limiter::Limiter;
 pub use limits::Limits;
 #[cfg(feature = "store")]
 pub use shared::{Answer, Guarantee, OnOutage, Receipt, SharedLimiter, Tally};
-#[cfg(feature = "store")]
-pub use tier::TwoTier;
 pub use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};
 pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, rate};
+#[cfg(feature = "store")]
+pub use tier::TwoTier;
 
 /// The README's code, run as doc tests. It shows the tower layer and a shared limiter too, so it takes both features.
 #[cfg(all(doctest, feature = "http", feature = "store"))]

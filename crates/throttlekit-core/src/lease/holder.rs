@@ -115,6 +115,11 @@ impl Holder {
         }
     }
 
+    /// Another holder of nothing by the same plan.
+    pub fn fresh(&self) -> Self {
+        Self::new(self.plan)
+    }
+
     /// A caller that the purse could not serve.
     pub fn handle_ask<W: Word>(&mut self, purse: &Purse<W>, cost: Cost, now: Timestamp) -> Turn {
         if let Spend::Spent { left } = purse.spend(cost, || now) {

@@ -18,8 +18,10 @@ mod authority;
 mod holder;
 mod margin;
 mod purse;
+mod sizing;
 
 pub use authority::{Account, Authority, Epoch, Loan, Return, ReturnId, Term, Want};
 pub use holder::{Holder, Plan, Reply, Request, Turn};
 pub use margin::Margin;
 pub use purse::{Draw, PlainWord, Purse, Spend, UNITS_HELD_MAX, Word};
+pub use sizing::{PredictiveSizer, Sizer, SizerOptions, SizingError, eoq_cost, eoq_optimum};

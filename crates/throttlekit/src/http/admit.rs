@@ -53,17 +53,11 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
 /// that refuses, the client is told of an outage, not of a limit, unless the layer's `OnFailure` lets it pass.
 #[cfg(feature = "store")]
 impl<S: crate::store::Store> Admit for Arc<crate::SharedLimiter<S>> {
-    type Answer = std::pin::Pin<Box<dyn Future<Output = Result<Decision, AdmitError>> + Send>>;
+    type Answer = Later;
 
     fn admit(&self, ask: Ask<'_>) -> Self::Answer {
         let (limiter, key, cost) = (self.clone(), ask.key.to_vec(), ask.cost);
-        Box::pin(async move {
-            let answer = limiter.check(Ask::of(&key).cost(cost)).await.map_err(AdmitError::new)?;
-            match answer.outage {
-                Some(outage) if answer.guarantee == crate::Guarantee::Closed => Err(AdmitError::new(outage)),
-                _ => Ok(answer.decision),
-            }
-        })
+        Box::pin(async move { decision(limiter.check(Ask::of(&key).cost(cost)).await) })
     }
 
     fn units(&self) -> Cost {
@@ -76,6 +70,44 @@ impl<S: crate::store::Store> Admit for Arc<crate::SharedLimiter<S>> {
 
     fn now(&self) -> Timestamp {
         (**self).now()
+    }
+}
+
+/// The same, answered mostly by this node.
+#[cfg(feature = "store")]
+impl<S: crate::store::Store, C: crate::LeaseClock + 'static> Admit for crate::TwoTier<S, C> {
+    type Answer = Later;
+
+    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+        if let Some(decision) = self.try_check(ask) {
+            return Box::pin(ready(Ok(decision)));
+        }
+        let (limiter, key, cost) = (self.clone(), ask.key.to_vec(), ask.cost);
+        Box::pin(async move { decision(limiter.check(Ask::of(&key).cost(cost)).await) })
+    }
+
+    fn units(&self) -> Cost {
+        self.shared().limits()[0].units()
+    }
+
+    fn period(&self) -> Option<Duration> {
+        Some(self.shared().limits()[0].period())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.shared().now()
+    }
+}
+
+#[cfg(feature = "store")]
+type Later = std::pin::Pin<Box<dyn Future<Output = Result<Decision, AdmitError>> + Send>>;
+
+#[cfg(feature = "store")]
+fn decision(answer: Result<crate::Answer, crate::store::StoreError>) -> Result<Decision, AdmitError> {
+    let answer = answer.map_err(AdmitError::new)?;
+    match answer.outage {
+        Some(outage) if answer.guarantee == crate::Guarantee::Closed => Err(AdmitError::new(outage)),
+        _ => Ok(answer.decision),
     }
 }
 

@@ -7,12 +7,20 @@ use throttlekit_core::{Cost, Timestamp};
 
 /// How large a batch is fetched at once. Whatever it is, the bound holds; it trades calls to the store against units
 /// that lie idle.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Batch {
     /// Always this many.
     Fixed(Cost),
     /// Learned for each key from what it spends, window by window.
-    Learned(SizerOptions),
+    Learned(Sizer),
+}
+
+impl Batch {
+    /// Learned, by a learner that expects nothing of a key until it has seen it spend.
+    pub fn learned() -> Self {
+        let options = SizerOptions { batch_start: 1, ..SizerOptions::default() };
+        Self::Learned(Sizer::new(options).unwrap_or_default())
+    }
 }
 
 /// Within a period a batch is at least one part in so many of what the key has spent in it, so that a key which is
@@ -23,8 +31,8 @@ pub(super) const BATCH_WORTH_IT: Cost = 2;
 
 /// What one key spends, and what follows for its batches.
 pub(super) struct Sizing {
+    untaught: Batch,
     batch: Batch,
-    learner: Option<Sizer>,
     period: Duration,
     ends: Timestamp,
     served: Cost,
@@ -32,16 +40,11 @@ pub(super) struct Sizing {
 
 impl Sizing {
     pub(super) fn new(batch: Batch, period: Duration) -> Self {
-        let mut sizing = Self { batch, learner: None, period, ends: Timestamp::EPOCH, served: 0 };
-        sizing.clear();
-        sizing
+        Self { untaught: batch.clone(), batch, period, ends: Timestamp::EPOCH, served: 0 }
     }
 
     pub(super) fn clear(&mut self) {
-        self.learner = match self.batch {
-            Batch::Fixed(_) => None,
-            Batch::Learned(options) => Some(Sizer::new(options)),
-        };
+        self.batch = self.untaught.clone();
         (self.ends, self.served) = (Timestamp::EPOCH, 0);
     }
 
@@ -54,10 +57,9 @@ impl Sizing {
     /// How many would be good to hold now.
     pub(super) fn batch(&mut self, now: Timestamp) -> Cost {
         self.roll(now);
-        match (self.batch, &self.learner) {
-            (_, Some(learner)) => learner.batch().max(self.served / GROWTH),
-            (Batch::Fixed(units), None) => units,
-            (Batch::Learned(_), None) => 1,
+        match &self.batch {
+            Batch::Fixed(units) => *units,
+            Batch::Learned(learner) => learner.batch().max(self.served / GROWTH),
         }
     }
 
@@ -66,7 +68,8 @@ impl Sizing {
         if now < self.ends {
             return;
         }
-        if let Some(learner) = self.learner.as_mut().filter(|_| self.ends > Timestamp::EPOCH) {
+        let begun = self.ends > Timestamp::EPOCH;
+        if let (Batch::Learned(learner), true) = (&mut self.batch, begun) {
             learner.observe(self.served);
         }
         (self.ends, self.served) = (now + self.period, 0);

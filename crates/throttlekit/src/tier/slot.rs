@@ -1,7 +1,7 @@
 //! What a node keeps of one key.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throttlekit_core::lease::{Holder, Plan, Purse, Reply, Return, Turn};
 use throttlekit_core::{Cost, Timestamp};
@@ -12,6 +12,7 @@ use crate::store::{Lent, StoreError};
 use crate::sync::SharedWord;
 
 /// One key: the purse, from which anyone spends, and the desk behind it, one caller at a time.
+#[repr(align(64))]
 pub(super) struct Slot {
     pub(super) purse: Purse<SharedWord>,
     /// More units are fetched when fewer than so many are left. Zero while they are being fetched.
@@ -24,6 +25,8 @@ pub(super) struct Slot {
 }
 
 pub(super) struct Desk {
+    /// The key as the store keeps it, once it was needed.
+    pub(super) key: Option<Arc<str>>,
     pub(super) holder: Holder,
     pub(super) sizing: Sizing,
     /// Callers that wait for the bell.
@@ -36,7 +39,7 @@ pub(super) struct Desk {
     /// Units in the purse when it was last counted.
     counted: Cost,
     asked_at: Timestamp,
-    /// Whether anything was spent since the last look for idle keys.
+    /// Whether anyone came or anything was spent since the last look for idle keys.
     stirred: bool,
 }
 
@@ -47,6 +50,7 @@ impl Slot {
             low: AtomicU64::new(0),
             reset_at: AtomicU64::new(0),
             desk: Mutex::new(Desk {
+                key: None,
                 holder: Holder::new(plan),
                 sizing,
                 waiting: 0,
@@ -95,6 +99,7 @@ impl Desk {
     }
 
     fn clear(&mut self) {
+        self.key = None;
         self.holder = self.holder.fresh();
         self.sizing.clear();
         (self.failures, self.error, self.counted) = (0, None, 0);
@@ -103,6 +108,7 @@ impl Desk {
     /// A caller that the purse could not serve.
     pub(super) fn ask(&mut self, slot: &Slot, cost: Cost, now: Timestamp) -> Turn {
         self.asked_at = now;
+        self.stirred = true;
         self.count(slot, now);
         let turn = self.holder.handle_ask(&slot.purse, cost, now);
         self.counted = slot.purse.units();

@@ -1,7 +1,7 @@
 //! Which keys this node keeps something about: a fixed number, found without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use throttlekit_core::Timestamp;
 
@@ -21,16 +21,16 @@ pub(super) struct Table {
 #[repr(align(64))]
 struct Set {
     owners: [AtomicU64; WAYS],
-    slots: [OnceLock<Box<Slot>>; WAYS],
+    slots: [OnceLock<Arc<Slot>>; WAYS],
     /// Held by whoever gives a place to a key.
     giving: Mutex<()>,
 }
 
-/// Where a key was found. It may have passed to another since: see [`Place::is_of`].
+/// Where a key was found. It may have passed to another since.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     owner: &'a AtomicU64,
-    pub(super) slot: &'a Slot,
+    pub(super) slot: &'a Arc<Slot>,
     fingerprint: u64,
 }
 
@@ -39,6 +39,10 @@ impl Place<'_> {
     #[inline(always)]
     pub(super) fn is_mine(&self) -> bool {
         self.owner.load(Acquire) == self.fingerprint
+    }
+
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 }
 
@@ -72,7 +76,7 @@ impl Table {
             return Some(place);
         }
         let way = set.vacant().or_else(|| set.vacate(now))?;
-        let slot = set.slots[way].get_or_init(|| Box::new(make()));
+        let slot = set.slots[way].get_or_init(|| Arc::new(make()));
         let fingerprint = somebody(fingerprint);
         set.owners[way].store(fingerprint, Release);
         Some(Place { owner: &set.owners[way], slot, fingerprint })

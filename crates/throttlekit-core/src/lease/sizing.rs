@@ -1,0 +1,232 @@
+//! How much to lease at once, learned.
+//!
+//! Small batches cost round trips, large ones strand units that others could have spent. For a demand of D units in
+//! a window and batches of b that is the trade of the economic order quantity:
+//!
+//! > cost(b) = K·D/b + s·b/2, least at b* = √(2·K·D/s)
+//!
+//! with K the cost of a round trip and s that of a stranded unit. D is not known beforehand and spans orders of
+//! magnitude, so a [`Sizer`] learns ln b. A [`PredictiveSizer`] also listens to a forecast, as far as it has been right.
+//!
+//! What a sizer says is only a wish. The authority grants what there is, so no batch, however wrong, lets more pass.
+
+mod predictive;
+
+use core::fmt;
+
+use crate::learn::AdaGrad;
+pub use predictive::PredictiveSizer;
+
+/// The cost of a window with this demand, leased in batches of this size, which is above zero.
+pub fn eoq_cost(batch: f64, demand: f64, order_cost: f64, strand_penalty: f64) -> f64 {
+    order_cost * demand / batch + strand_penalty * batch / 2.0
+}
+
+/// The batch at which a window of this demand costs least: √(2·K·D/s).
+pub fn eoq_optimum(demand: f64, order_cost: f64, strand_penalty: f64) -> f64 {
+    libm::sqrt(2.0 * order_cost * demand / strand_penalty)
+}
+
+/// What a [`Sizer`] weighs, and between which bounds it stays.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SizerOptions {
+    /// What a round trip to the authority costs, from 10⁻⁹ to 10⁹; 1 unless said otherwise.
+    pub order_cost: f64,
+    /// What a leased unit that nobody spends costs, from 10⁻⁹ to 10⁹. By default as much as a round trip: a unit
+    /// stranded here may be an ask denied elsewhere. A hundred asks a window then make batches of 14.
+    pub strand_penalty: f64,
+    /// No batch is smaller; at least 1.
+    pub batch_min: u64,
+    /// No batch is larger; at least the smallest.
+    pub batch_max: u64,
+    /// The batch before anything is known of the demand, moved between the two.
+    pub batch_start: u64,
+}
+
+impl Default for SizerOptions {
+    fn default() -> Self {
+        Self { order_cost: 1.0, strand_penalty: 1.0, batch_min: 1, batch_max: 1_000_000, batch_start: 16 }
+    }
+}
+
+/// Options that no sizer can be made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SizingError {
+    /// A cost is not between 10⁻⁹ and 10⁹.
+    Cost(f64),
+    /// The smallest batch is zero, or above the largest.
+    Batches {
+        /// The smallest.
+        min: u64,
+        /// The largest.
+        max: u64,
+    },
+}
+
+impl fmt::Display for SizingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cost(cost) => {
+                write!(f, "{cost}: the costs of a round trip and of a stranded unit lie between 1e-9 and 1e9")
+            }
+            Self::Batches { min, max } => {
+                write!(f, "{min} to {max}: batches are at least 1, the least first")
+            }
+        }
+    }
+}
+
+impl core::error::Error for SizingError {}
+
+impl SizerOptions {
+    fn check(&self) -> Result<(), SizingError> {
+        let costs = [self.order_cost, self.strand_penalty];
+        if let Some(cost) = costs.into_iter().find(|cost| !(1e-9..=1e9).contains(cost)) {
+            return Err(SizingError::Cost(cost));
+        }
+        let (min, max) = (self.batch_min, self.batch_max);
+        if min == 0 || min > max { Err(SizingError::Batches { min, max }) } else { Ok(()) }
+    }
+
+    /// What the logarithms of batches lie between.
+    fn interval(&self) -> (f64, f64) {
+        (libm::log(self.batch_min as f64), libm::log(self.batch_max as f64))
+    }
+
+    /// The logarithm of the best batch for this demand, within the interval.
+    fn best_aim(&self, demand: f64) -> f64 {
+        let (low, high) = self.interval();
+        libm::log(eoq_optimum(demand, self.order_cost, self.strand_penalty)).clamp(low, high)
+    }
+
+    fn cost(&self, aim: f64, demand: f64) -> f64 {
+        eoq_cost(libm::exp(aim), demand, self.order_cost, self.strand_penalty)
+    }
+
+    /// How the cost changes with the logarithm of the batch.
+    fn gradient(&self, aim: f64, demand: f64) -> f64 {
+        let batch = libm::exp(aim);
+        self.strand_penalty * batch / 2.0 - self.order_cost * demand / batch
+    }
+
+    /// The whole batch for an aim. Rounds where both neighbours cost the same, which is at their geometric mean.
+    fn batch(&self, aim: f64) -> u64 {
+        let batch = libm::exp(aim);
+        let below = libm::floor(batch);
+        let rounded = if batch * batch < below * (below + 1.0) { below } else { below + 1.0 };
+        (rounded as u64).clamp(self.batch_min, self.batch_max)
+    }
+}
+
+/// The longest step, in e-folds. [`AdaGrad`] takes none that is longer than its scale.
+const STEP_SCALE: f64 = 1.0;
+/// So many windows in a row that pull the same way say that the demand has moved …
+const RUN: u32 = 16;
+/// … if what they ask for is farther away than this, in e-folds. Nearer, a window costs at most 13 % too much, and
+/// ordinary steps get there.
+const JUMP: f64 = 0.5;
+
+/// Learns the size of a lease from the demand of each window: [`AdaGrad`] on ln b.
+///
+/// It begins anew after its first window, and after 16 windows in a row that pull the same way and together ask
+/// for a batch half an e-fold away: at the batch that was best for those windows, with steps as long as their cost
+/// suggests. So it follows a demand that moves, and does not crawl after one that jumped. It does so for the n-th time
+/// in window (n−1)² at the earliest.
+///
+/// Against the best fixed batch u in hindsight, over any T windows, before batches are rounded to whole units:
+///
+/// > regret ≤ (D²/2 + 1) · √(R · (Σ f_t² + R·ε))
+///
+/// with f_t the cost paid in window t, D the farthest that ln b was from ln u (at most ln(max/min)), R one
+/// more than the times it began anew, and ε = 10⁻⁸. R is a few on demand that holds still, which makes the regret
+/// O(√T); whatever an adversary does, R ≤ 2 + √T, which makes it O(T^¾). Rounding adds at most 6.1 % of a window's
+/// cost for batches of one, and 1/8b² of it for batches of b.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sizer {
+    options: SizerOptions,
+    point: AdaGrad,
+    run: Run,
+    windows: u64,
+    restarts: u64,
+}
+
+/// The latest windows that pulled the same way.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Run {
+    up: bool,
+    windows: u32,
+    demand: f64,
+}
+
+impl Sizer {
+    /// A sizer that knows nothing yet.
+    pub fn new(options: SizerOptions) -> Result<Self, SizingError> {
+        options.check()?;
+        let (low, high) = options.interval();
+        let point = AdaGrad::new(low, high, libm::log(options.batch_start.max(1) as f64), STEP_SCALE);
+        Ok(Self { options, point, run: Run::default(), windows: 0, restarts: 0 })
+    }
+
+    /// How many units to ask for at once.
+    pub fn batch(&self) -> u64 {
+        self.options.batch(self.point.at())
+    }
+
+    /// The logarithm of the batch before it is rounded, which is what the bound on regret is about.
+    pub fn aim(&self) -> f64 {
+        self.point.at()
+    }
+
+    /// How often it has begun anew.
+    pub fn restarts(&self) -> u64 {
+        self.restarts
+    }
+
+    /// Takes in the units that were spent in one window, or in one hold time of a lease without windows.
+    pub fn observe(&mut self, demand: u64) {
+        let demand = demand as f64;
+        let gradient = self.options.gradient(self.point.at(), demand);
+        self.windows = self.windows.saturating_add(1);
+        self.run.extend(gradient < 0.0, demand);
+        if self.has_moved() { self.restart() } else { self.point.step(gradient) }
+    }
+
+    fn has_moved(&self) -> bool {
+        let far = (self.options.best_aim(self.run.mean()) - self.point.at()).abs() >= JUMP;
+        let may = self.restarts.saturating_mul(self.restarts) <= self.windows;
+        self.windows == 1 || (self.run.windows >= RUN && far && may)
+    }
+
+    /// At the best batch b* of a demand the second derivative of the cost is the cost itself, √(2KDs). Its square as
+    /// energy makes the first steps those of Newton's method.
+    fn restart(&mut self) {
+        let demand = self.run.mean();
+        let energy = 2.0 * self.options.order_cost * self.options.strand_penalty * demand;
+        self.point.restart(self.options.best_aim(demand), energy);
+        self.run = Run::default();
+        self.restarts += 1;
+    }
+}
+
+impl Default for Sizer {
+    fn default() -> Self {
+        Self::new(SizerOptions::default()).expect("the default options are valid")
+    }
+}
+
+impl Run {
+    fn extend(&mut self, up: bool, demand: f64) {
+        if up != self.up {
+            *self = Self { up, ..Self::default() };
+        }
+        self.windows = self.windows.saturating_add(1);
+        self.demand += demand;
+    }
+
+    fn mean(&self) -> f64 {
+        self.demand / f64::from(self.windows.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests;

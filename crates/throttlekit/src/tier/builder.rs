@@ -1,0 +1,201 @@
+//! What can be chosen.
+
+use std::time::Duration;
+
+use throttlekit_core::Cost;
+use throttlekit_core::lease::{Authority, Margin, Plan, Term, UNITS_HELD_MAX};
+use throttlekit_core::rate::{Limit, LimitError};
+
+use super::TwoTier;
+use super::sizing::Batch;
+use crate::store::Store;
+use crate::{BootClock, LeaseClock, OnOutage, SharedLimiter};
+
+/// When the store is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// About every ask. Exact, one round trip each.
+    Strict,
+    /// About every ask that is not covered by a denial: one of as much or more, whose wait is not over. Allows are
+    /// exact, and a flood against a key that is over its limit does not reach the store.
+    CachedDeny,
+    /// For batches of units, which are spent here.
+    Leased,
+    /// About keys that are asked for seldom as under `CachedDeny`, and for those that are asked for often as under
+    /// `Leased`.
+    #[default]
+    Auto,
+}
+
+/// Describes a [`TwoTier`].
+#[derive(Debug)]
+pub struct TierBuilder<S, C = BootClock> {
+    store: S,
+    policy: String,
+    limit: Result<Limit, LimitError>,
+    clock: C,
+    on_outage: OnOutage,
+    pub(super) chosen: Chosen,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    pub(super) mode: Mode,
+    pub(super) batch: Batch,
+    pub(super) lease_max: Cost,
+    pub(super) share: u64,
+    pub(super) hold: Duration,
+    /// Nodes that may carry units from window to window; none, if units die.
+    pub(super) carry: Option<u64>,
+    pub(super) margin: Margin,
+    pub(super) refill_at_percent: u8,
+    pub(super) return_after: Option<Duration>,
+    pub(super) keys_max: usize,
+}
+
+const LEASE_MAX: Cost = 1_000_000;
+const HOLD: Duration = Duration::from_millis(100);
+const SHARE: u64 = 4;
+const REFILL_AT_PERCENT: u8 = 25;
+const RETURN_AFTER: Duration = Duration::from_secs(1);
+const KEYS_MAX: usize = 16_384;
+
+impl<S: Store> TierBuilder<S> {
+    pub(super) fn new(store: S, policy: &str, limit: Result<Limit, LimitError>) -> Self {
+        let chosen = Chosen {
+            mode: Mode::default(),
+            batch: Batch::learned(),
+            lease_max: LEASE_MAX,
+            share: SHARE,
+            hold: HOLD,
+            carry: None,
+            margin: Margin::default(),
+            refill_at_percent: REFILL_AT_PERCENT,
+            return_after: Some(RETURN_AFTER),
+            keys_max: KEYS_MAX,
+        };
+        let (policy, on_outage) = (policy.to_owned(), OnOutage::default());
+        Self { store, policy, limit, clock: BootClock, on_outage, chosen }
+    }
+}
+
+impl<S: Store, C: LeaseClock> TierBuilder<S, C> {
+    /// When the store is asked. Unless chosen, [`Mode::Auto`].
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.chosen.mode = mode;
+        self
+    }
+
+    /// How many units are fetched at once. Unless chosen, learned for each key.
+    pub fn batch(mut self, batch: Batch) -> Self {
+        self.chosen.batch = batch;
+        self
+    }
+
+    /// The most units this node ever holds of one key, unless a single ask costs more. Unless chosen, a million.
+    pub fn lease_max(mut self, units: Cost) -> Self {
+        self.chosen.lease_max = units.clamp(1, UNITS_HELD_MAX);
+        self
+    }
+
+    /// Of what is left no more than one part in so many is fetched at once, so that the last units of a window reach
+    /// those who need them. Unless chosen, a quarter; 1 takes all that is wanted.
+    pub fn share(mut self, one_in: u64) -> Self {
+        self.chosen.share = one_in.max(1);
+        self
+    }
+
+    /// How long units of a smooth rate live: with each, `rate · hold` units may pass beyond the limit. Unless
+    /// chosen, a tenth of a second.
+    pub fn hold(mut self, hold: Duration) -> Self {
+        self.chosen.hold = hold;
+        self
+    }
+
+    /// Lets units live until they are spent, in whichever window that is: `nodes` times what one holds may pass beyond
+    /// the limit. `nodes` only labels the answers.
+    pub fn carry(mut self, nodes: u64) -> Self {
+        self.chosen.carry = Some(nodes);
+        self
+    }
+
+    /// What the clocks of store and node may be wrong by.
+    pub fn margin(mut self, margin: Margin) -> Self {
+        self.chosen.margin = margin;
+        self
+    }
+
+    /// More units are fetched when so much of the last batch is left, so that nobody waits for them. Unless chosen, 25;
+    /// at 0 they are fetched when someone needs them.
+    pub fn refill_at_percent(mut self, percent: u8) -> Self {
+        self.chosen.refill_at_percent = percent.min(100);
+        self
+    }
+
+    /// Units of a key that nobody asks for go back to their window after about so long. Unless chosen, a second.
+    pub fn return_after(mut self, idle: Option<Duration>) -> Self {
+        self.chosen.return_after = idle.filter(|idle| !idle.is_zero());
+        self
+    }
+
+    /// About how many keys this node keeps something of. Those beyond are asked for strictly. Unless chosen, 16,384.
+    pub fn keys_max(mut self, keys: usize) -> Self {
+        self.chosen.keys_max = keys.max(1);
+        self
+    }
+
+    /// What to answer while the store does not, and nothing is held. Unless chosen, refusals.
+    pub fn on_outage(mut self, choice: OnOutage) -> Self {
+        self.on_outage = choice;
+        self
+    }
+
+    /// The clock by which units die.
+    pub fn clock<D: LeaseClock>(self, clock: D) -> TierBuilder<S, D> {
+        let Self { store, policy, limit, on_outage, chosen, .. } = self;
+        TierBuilder { store, policy, limit, clock, on_outage, chosen }
+    }
+
+    /// The limiter, or why the limit cannot be one of this kind. Sliding windows, logs and shapers cannot be lent; ask
+    /// about them under [`Mode::Strict`] or [`Mode::CachedDeny`].
+    pub fn build(self) -> Result<TwoTier<S, C>, LimitError>
+    where
+        C: 'static,
+    {
+        let limit = self.limit?;
+        let term = self.chosen.term(&limit);
+        let authority = match self.chosen.mode {
+            Mode::Strict | Mode::CachedDeny => None,
+            Mode::Leased | Mode::Auto => Some(Authority::new(limit, term)?),
+        };
+        let shared = SharedLimiter::new(self.store, &self.policy, limit)?.on_outage(self.on_outage);
+        if authority.is_some() && !shared.form().counts_units() {
+            return Err(LimitError::NotLeasable);
+        }
+        Ok(TwoTier::new(shared, self.clock, self.chosen, authority))
+    }
+}
+
+impl Chosen {
+    fn term(&self, limit: &Limit) -> Term {
+        match (self.carry, limit) {
+            (Some(_), _) => Term::Carry,
+            (None, Limit::Window(_)) => Term::Window,
+            (None, _) => Term::Rolling(self.hold),
+        }
+    }
+
+    /// The plan of each key's holder, whose clock may read behind.
+    pub(super) fn plan(&self, term: Term, behind_max: Duration) -> Plan {
+        let margin = self.margin.behind(behind_max);
+        Plan { term, margin, lease_max: self.lease_max, share: self.share }
+    }
+
+    /// Over how long demand is counted for the learner.
+    pub(super) fn period(&self, limit: &Limit) -> Duration {
+        match limit {
+            Limit::Window(_) => limit.period(),
+            _ => self.hold.max(Duration::from_millis(1)),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A request on its way to the store and back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use throttlekit_core::lease::{Reply, Request};
+
+use super::limiter::Tier;
+use crate::LeaseClock;
+use crate::store::{LeaseAsk, Lent, Store, StoreError};
+
+/// One request for units of one key. However it ends, the desk is told, and everyone who waits wakes up.
+pub(super) struct Fetch<S: Store, C: LeaseClock + 'static> {
+    tier: Arc<Tier<S, C>>,
+    fingerprint: u64,
+    request: Request,
+    landed: bool,
+}
+
+impl<S: Store, C: LeaseClock + 'static> Fetch<S, C> {
+    /// Sends it, as a task of its own: callers come and go.
+    pub(super) fn start(tier: Arc<Tier<S, C>>, fingerprint: u64, key: Arc<str>, request: Request) {
+        let fetch = Self { tier, fingerprint, request, landed: false };
+        tokio::spawn(async move {
+            let answer = fetch.ask(&key).await;
+            fetch.land(answer);
+        });
+    }
+
+    async fn ask(&self, key: &str) -> Result<Lent, StoreError> {
+        let (form, term) = (self.tier.shared.form(), self.tier.plan.term);
+        self.tier.counters.leases.fetch_add(1, Relaxed);
+        let ask = LeaseAsk { key, form, term, want: self.request.want };
+        let mut answers = self.tier.shared.store().lease(&[ask]).await;
+        answers.pop().unwrap_or_else(|| Err(StoreError::bad_state("the store left an ask without an answer")))
+    }
+
+    fn land(mut self, answer: Result<Lent, StoreError>) {
+        self.landed = true;
+        match answer {
+            Ok(lent) => self.credit(&lent),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn credit(&self, lent: &Lent) {
+        let tier = &self.tier;
+        tier.shared.note_time(lent.now);
+        tier.counters.units_lent.fetch_add(lent.loan.granted, Relaxed);
+        // A key whose request is under way keeps its place.
+        let Some(place) = tier.table.find(self.fingerprint) else { return };
+        let slot = place.slot;
+        let reply = slot.desk().reply(slot, self.request.id, lent, tier.clock.now());
+        if reply == Reply::Credited {
+            let percent = u64::from(tier.chosen.refill_at_percent);
+            // A batch that was cut short is the last of its window: fetching ahead would only ask again.
+            let ahead = if lent.loan.granted < self.request.want.wants { 0 } else { percent };
+            slot.low.store(lent.loan.granted.saturating_mul(ahead) / 100, Relaxed);
+        } else {
+            tier.counters.units_lapsed.fetch_add(lent.loan.granted, Relaxed);
+        }
+        slot.bell.notify_waiters();
+    }
+
+    fn fail(&self, error: StoreError) {
+        self.tier.counters.failures.fetch_add(1, Relaxed);
+        let Some(place) = self.tier.table.find(self.fingerprint) else { return };
+        place.slot.desk().failed(self.request.id, error);
+        place.slot.bell.notify_waiters();
+    }
+}
+
+/// A task that is dropped before its answer came, as at the end of a runtime.
+impl<S: Store, C: LeaseClock + 'static> Drop for Fetch<S, C> {
+    fn drop(&mut self) {
+        if !self.landed {
+            self.fail(StoreError::unavailable("the request was dropped before it was answered"));
+        }
+    }
+}

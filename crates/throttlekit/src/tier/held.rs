@@ -1,0 +1,96 @@
+//! Handles for the hottest keys.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use throttlekit_core::lease::{Draw, Spend};
+use throttlekit_core::{Cost, Decision};
+
+use super::limiter::{Tier, TwoTier};
+use super::slot::Slot;
+use crate::store::{Store, StoreError};
+use crate::{Answer, Ask, LeaseClock};
+
+/// One key of a [`TwoTier`], found once and kept.
+///
+/// Threads share it by reference. [`till`](Self::till) gives each a drawer of its own.
+pub struct HeldKey<S: Store, C: LeaseClock + 'static> {
+    tier: Arc<Tier<S, C>>,
+    fingerprint: u64,
+    key: Box<[u8]>,
+    slot: Arc<Slot>,
+}
+
+impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
+    pub(super) fn new(tier: &Arc<Tier<S, C>>, fingerprint: u64, key: &[u8]) -> Option<Self> {
+        let slot = tier.pin(fingerprint)?;
+        Some(Self { tier: tier.clone(), fingerprint, key: key.into(), slot })
+    }
+
+    /// Spends one unit or more from what the node holds, or nothing. Never waits.
+    #[inline]
+    pub fn try_spend(&self, cost: Cost) -> Option<Decision> {
+        let Spend::Spent { left } = self.slot.purse.spend(cost, || self.tier.clock.now()) else {
+            return None;
+        };
+        if left < self.slot.low.load(Relaxed) {
+            self.tier.refill_held(self.fingerprint, &self.key);
+        }
+        Some(self.tier.allowed(&self.slot, left))
+    }
+
+    /// Answers an ask of this cost. Waits only if the store must be asked.
+    pub async fn check(&self, cost: Cost) -> Result<Answer, StoreError> {
+        TwoTier { tier: self.tier.clone() }.check(Ask::of(&self.key).cost(cost)).await
+    }
+
+    /// A drawer for one thread, which takes up to `units` out of the shared purse at a time. What it has is spent
+    /// without touching memory that other threads write.
+    pub fn till(&self, units: Cost) -> Till<'_, S, C> {
+        Till { key: self, units: units.max(1), drawn: Draw::default() }
+    }
+}
+
+impl<S: Store, C: LeaseClock + 'static> Drop for HeldKey<S, C> {
+    fn drop(&mut self) {
+        self.slot.desk().pins -= 1;
+    }
+}
+
+/// One thread's part of what a node holds of a key. What is left goes back to the purse when it is dropped.
+pub struct Till<'a, S: Store, C: LeaseClock + 'static> {
+    key: &'a HeldKey<S, C>,
+    units: Cost,
+    drawn: Draw,
+}
+
+impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
+    /// Spends from the drawer, filled from the purse when it is empty; or nothing. Never waits.
+    #[inline]
+    pub fn try_spend(&mut self, cost: Cost) -> Option<Decision> {
+        if let Spend::Spent { left } = self.drawn.spend(cost, || self.key.tier.clock.now()) {
+            return Some(self.key.tier.allowed(&self.key.slot, left));
+        }
+        self.draw(cost)
+    }
+
+    #[cold]
+    fn draw(&mut self, cost: Cost) -> Option<Decision> {
+        let slot = &self.key.slot;
+        slot.purse.put_back(std::mem::take(&mut self.drawn));
+        self.drawn = slot.purse.draw(self.units.max(cost));
+        if slot.purse.units() < slot.low.load(Relaxed) {
+            self.key.tier.refill_held(self.key.fingerprint, &self.key.key);
+        }
+        match self.drawn.spend(cost, || self.key.tier.clock.now()) {
+            Spend::Spent { left } => Some(self.key.tier.allowed(slot, left)),
+            Spend::Short | Spend::Lapsed => None,
+        }
+    }
+}
+
+impl<S: Store, C: LeaseClock + 'static> Drop for Till<'_, S, C> {
+    fn drop(&mut self) {
+        self.key.slot.purse.put_back(self.drawn);
+    }
+}

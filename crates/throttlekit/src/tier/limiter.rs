@@ -1,0 +1,325 @@
+//! What users hold.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use throttlekit_core::lease::{Authority, Plan, Spend, Term, Turn};
+use throttlekit_core::rate::{Limit, LimitError};
+use throttlekit_core::{Cost, Decision, Retry, Timestamp};
+use tokio::runtime::Handle;
+
+use super::builder::{Chosen, Mode, TierBuilder};
+use super::fetch::Fetch;
+use super::held::HeldKey;
+use super::keeper;
+use super::sizing::{BATCH_WORTH_IT, Sizing};
+use super::slot::{Desk, Slot};
+use super::stats::{Counters, TierStats};
+use super::table::{Place, Table};
+use crate::store::{Store, StoreError};
+use crate::{Answer, Ask, BootClock, Guarantee, KeyHash, LeaseClock, SecretHash, SharedLimiter};
+
+/// How often a caller waits for units before it asks the store itself.
+const ROUNDS_MAX: usize = 8;
+/// How many callers wait for units of one key. More ask the store themselves.
+const WAITING_MAX: usize = 65_536;
+
+/// One limit over state that many processes share, answered mostly by this node. See [the module](super).
+pub struct TwoTier<S, C = BootClock> {
+    pub(super) tier: Arc<Tier<S, C>>,
+}
+
+/// What the limiter, its requests and its keeper share.
+pub(super) struct Tier<S, C> {
+    pub(super) shared: SharedLimiter<S>,
+    pub(super) clock: C,
+    pub(super) chosen: Chosen,
+    pub(super) authority: Option<Authority>,
+    pub(super) plan: Plan,
+    pub(super) table: Table,
+    pub(super) counters: Counters,
+    hash: SecretHash,
+    /// Units beyond the limit that may pass because of lending.
+    beyond: Cost,
+    limit_units: Cost,
+    request_ids: AtomicU64,
+}
+
+impl<S: Store> TwoTier<S> {
+    /// Describes a limiter over many keys. The policy's name tells its keys apart from those of others on the store;
+    /// a [`SharedLimiter`] of the same policy and limit counts together with it.
+    pub fn builder<L: TryInto<Limit>>(store: S, policy: &str, limit: L) -> TierBuilder<S>
+    where
+        LimitError: From<L::Error>,
+    {
+        TierBuilder::new(store, policy, limit.try_into().map_err(LimitError::from))
+    }
+}
+
+impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
+    pub(super) fn new(
+        shared: SharedLimiter<S>,
+        clock: C,
+        chosen: Chosen,
+        authority: Option<Authority>,
+    ) -> Self {
+        let term = authority.map_or(Term::Carry, |authority| authority.term());
+        let nodes = chosen.carry.unwrap_or(u64::MAX);
+        let tier = Arc::new(Tier {
+            plan: chosen.plan(term, clock.behind_max()),
+            table: Table::new(chosen.keys_max),
+            counters: Counters::default(),
+            hash: SecretHash::random(),
+            beyond: authority.map_or(0, |authority| authority.beyond(nodes, chosen.lease_max)),
+            limit_units: shared.limits()[0].units(),
+            request_ids: AtomicU64::new(0),
+            shared,
+            clock,
+            chosen,
+            authority,
+        });
+        keeper::start(&tier);
+        Self { tier }
+    }
+
+    /// Answers an ask from what this node holds or remembers, or not at all. Never waits.
+    #[inline]
+    pub fn try_check<'a>(&self, ask: impl Into<Ask<'a>>) -> Option<Decision> {
+        let ask = ask.into();
+        let place = self.tier.table.find(self.tier.hash.fingerprint(ask.key))?;
+        if let Some(decision) = self.tier.spend(&place, ask) {
+            return Some(decision);
+        }
+        place.slot.try_desk()?.holder.denied(ask.cost, self.tier.clock.now())
+    }
+
+    /// Answers one ask, and charges it if allowed. Waits only if the store must be asked.
+    pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Answer, StoreError> {
+        let (ask, tier) = (ask.into(), &self.tier);
+        if tier.chosen.mode == Mode::Strict || ask.cost == 0 {
+            return tier.strict(ask).await;
+        }
+        let fingerprint = tier.hash.fingerprint(ask.key);
+        if let Some(place) = tier.table.find(fingerprint)
+            && let Some(decision) = tier.spend(&place, ask)
+        {
+            return Ok(tier.local(decision));
+        }
+        tier.check_at_desk(fingerprint, ask).await
+    }
+
+    /// A handle to one key that many threads spend from, which saves finding it. While one is held, the node keeps the
+    /// key's place. Nothing, if there is none free or nothing is lent in this mode.
+    pub fn hold(&self, key: &[u8]) -> Option<HeldKey<S, C>> {
+        self.tier.authority?;
+        HeldKey::new(&self.tier, self.tier.hash.fingerprint(key), key)
+    }
+
+    /// Gives back whatever this node holds, as far as it can be. For a node that is about to stop.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        keeper::give_back(&self.tier, |slot, desk, now| desk.hand_in(slot, now)).await
+    }
+
+    /// What has been done.
+    pub fn stats(&self) -> TierStats {
+        self.tier.counters.read()
+    }
+
+    /// The limiter that asks the store.
+    pub fn shared(&self) -> &SharedLimiter<S> {
+        &self.tier.shared
+    }
+}
+
+impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
+    /// Spends from the key's purse, if it has enough. The whole of what most asks do.
+    #[inline]
+    fn spend(self: &Arc<Self>, place: &Place<'_>, ask: Ask<'_>) -> Option<Decision> {
+        let spend = place.slot.purse.spend_if(|| place.is_mine(), ask.cost, || self.clock.now());
+        let Spend::Spent { left } = spend else { return None };
+        if left < place.slot.low.load(Relaxed) {
+            self.refill(place, ask.key);
+        }
+        Some(self.allowed(place.slot, left))
+    }
+
+    #[inline]
+    pub(super) fn allowed(&self, slot: &Slot, left: Cost) -> Decision {
+        Decision {
+            allowed: true,
+            limit: self.limit_units,
+            remaining: left,
+            reset_at: Timestamp::from_nanos(slot.reset_at.load(Relaxed)),
+            retry_after: Retry::Now,
+        }
+    }
+
+    /// An answer of the node itself.
+    fn local(&self, decision: Decision) -> Answer {
+        let guarantee = match (self.shared.store().guarantee(), self.beyond) {
+            (worth, 0) => worth,
+            (Guarantee::Exact, beyond) => Guarantee::Bounded(beyond),
+            (Guarantee::Bounded(more), beyond) => Guarantee::Bounded(more.saturating_add(beyond)),
+            (worth, _) => worth,
+        };
+        Answer { decision, binding: 0, guarantee, now: self.shared.now(), outage: None, receipt: None }
+    }
+
+    async fn strict(&self, ask: Ask<'_>) -> Result<Answer, StoreError> {
+        self.counters.strict.fetch_add(1, Relaxed);
+        self.shared.check(ask).await
+    }
+
+    fn place(&self, fingerprint: u64) -> Option<Place<'_>> {
+        self.table.find_or_give(fingerprint, self.clock.now(), || self.new_slot())
+    }
+
+    pub(super) fn new_slot(&self) -> Slot {
+        let period = self.chosen.period(self.shared.form().limit());
+        Slot::new(self.plan, Sizing::new(self.chosen.batch.clone(), period))
+    }
+
+    /// The key's slot, which stays its own while `pins` counts whoever relies on that.
+    pub(super) fn pin(&self, fingerprint: u64) -> Option<Arc<Slot>> {
+        let place = self.place(fingerprint)?;
+        let mut desk = place.slot.desk();
+        if !place.is_mine() {
+            return None;
+        }
+        desk.pins += 1;
+        Some(place.slot.clone())
+    }
+
+    /// An ask that the purse cannot serve: it waits for units, is denied, or goes to the store by itself.
+    async fn check_at_desk(self: &Arc<Self>, fingerprint: u64, ask: Ask<'_>) -> Result<Answer, StoreError> {
+        for _ in 0..ROUNDS_MAX {
+            let Some(place) = self.place(fingerprint) else { break };
+            match self.round(&place, ask).await {
+                Round::Answer(decision) => return Ok(self.local(decision)),
+                Round::Strict => return self.strict_remembered(&place, ask).await,
+                Round::Outage(error) => return self.shared.without_store([ask], error),
+                Round::Again => {}
+            }
+        }
+        self.strict(ask).await
+    }
+
+    /// One turn at the desk, and the wait that follows from it.
+    async fn round(self: &Arc<Self>, place: &Place<'_>, ask: Ask<'_>) -> Round {
+        let slot = place.slot;
+        let mut bell = pin!(slot.bell.notified());
+        let failures = {
+            let mut desk = slot.desk();
+            if !place.is_mine() {
+                return Round::Again;
+            }
+            let now = self.clock.now();
+            if self.is_cold(&mut desk.sizing, now) {
+                return desk.holder.denied(ask.cost, now).map_or(Round::Strict, Round::Answer);
+            }
+            match desk.ask(slot, ask.cost, now) {
+                Turn::Spent { left } => return Round::Answer(self.allowed(slot, left)),
+                Turn::Deny(decision) => return Round::Answer(decision),
+                Turn::Wait => {}
+            }
+            if desk.waiting >= WAITING_MAX {
+                return Round::Strict;
+            }
+            desk.waiting += 1;
+            bell.as_mut().enable();
+            self.fetch_if_needed(place, &mut desk, ask.key, now);
+            desk.failures
+        };
+        let _waiting = Waiting(slot);
+        bell.await;
+        let desk = slot.desk();
+        match &desk.error {
+            Some(error) if desk.failures > failures => Round::Outage(error.clone()),
+            _ => Round::Again,
+        }
+    }
+
+    /// Whether a batch would save nothing for this key now.
+    fn is_cold(&self, sizing: &mut Sizing, now: Timestamp) -> bool {
+        match self.chosen.mode {
+            Mode::Strict | Mode::CachedDeny => true,
+            Mode::Leased => false,
+            Mode::Auto => sizing.batch(now) < BATCH_WORTH_IT,
+        }
+    }
+
+    /// Asks the store about one ask, and remembers what follows from the answer.
+    async fn strict_remembered(&self, place: &Place<'_>, ask: Ask<'_>) -> Result<Answer, StoreError> {
+        let sent = self.clock.now();
+        let answer = self.strict(ask).await?;
+        let mut desk = place.slot.desk();
+        if place.is_mine() && answer.outage.is_none() {
+            if answer.decision.allowed {
+                desk.sizing.served(ask.cost, self.clock.now());
+            } else {
+                desk.holder.handle_denial(ask.cost, answer.decision, sent);
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Fetches units ahead of need, unless someone is at the desk.
+    #[cold]
+    fn refill(self: &Arc<Self>, place: &Place<'_>, key: &[u8]) {
+        let (slot, Ok(_)) = (place.slot, Handle::try_current()) else { return };
+        let Some(mut desk) = slot.try_desk() else { return };
+        if place.is_mine() {
+            let now = self.clock.now();
+            slot.low.store(0, Relaxed);
+            desk.holder.handle_low(now);
+            self.fetch_if_needed(place, &mut desk, key, now);
+        }
+    }
+
+    /// The same for a key that is pinned.
+    #[cold]
+    pub(super) fn refill_held(self: &Arc<Self>, fingerprint: u64, key: &[u8]) {
+        if let Some(place) = self.table.find(fingerprint) {
+            self.refill(&place, key);
+        }
+    }
+
+    fn fetch_if_needed(self: &Arc<Self>, place: &Place<'_>, desk: &mut Desk, key: &[u8], now: Timestamp) {
+        let id = self.request_ids.fetch_add(1, Relaxed);
+        let batch = desk.sizing.batch(now);
+        if let Some(request) = desk.holder.poll_request(&place.slot.purse, id, batch, now) {
+            let key = desk.key.get_or_insert_with(|| self.shared.key(key).into()).clone();
+            Fetch::start(self.clone(), place.fingerprint(), key, request);
+        }
+    }
+}
+
+/// What follows from one turn at the desk.
+enum Round {
+    Answer(Decision),
+    Strict,
+    Outage(StoreError),
+    Again,
+}
+
+/// A caller that waits for the bell, until it goes.
+struct Waiting<'a>(&'a Slot);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.desk().waiting -= 1;
+    }
+}
+
+impl<S, C> Clone for TwoTier<S, C> {
+    fn clone(&self) -> Self {
+        Self { tier: self.tier.clone() }
+    }
+}
+
+impl<S, C> std::fmt::Debug for TwoTier<S, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TwoTier").field("chosen", &self.tier.chosen).finish_non_exhaustive()
+    }
+}

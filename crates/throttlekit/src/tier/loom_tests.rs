@@ -1,0 +1,132 @@
+//! Every interleaving of threads that spend from a purse with one that fills it or gives it to another key.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use loom::thread;
+use throttlekit_core::Timestamp;
+use throttlekit_core::lease::{Purse, Spend};
+
+use crate::sync::SharedWord;
+
+const ALICE: u64 = 1;
+const BOB: u64 = 2;
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+fn purse(units: u64, until: u64) -> Arc<Purse<SharedWord>> {
+    let purse = Purse::new();
+    purse.fill(units, at(until), false);
+    Arc::new(purse)
+}
+
+fn spent(spend: Spend) -> u64 {
+    u64::from(matches!(spend, Spend::Spent { .. }))
+}
+
+#[test]
+fn loom_no_unit_is_spent_twice() {
+    loom::model(|| {
+        let purse = purse(3, 50);
+        let spenders: Vec<_> = [1, 2]
+            .map(|cost| {
+                let purse = purse.clone();
+                thread::spawn(move || cost * spent(purse.spend(cost, || at(0))))
+            })
+            .into();
+        let mine = spent(purse.spend(1, || at(0)));
+        let total: u64 = spenders.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>() + mine;
+        assert!(total <= 3 && total + purse.units() <= 3, "{total} spent, {} left", purse.units());
+    });
+}
+
+/// A thread may sleep between its steps; what it spends dies when its own filling does, not the next.
+#[test]
+fn loom_no_unit_outlives_its_filling() {
+    loom::model(|| {
+        let purse = purse(2, 10);
+        // The clock has passed the first deadline before the purse is filled again.
+        let late = {
+            let purse = purse.clone();
+            thread::spawn(move || spent(purse.spend(1, || at(20))))
+        };
+        let filler = {
+            let purse = purse.clone();
+            thread::spawn(move || purse.fill(1, at(30), false))
+        };
+        let spent_late = late.join().unwrap();
+        filler.join().unwrap();
+        let rest = spent(purse.spend(1, || at(20)));
+        assert!(spent_late + rest <= 1, "only one unit lives at 20");
+    });
+}
+
+/// The same with a spender that looks at the deadline after it took the unit, and at whichever is there.
+#[test]
+#[should_panic(expected = "only one unit lives at 20")]
+fn loom_finds_the_planted_bug_of_a_deadline_read_too_late() {
+    loom::model(|| {
+        let purse = purse(2, 10);
+        let late = {
+            let purse = purse.clone();
+            thread::spawn(move || spent(purse.spend(1, || at(0))) * u64::from(at(20) < purse.until()))
+        };
+        purse.fill(1, at(30), false);
+        let spent_late = late.join().unwrap();
+        let rest = spent(purse.spend(1, || at(20)));
+        assert!(spent_late + rest <= 1, "only one unit lives at 20");
+    });
+}
+
+#[test]
+fn loom_a_kept_filling_loses_and_doubles_nothing_but_what_races() {
+    loom::model(|| {
+        let purse = purse(1, 50);
+        let spender = {
+            let purse = purse.clone();
+            thread::spawn(move || spent(purse.spend(1, || at(0))))
+        };
+        purse.fill(1, at(60), true);
+        let spent = spender.join().unwrap();
+        assert!(spent + purse.units() <= 2, "{spent} spent, {} left", purse.units());
+    });
+}
+
+/// Units of the next owner are never spent by a thread that found the purse when it was another's.
+#[test]
+fn loom_a_purse_that_passes_on_takes_no_strangers() {
+    loom::model(|| {
+        let (purse, owner) = (purse(1, 50), Arc::new(AtomicU64::new(ALICE)));
+        let alice = {
+            let (purse, owner) = (purse.clone(), owner.clone());
+            thread::spawn(move || spent(purse.spend_if(|| owner.load(Acquire) == ALICE, 1, || at(0))))
+        };
+        let hers = purse.empty(at(0));
+        owner.store(BOB, Release);
+        purse.fill(5, at(50), false);
+        let spent = alice.join().unwrap();
+        assert!(spent + hers <= 1, "Alice's one unit was spent and handed in");
+    });
+}
+
+#[test]
+fn loom_what_is_put_back_joins_its_own_filling_only() {
+    loom::model(|| {
+        let purse = purse(2, 50);
+        let mut drawn = purse.draw(1);
+        let drawer = {
+            let purse = purse.clone();
+            thread::spawn(move || {
+                let spent = spent(drawn.spend(1, || at(0)));
+                purse.put_back(drawn);
+                let again = purse.draw(1);
+                purse.put_back(again);
+                spent
+            })
+        };
+        purse.fill(3, at(60), false);
+        assert_eq!(drawer.join().unwrap(), 1);
+        assert!(purse.units() <= 3, "{} units of a filling of three", purse.units());
+    });
+}

@@ -1,0 +1,53 @@
+//! A limit that a fleet shares, answered mostly by the node itself.
+//!
+//! [`SharedLimiter`](crate::SharedLimiter) asks the store about every ask. A [`TwoTier`] fetches units in batches and
+//! spends them here, and remembers denials; one round trip then serves many asks, and the fleet still keeps one limit.
+//!
+//! ```
+//! use std::time::Duration;
+//! use throttlekit::{Limit, TwoTier, store::MemoryStore};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let limit = Limit::fixed_window(10_000, Duration::from_secs(60))?;
+//! let limiter = TwoTier::builder(MemoryStore::new(), "api", limit).build()?;
+//!
+//! for _ in 0..100 {
+//!     assert!(limiter.check("alice").await?.decision.allowed);
+//! }
+//! let calls = limiter.stats().store_calls();
+//! assert!(calls < 30, "a hundred asks took {calls} calls");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it promises
+//!
+//! | limit | what is lent lives | admitted at most |
+//! |---|---|---|
+//! | window | until its window ends | the limit per window of the store's clock, for any number of nodes |
+//! | smooth rate | for a hold time h | burst + rate·Δ + rate·h in any interval Δ, for any number of nodes |
+//! | either, with [`carry`](TierBuilder::carry) | until it is spent | N·B beyond the limit, for N nodes that hold B |
+//!
+//! Whatever the network loses, repeats or delays, and whenever a node crashes or stands still. What each bound assumes
+//! is in the [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
+
+mod builder;
+mod fetch;
+mod held;
+mod keeper;
+mod limiter;
+mod sizing;
+mod slot;
+mod stats;
+mod table;
+
+pub use builder::{Mode, TierBuilder};
+pub use held::{HeldKey, Till};
+pub use limiter::TwoTier;
+pub use sizing::Batch;
+pub use stats::TierStats;
+pub use throttlekit_core::lease::{Margin, Sizer, SizerOptions, SizingError};
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -1,0 +1,359 @@
+//! Two tiers over a store in memory: what is asked of the store, and what passes.
+#![cfg(feature = "store")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
+use throttlekit::store::{Settlement, Sight, Store, StoreError};
+use throttlekit::tier::{Batch, Margin, Mode, TierBuilder, TwoTier};
+use throttlekit::{Answer, Ask, Guarantee, Limit, ManualClock, Rate, Retry, Timestamp};
+use tokio::sync::Semaphore;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A store that can be held up or taken away.
+#[derive(Clone)]
+struct Gate {
+    kept: Arc<MemoryStore<ManualClock>>,
+    away: Arc<AtomicBool>,
+    /// How many leases may pass.
+    passes: Arc<Semaphore>,
+    leases: Arc<AtomicU64>,
+}
+
+impl Gate {
+    fn new(clock: &ManualClock) -> Self {
+        Self {
+            kept: Arc::new(MemoryStore::with_clock(clock.clone())),
+            away: Arc::default(),
+            passes: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            leases: Arc::default(),
+        }
+    }
+
+    fn held(clock: &ManualClock) -> Self {
+        Self { passes: Arc::new(Semaphore::new(0)), ..Self::new(clock) }
+    }
+
+    fn reachable(&self) -> Result<(), StoreError> {
+        if self.away.load(Relaxed) { Err(StoreError::unavailable("down")) } else { Ok(()) }
+    }
+}
+
+impl Store for Gate {
+    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        self.reachable()?;
+        self.kept.admit(asks).await
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+        self.kept.peek(charges).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
+        self.kept.settle(settlements).await
+    }
+
+    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+        self.leases.fetch_add(1, Relaxed);
+        self.passes.acquire().await.unwrap().forget();
+        match self.reachable() {
+            Ok(()) => self.kept.lease(asks).await,
+            Err(error) => vec![Err(error); asks.len()],
+        }
+    }
+
+    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        self.kept.give_back(backs).await
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        self.kept.reset(keys).await
+    }
+}
+
+/// The store's clock and the node's, which show quite different times.
+fn clocks() -> (ManualClock, ManualClock) {
+    (
+        ManualClock::at(Timestamp::from_millis(1_800_000_000_000)),
+        ManualClock::at(Timestamp::from_millis(7_000)),
+    )
+}
+
+fn advance(clocks: &(ManualClock, ManualClock), by: Duration) {
+    clocks.0.advance(by);
+    clocks.1.advance(by);
+}
+
+fn leased(store: Gate, limit: Limit, node: &ManualClock) -> TierBuilder<Gate, ManualClock> {
+    TwoTier::builder(store, "api", limit)
+        .clock(node.clone())
+        .mode(Mode::Leased)
+        .batch(Batch::Fixed(10))
+        .share(1)
+        .refill_at_percent(0)
+        .return_after(None)
+}
+
+fn per_minute(units: u64) -> Limit {
+    Limit::fixed_window(units, MINUTE).unwrap()
+}
+
+#[tokio::test]
+async fn a_batch_serves_many_and_the_limit_holds() {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let limiter = leased(store.clone(), per_minute(95), &clocks.1).build().unwrap();
+    let mut allowed = 0;
+    for _ in 0..120 {
+        let answer = limiter.check("alice").await.unwrap();
+        assert_eq!(answer.guarantee, Guarantee::Exact);
+        allowed += u64::from(answer.decision.allowed);
+    }
+    assert_eq!(allowed, 95);
+    // Ten batches, the last of five, and one that was refused; the other denials are remembered.
+    assert_eq!(store.leases.load(Relaxed), 11);
+    let denied = limiter.check("alice").await.unwrap().decision;
+    assert_eq!(denied.retry_after, Retry::After(MINUTE));
+    assert_eq!(limiter.try_check("alice"), Some(denied));
+
+    advance(&clocks, MINUTE);
+    assert!(limiter.check("alice").await.unwrap().decision.allowed);
+}
+
+#[tokio::test]
+async fn units_die_with_their_window_less_the_margin() {
+    let clocks = clocks();
+    let limiter = leased(Gate::new(&clocks.0), per_minute(100), &clocks.1).build().unwrap();
+    limiter.check("alice").await.unwrap();
+    let lasts = MINUTE - Duration::from_micros(60_970);
+    advance(&clocks, lasts - Duration::from_millis(2));
+    assert!(limiter.try_check("alice").is_some());
+    advance(&clocks, Duration::from_millis(2));
+    assert_eq!(limiter.try_check("alice"), None, "dead a little before the window's end");
+}
+
+#[tokio::test]
+async fn one_request_is_under_way_however_many_wait_and_its_units_are_credited_once() {
+    let clocks = clocks();
+    let store = Gate::held(&clocks.0);
+    let limiter = leased(store.clone(), per_minute(1_000), &clocks.1).build().unwrap();
+    let callers: Vec<_> = (0..200)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { limiter.check("alice").await.unwrap().decision.allowed })
+        })
+        .collect();
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(store.leases.load(Relaxed), 1);
+    store.passes.add_permits(1_000);
+    for caller in callers {
+        assert!(caller.await.unwrap());
+    }
+    let stats = limiter.stats();
+    assert_eq!(stats.units_lent, 200, "as many as waited, then none: {stats:?}");
+}
+
+#[tokio::test]
+async fn callers_that_go_away_take_nothing_and_keep_nobody_waiting() {
+    let clocks = clocks();
+    let store = Gate::held(&clocks.0);
+    let limiter = leased(store.clone(), per_minute(1_000), &clocks.1).build().unwrap();
+    for _ in 0..50 {
+        let waiting = limiter.check("alice");
+        assert!(tokio::time::timeout(Duration::from_millis(1), waiting).await.is_err());
+    }
+    assert_eq!(store.leases.load(Relaxed), 1, "the first request is still under way");
+    let patient = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { limiter.check("alice").await.unwrap().decision.allowed }
+    });
+    tokio::task::yield_now().await;
+    store.passes.add_permits(10);
+    assert!(patient.await.unwrap());
+}
+
+#[tokio::test]
+async fn while_the_store_is_away_units_are_spent_and_then_the_outage_is_answered() {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let limiter = leased(store.clone(), per_minute(1_000), &clocks.1).build().unwrap();
+    assert!(limiter.check("alice").await.unwrap().decision.allowed);
+    store.away.store(true, Relaxed);
+    for _ in 0..9 {
+        assert_eq!(limiter.check("alice").await.unwrap().guarantee, Guarantee::Exact);
+    }
+    let answer = limiter.check("alice").await.unwrap();
+    assert_eq!((answer.guarantee, answer.decision.allowed), (Guarantee::Closed, false));
+    store.away.store(false, Relaxed);
+    assert!(limiter.check("alice").await.unwrap().decision.allowed);
+}
+
+#[tokio::test]
+async fn a_cached_denial_covers_only_what_costs_as_much() {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let builder = leased(store.clone(), per_minute(10), &clocks.1).mode(Mode::CachedDeny);
+    let limiter = builder.build().unwrap();
+    let check = |cost| limiter.check(Ask::of("alice").cost(cost));
+    assert!(check(7).await.unwrap().decision.allowed);
+    assert!(!check(5).await.unwrap().decision.allowed);
+    let asked = limiter.stats().strict;
+    assert!(!check(5).await.unwrap().decision.allowed && !check(9).await.unwrap().decision.allowed);
+    assert_eq!(limiter.stats().strict, asked, "remembered");
+    assert!(check(3).await.unwrap().decision.allowed, "three are left");
+    assert_eq!(limiter.stats().strict, asked + 1);
+    advance(&clocks, MINUTE);
+    assert!(check(5).await.unwrap().decision.allowed);
+}
+
+#[tokio::test]
+async fn cold_keys_are_asked_for_strictly_and_hot_ones_are_leased() {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let limiter =
+        TwoTier::builder(store, "api", per_minute(100_000)).clock(clocks.1.clone()).build().unwrap();
+    for key in 0..100_u32 {
+        limiter.check(&key.to_be_bytes()).await.unwrap();
+    }
+    let cold = limiter.stats();
+    assert_eq!((cold.strict, cold.leases), (100, 0), "a hundred keys, one ask each");
+    for _ in 0..10_000 {
+        assert!(limiter.check("hot").await.unwrap().decision.allowed);
+    }
+    let hot = limiter.stats();
+    assert!(hot.store_calls() - cold.store_calls() < 200, "{hot:?}");
+}
+
+#[tokio::test]
+async fn keys_beyond_the_cap_are_asked_for_strictly() {
+    let clocks = clocks();
+    let limiter = leased(Gate::new(&clocks.0), per_minute(100), &clocks.1).keys_max(8).build().unwrap();
+    for key in 0..64_u32 {
+        let answer: Answer = limiter.check(&key.to_be_bytes()).await.unwrap();
+        assert!(answer.decision.allowed);
+    }
+    let stats = limiter.stats();
+    assert_eq!((stats.leases, stats.strict), (8, 56));
+}
+
+#[tokio::test]
+async fn what_lies_idle_goes_back_and_others_spend_it() {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let idle = leased(store.clone(), per_minute(10), &clocks.1).build().unwrap();
+    let busy = leased(store, per_minute(10), &clocks.1).build().unwrap();
+    assert!(idle.check("alice").await.unwrap().decision.allowed);
+    assert!(!busy.check("alice").await.unwrap().decision.allowed, "all ten are with the idle one");
+    idle.close().await.unwrap();
+    assert_eq!(idle.stats().units_returned, 9);
+    let other = leased_again(&busy, &clocks);
+    let mut allowed = 0;
+    for _ in 0..20 {
+        allowed += u64::from(other.check("alice").await.unwrap().decision.allowed);
+    }
+    assert_eq!(allowed, 9);
+}
+
+/// Another node on the same store, which remembers no denial.
+fn leased_again(
+    of: &TwoTier<Gate, ManualClock>,
+    clocks: &(ManualClock, ManualClock),
+) -> TwoTier<Gate, ManualClock> {
+    leased(of.shared().store().clone(), per_minute(10), &clocks.1).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_key_is_looked_after() {
+    let clocks = clocks();
+    let builder = leased(Gate::new(&clocks.0), per_minute(10), &clocks.1);
+    let limiter = builder.return_after(Some(Duration::from_secs(1))).build().unwrap();
+    limiter.check("alice").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(limiter.stats().units_returned, 0, "it was asked for within the second");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(limiter.stats().units_returned, 9);
+}
+
+#[tokio::test]
+async fn a_smooth_rate_lends_for_its_hold_time_and_says_what_that_may_cost() {
+    let clocks = clocks();
+    let limit = Limit::gcra(Rate::per_second(100).burst(50)).unwrap();
+    let builder = leased(Gate::new(&clocks.0), limit, &clocks.1).margin(Margin::NONE);
+    let limiter = builder.hold(Duration::from_millis(200)).build().unwrap();
+    let first = limiter.check("alice").await.unwrap();
+    assert!(first.decision.allowed);
+    assert_eq!(first.guarantee, Guarantee::Bounded(20));
+    advance(&clocks, Duration::from_millis(199));
+    assert!(limiter.try_check("alice").is_some());
+    advance(&clocks, Duration::from_millis(1));
+    assert_eq!(limiter.try_check("alice"), None);
+}
+
+#[tokio::test]
+async fn rules_that_cannot_be_lent_are_refused_when_built_and_can_be_cached() {
+    let clocks = clocks();
+    let log = Limit::sliding_log(10, MINUTE).unwrap();
+    assert!(leased(Gate::new(&clocks.0), log, &clocks.1).build().is_err());
+    let cached = leased(Gate::new(&clocks.0), log, &clocks.1).mode(Mode::CachedDeny).build().unwrap();
+    assert!(cached.check("alice").await.unwrap().decision.allowed);
+}
+
+#[tokio::test]
+async fn a_held_key_and_its_tills_spend_what_the_node_holds() {
+    let clocks = clocks();
+    let limiter = leased(Gate::new(&clocks.0), per_minute(30), &clocks.1).build().unwrap();
+    let held = limiter.hold(b"alice").unwrap();
+    assert!(held.try_spend(1).is_none(), "nothing is held yet");
+    assert!(held.check(1).await.unwrap().decision.allowed);
+    let mut till = held.till(4);
+    assert!(till.try_spend(1).is_some() && till.try_spend(3).is_some());
+    assert!(held.try_spend(5).is_some(), "nine less four");
+    assert!(till.try_spend(1).is_none() && held.try_spend(1).is_none());
+    assert!(held.check(1).await.unwrap().decision.allowed);
+    drop(till);
+    let mut till = held.till(4);
+    assert!(till.try_spend(1).is_some());
+    drop(till);
+    assert!(held.try_spend(8).is_some(), "what the till did not spend is back");
+}
+
+/// `lease-coupled` and use of the whole limit, with real threads: four nodes, many tasks, costs 1 to 3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {
+    const LIMIT: u64 = 20_000;
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let admitted = Arc::new(AtomicU64::new(0));
+    let nodes: Vec<_> = [1, 7, 50, 400]
+        .map(|batch| {
+            leased(store.clone(), per_minute(LIMIT), &clocks.1)
+                .batch(Batch::Fixed(batch))
+                .refill_at_percent(50)
+                .share(4)
+                .build()
+                .unwrap()
+        })
+        .into();
+    let tasks = (0..32_u64).map(|task| {
+        let (node, admitted) = (nodes[task as usize % 4].clone(), admitted.clone());
+        tokio::spawn(async move {
+            for ask in 0..2_000_u64 {
+                let cost = 1 + (task + ask) % 3;
+                if node.check(Ask::of("alice").cost(cost)).await.unwrap().decision.allowed {
+                    admitted.fetch_add(cost, Relaxed);
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    let admitted = admitted.load(Relaxed);
+    assert!(admitted <= LIMIT, "{admitted} of {LIMIT}");
+    assert!(admitted >= LIMIT * 95 / 100, "{admitted} of {LIMIT}: too much lies idle");
+}
