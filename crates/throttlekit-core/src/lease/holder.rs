@@ -38,6 +38,8 @@ pub struct Holder {
     /// What those who wait would cost together, and the cheapest of them. None wait: zero.
     waiting: Cost,
     cheapest: Cost,
+    /// Of those whom the last reply woke, what it could not serve. They are about to ask again.
+    unserved: Cost,
     /// Asked for ahead of need.
     low: bool,
 }
@@ -111,6 +113,7 @@ impl Holder {
             denial: None,
             waiting: 0,
             cheapest: 0,
+            unserved: 0,
             low: false,
         }
     }
@@ -171,21 +174,23 @@ impl Holder {
         // Units that die at another time do not add up with those in the purse.
         let adds_up = if matches!(self.plan.term, Term::Rolling(_)) { 0 } else { left };
         let least = short_of.saturating_sub(adds_up).max(1);
-        let good = batch.max(self.waiting).min(self.plan.lease_max).min(UNITS_HELD_MAX);
+        let good = batch.max(self.waiting).max(self.unserved).min(self.plan.lease_max).min(UNITS_HELD_MAX);
         let wants = good.saturating_sub(left).max(least);
         self.flight = Some(Flight { id, sent: now, short_of });
-        self.low = false;
+        (self.low, self.unserved) = (false, 0);
         Some(Request { id, want: Want { wants, least, share: self.plan.share } })
     }
 
     /// A reply. Units are credited here and nowhere else; then everyone who waits asks again.
     pub fn handle_reply<W: Word>(&mut self, purse: &Purse<W>, id: u64, loan: Loan, now: Timestamp) -> Reply {
+        let woken = self.waiting;
         let Some(flight) = self.land(id) else { return Reply::Late };
         if loan.granted == 0 {
             self.handle_denial(flight.short_of, loan.decision, flight.sent);
             return Reply::Denied;
         }
         self.denial = None;
+        self.unserved = woken.saturating_sub(loan.granted);
         let until = loan.lives.map_or(Timestamp::MAX, |lives| self.plan.margin.deadline(flight.sent, lives));
         if until <= now {
             return Reply::Lapsed;

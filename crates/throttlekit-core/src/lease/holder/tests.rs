@@ -77,6 +77,25 @@ fn a_grant_is_credited_once_however_many_wait() {
 }
 
 #[test]
+fn those_whom_a_reply_could_not_serve_are_served_by_the_next() {
+    let mut rig = Rig::windowed();
+    rig.ask(1, 0);
+    let first = rig.holder.poll_request(&rig.purse, 1, 2, at(0)).unwrap();
+    for _ in 0..8 {
+        rig.ask(1, 1);
+    }
+    let loan = rig.loan(first, 1);
+    rig.reply(1, loan, 2);
+    // Nine wake, two are served, and the third asks before the others have come.
+    assert_eq!(
+        [rig.ask(1, 2), rig.ask(1, 2), rig.ask(1, 2)],
+        [Turn::Spent { left: 1 }, Turn::Spent { left: 0 }, Turn::Wait]
+    );
+    let second = rig.holder.poll_request(&rig.purse, 2, 2, at(2)).unwrap();
+    assert_eq!(second.want.wants, 7);
+}
+
+#[test]
 fn a_reply_to_a_request_that_was_given_up_is_late() {
     let mut rig = Rig::windowed();
     rig.ask(1, 0);
