@@ -157,8 +157,8 @@ impl Holder {
         self.low = self.next.is_none() && self.denied(Cost::MAX, now).is_none();
     }
 
-    /// The request to send now, if one is needed and none is under way. `batch` says how many units would be good
-    /// to hold; any number is safe.
+    /// The request to send now, if one is needed and none is under way. `batch` says how many units would be
+    /// good to fetch; any number is safe.
     pub fn poll_request<W: Word>(
         &mut self,
         purse: &Purse<W>,
@@ -174,8 +174,8 @@ impl Holder {
         // Units that die at another time do not add up with those in the purse.
         let adds_up = if matches!(self.plan.term, Term::Rolling(_)) { 0 } else { left };
         let least = short_of.saturating_sub(adds_up).max(1);
-        let good = batch.max(self.waiting).max(self.unserved).min(self.plan.lease_max).min(UNITS_HELD_MAX);
-        let wants = good.saturating_sub(left).max(least);
+        let room = self.plan.lease_max.min(UNITS_HELD_MAX).saturating_sub(left);
+        let wants = batch.max(self.waiting).max(self.unserved).min(room).max(least);
         self.flight = Some(Flight { id, sent: now, short_of });
         (self.low, self.unserved) = (false, 0);
         Some(Request { id, want: Want { wants, least, share: self.plan.share } })

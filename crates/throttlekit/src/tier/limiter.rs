@@ -177,7 +177,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
 
     pub(super) fn new_slot(&self) -> Slot {
         let period = self.chosen.period(self.shared.form().limit());
-        Slot::new(self.plan, Sizing::new(self.chosen.batch.clone(), period))
+        Slot::new(self.plan, Sizing::new(self.chosen.batch.clone(), period), self.chosen.refill_at_percent)
     }
 
     /// The key's slot, which stays its own while `pins` counts whoever relies on that.
