@@ -123,18 +123,24 @@ impl Holder {
         Self::new(self.plan)
     }
 
-    /// A caller that the purse could not serve.
-    pub fn handle_ask<W: Word>(&mut self, purse: &Purse<W>, cost: Cost, now: Timestamp) -> Turn {
-        if let Spend::Spent { left } = purse.spend(cost, || now) {
+    /// A caller that the purse could not serve. One that asks for nothing is served, and told what is left.
+    ///
+    /// The clock is read after units are taken out, as in [`Purse::spend`]: a thread that slept between reading it and
+    /// coming here would spend units that have died.
+    pub fn handle_ask<W: Word>(&mut self, purse: &Purse<W>, cost: Cost, now: impl Fn() -> Timestamp) -> Turn {
+        if cost == 0 {
+            return Turn::Spent { left: purse.left(now()) };
+        }
+        if let Spend::Spent { left } = purse.spend(cost, &now) {
             return Turn::Spent { left };
         }
         if let Some(batch) = self.next.take() {
             purse.fill(batch.units, batch.until, false);
-            if let Spend::Spent { left } = purse.spend(cost, || now) {
+            if let Spend::Spent { left } = purse.spend(cost, &now) {
                 return Turn::Spent { left };
             }
         }
-        if let Some(decision) = self.denied(cost, now) {
+        if let Some(decision) = self.denied(cost, now()) {
             return Turn::Deny(decision);
         }
         self.cheapest = if self.waiting == 0 { cost } else { self.cheapest.min(cost) };
@@ -169,15 +175,22 @@ impl Holder {
         if self.flight.is_some() || (self.waiting == 0 && !self.low) {
             return None;
         }
+        self.low = false;
         let left = purse.left(now);
-        let short_of = if self.waiting == 0 { left + 1 } else { self.cheapest };
-        // Units that die at another time do not add up with those in the purse.
-        let adds_up = if matches!(self.plan.term, Term::Rolling(_)) { 0 } else { left };
-        let least = short_of.saturating_sub(adds_up).max(1);
         let room = self.plan.lease_max.min(UNITS_HELD_MAX).saturating_sub(left);
+        // It may have run low while a request was under way whose reply has put that right.
+        if self.waiting == 0 && (self.next.is_some() || batch <= left || room == 0) {
+            return None;
+        }
+        let (short_of, least) = match self.plan.term {
+            _ if self.waiting == 0 => (left + 1, 1),
+            // Units that die at another time do not add up with those in the purse.
+            Term::Rolling(_) => (self.cheapest, self.cheapest),
+            Term::Window | Term::Carry => (self.cheapest, self.cheapest.saturating_sub(left).max(1)),
+        };
         let wants = batch.max(self.waiting).max(self.unserved).min(room).max(least);
         self.flight = Some(Flight { id, sent: now, short_of });
-        (self.low, self.unserved) = (false, 0);
+        self.unserved = 0;
         Some(Request { id, want: Want { wants, least, share: self.plan.share } })
     }
 

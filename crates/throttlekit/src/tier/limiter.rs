@@ -218,7 +218,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
             if self.is_cold(&mut desk.sizing, now) {
                 return desk.holder.denied(ask.cost, now).map_or(Round::Strict, Round::Answer);
             }
-            match desk.ask(slot, ask.cost, now) {
+            match desk.ask(slot, ask.cost, &self.clock) {
                 Turn::Spent { left } => return Round::Answer(self.allowed(slot, left)),
                 Turn::Deny(decision) => return Round::Answer(decision),
                 Turn::Wait => {}

@@ -8,6 +8,7 @@ use throttlekit_core::{Cost, Timestamp};
 use tokio::sync::Notify;
 
 use super::sizing::Sizing;
+use crate::Clock;
 use crate::store::{Lent, StoreError};
 use crate::sync::SharedWord;
 
@@ -113,14 +114,14 @@ impl Desk {
     }
 
     /// A caller that the purse could not serve.
-    pub(super) fn ask(&mut self, slot: &Slot, cost: Cost, now: Timestamp) -> Turn {
-        self.asked_at = now;
+    pub(super) fn ask(&mut self, slot: &Slot, cost: Cost, clock: &impl Clock) -> Turn {
+        self.asked_at = clock.now();
         self.stirred = true;
-        self.count(slot, now);
-        let turn = self.holder.handle_ask(&slot.purse, cost, now);
+        self.count(slot, self.asked_at);
+        let turn = self.holder.handle_ask(&slot.purse, cost, || clock.now());
         self.recount(slot);
         if matches!(turn, Turn::Spent { .. }) {
-            self.sizing.served(cost, now);
+            self.sizing.served(cost, self.asked_at);
         }
         turn
     }
