@@ -115,8 +115,11 @@ impl Holder {
         }
     }
 
-    /// A caller that the purse could not serve.
+    /// A caller that the purse could not serve. One that asks for nothing is served, and told what is left.
     pub fn handle_ask<W: Word>(&mut self, purse: &Purse<W>, cost: Cost, now: Timestamp) -> Turn {
+        if cost == 0 {
+            return Turn::Spent { left: purse.left(now) };
+        }
         if let Spend::Spent { left } = purse.spend(cost, || now) {
             return Turn::Spent { left };
         }
@@ -161,15 +164,20 @@ impl Holder {
         if self.flight.is_some() || (self.waiting == 0 && !self.low) {
             return None;
         }
+        self.low = false;
         let left = purse.left(now);
-        let short_of = if self.waiting == 0 { left + 1 } else { self.cheapest };
-        // Units that die at another time do not add up with those in the purse.
-        let adds_up = if matches!(self.plan.term, Term::Rolling(_)) { 0 } else { left };
-        let least = short_of.saturating_sub(adds_up).max(1);
         let good = batch.max(self.waiting).min(self.plan.lease_max).min(UNITS_HELD_MAX);
+        if self.waiting == 0 && (self.next.is_some() || good <= left) {
+            return None;
+        }
+        let (short_of, least) = match self.plan.term {
+            _ if self.waiting == 0 => (left + 1, 1),
+            // Units that die at another time do not add up with those in the purse.
+            Term::Rolling(_) => (self.cheapest, self.cheapest),
+            Term::Window | Term::Carry => (self.cheapest, self.cheapest.saturating_sub(left).max(1)),
+        };
         let wants = good.saturating_sub(left).max(least);
         self.flight = Some(Flight { id, sent: now, short_of });
-        self.low = false;
         Some(Request { id, want: Want { wants, least, share: self.plan.share } })
     }
 

@@ -187,3 +187,30 @@ fn a_cost_above_the_limit_is_denied_for_good() {
     assert!(matches!(rig.ask(26, 100_000), Turn::Deny(_)));
     assert!(matches!(rig.serve(1, 100_000), Turn::Spent { .. }));
 }
+
+#[test]
+fn no_ask_ahead_of_need_takes_the_holder_beyond_the_most_it_may_lease() {
+    let gcra = || Limit::gcra(Rate::per_second(10).burst(20)).unwrap();
+    let per_ten_seconds = || Limit::fixed_window(1_000, 10 * SECOND).unwrap();
+    let rolling = Rig::new(gcra(), Term::Rolling(2 * SECOND));
+    for mut rig in [rolling, Rig::windowed(), Rig::new(per_ten_seconds(), Term::Carry)] {
+        assert_eq!(rig.serve(1, 0), Turn::Spent { left: 9 });
+        rig.holder.handle_low(at(1));
+        let ahead = rig.request(1, 1).unwrap();
+        assert_eq!(ahead.want, Want { wants: 1, least: 1, share: 1 }, "nine are held, ten may be");
+        // Low again while that is under way: there is nothing more to ask for when it has landed.
+        rig.holder.handle_low(at(1));
+        let loan = rig.loan(ahead, 1);
+        assert_eq!(rig.reply(1, loan, 1), Reply::Credited);
+        assert_eq!(rig.request(2, 1), None);
+    }
+}
+
+#[test]
+fn what_costs_nothing_never_waits() {
+    let mut rig = Rig::windowed();
+    assert_eq!(rig.ask(0, 0), Turn::Spent { left: 0 });
+    rig.serve(1, 0);
+    assert_eq!(rig.ask(0, 0), Turn::Spent { left: 9 });
+    assert_eq!(rig.ask(0, 10_000), Turn::Spent { left: 0 });
+}
