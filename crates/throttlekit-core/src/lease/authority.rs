@@ -150,7 +150,7 @@ impl Authority {
 pub struct Account {
     /// The limit's state.
     pub state: State,
-    /// Returns counted in the window of the last one. Those of other windows count for nothing anyway.
+    /// Returns counted in the window of the last one.
     counted: (Epoch, Vec<ReturnId>),
 }
 
@@ -162,6 +162,10 @@ impl Account {
 
     /// [`Authority::take_back`], once for each name.
     pub fn take_back(&mut self, authority: &Authority, id: ReturnId, back: Return, now: Timestamp) {
+        // What comes late from another window counts for nothing, and must not make us forget the names of this one.
+        if back.epoch != authority.epoch(&self.state, now) {
+            return;
+        }
         if self.counted.0 != back.epoch {
             self.counted = (back.epoch, Vec::new());
         }
@@ -223,6 +227,19 @@ mod tests {
         account.lend(&authority, WANT_8, later);
         account.take_back(&authority, ReturnId(2), back, later);
         assert_eq!(authority.look(&account.state, WANT_8, later).granted, 2);
+    }
+
+    #[test]
+    fn a_late_return_of_another_window_does_not_let_one_of_this_window_count_twice() {
+        let (authority, mut account) = (window(10), Account::default());
+        let early = account.lend(&authority, WANT_8, Timestamp::EPOCH);
+        let later = Timestamp::from_millis(10_000);
+        let loan = account.lend(&authority, WANT_8, later);
+        let back = |loan: Loan| Return { epoch: loan.epoch, units: 2 };
+        for (id, loan) in [(2, loan), (1, early), (2, loan)] {
+            account.take_back(&authority, ReturnId(id), back(loan), later);
+        }
+        assert_eq!(authority.look(&account.state, WANT_8, later).granted, 4);
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl World {
             self.check_waiters(node);
             return None;
         };
-        let short_of = one.waiters.iter().map(|waiter| waiter.cost).min().unwrap_or(purse.left(at) + 1);
+        let short_of = one.cheapest.unwrap_or(purse.left(at) + 1);
         let sent = Sent { id, at, wants: request.want.wants, short_of };
         one.flight = Some(sent);
         if self.setup.has(Planted::IdsAnewAfterRestart) {
@@ -88,7 +88,7 @@ impl World {
         let (id, loan) = one.planted_reply(&setup, id, loan, (at, store_now));
         let outcome = one.holder.handle_reply(&purse, id, loan, at);
         if outcome != Reply::Late {
-            one.flight = None;
+            (one.flight, one.cheapest) = (None, None);
         }
         if outcome == Reply::Denied {
             let sent = flight.expect("only what was sent is denied");
@@ -111,6 +111,7 @@ impl World {
             (!self.setup.has(Planted::LostWaiter), self.setup.has(Planted::FailureCredited));
         let one = &mut self.nodes[node];
         one.holder.handle_failure(sent.id);
+        one.cheapest = None;
         if credits {
             let (purse, at) = (one.purse(), one.clock.read(self.now));
             let before = purse.units();

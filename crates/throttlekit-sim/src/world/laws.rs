@@ -7,11 +7,12 @@ use super::{Replication, Tally, World};
 
 impl World {
     /// Units of callers admitted now, in the window in which the store is.
-    pub(super) fn admit(&mut self, units: Cost, callers: u64) {
+    pub(super) fn admit(&mut self, node: usize, units: Cost, callers: u64) {
+        self.ledger.allowed += callers;
         if units == 0 {
             return;
         }
-        self.ledger.allowed += callers;
+        self.check_backed(node, units);
         if self.ledger.pace.is_some() {
             return self.admit_paced(units);
         }
@@ -26,6 +27,15 @@ impl World {
                 format!("{admitted} admitted in window {window}, where {allowed} may be (limit {limit})")
             });
         }
+    }
+
+    /// Law `backed`: every unit spent was lent to this node, and is alive by the store's own time: its window is not
+    /// over, or as long has not passed as it was lent for. What a store clock set forward has cut short is exempt.
+    fn check_backed(&mut self, node: usize, units: Cost) {
+        let (ran, window) = (self.store.clock.ran(self.now), self.store.window(self.now));
+        let coupled = self.setup.plan.term == Term::Window;
+        let exempt = coupled && self.store.is_tainted(window);
+        self.ledger.back(node, units, |lot| exempt || ran < lot.until || (coupled && lot.window == window));
     }
 
     /// The most that may be admitted in a store window.

@@ -6,6 +6,8 @@
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
+use std::collections::VecDeque;
+
 use throttlekit_core::Cost;
 
 /// A law that was broken, in words.
@@ -70,6 +72,17 @@ impl Pace {
     }
 }
 
+/// Units lent to one node at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lot {
+    /// From which window.
+    pub window: u64,
+    /// Until when they may be spent, by how far the store's clock has come without being set forward.
+    pub until: u64,
+    /// How many nobody has spent.
+    pub units: Cost,
+}
+
 /// What was admitted, lent and lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
@@ -79,6 +92,8 @@ pub struct Ledger {
     pub pace: Option<Pace>,
     /// Units lent less units credited, for each node. Never negative.
     balance: Vec<i128>,
+    /// What each node was lent, oldest first.
+    lots: Vec<VecDeque<Lot>>,
     /// Units lost by failovers, for limits that have no windows.
     pub lost: Cost,
     /// The first law that was broken.
@@ -92,8 +107,8 @@ pub struct Ledger {
 impl Ledger {
     /// Nothing so far.
     pub fn new(nodes: usize, pace: Option<Pace>) -> Self {
-        let balance = vec![0; nodes];
-        Self { windows: Vec::new(), pace, balance, lost: 0, broken: None, decisions: 0, allowed: 0 }
+        let (balance, lots) = (vec![0; nodes], vec![VecDeque::new(); nodes]);
+        Self { windows: Vec::new(), pace, balance, lots, lost: 0, broken: None, decisions: 0, allowed: 0 }
     }
 
     /// All windows.
@@ -117,8 +132,31 @@ impl Ledger {
     }
 
     /// A node was lent units.
-    pub fn lend(&mut self, node: usize, units: Cost) {
-        self.balance[node] += i128::from(units);
+    pub fn lend(&mut self, node: usize, lot: Lot) {
+        if lot.units > 0 {
+            self.balance[node] += i128::from(lot.units);
+            self.lots[node].push_back(lot);
+        }
+    }
+
+    /// Law `backed`: matches units spent at a node with units it was lent and that are alive, those first that die
+    /// first. Whichever way a holder spends, if it spends only what is alive, this finds as many.
+    pub fn back(&mut self, node: usize, mut units: Cost, is_alive: impl Fn(&Lot) -> bool) {
+        let lots = &mut self.lots[node];
+        while let Some(lot) = lots.front_mut() {
+            let spent = if is_alive(lot) { lot.units.min(units) } else { lot.units };
+            units -= if is_alive(lot) { spent } else { 0 };
+            lot.units -= spent;
+            if lot.units > 0 {
+                break;
+            }
+            lots.pop_front();
+        }
+        if units > 0 {
+            self.break_law("backed", || {
+                format!("node {node} spent {units} units that it was not lent or that had died")
+            });
+        }
     }
 
     /// A node put units into its purse. Law `conservation`: never more than it was lent.

@@ -19,7 +19,7 @@ use throttlekit_core::rate::Limit;
 use throttlekit_core::{Cost, Timestamp};
 
 pub use clock::Clock;
-pub use ledger::{Ledger, Pace, Tally, Violation};
+pub use ledger::{Ledger, Lot, Pace, Tally, Violation};
 pub use menu::Menu;
 pub use node::{Held, Node, Waiter};
 pub use spend::Answers;

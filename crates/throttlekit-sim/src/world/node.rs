@@ -19,6 +19,8 @@ pub struct Node {
     /// Decisions of which the first half is done.
     pub(super) taken: Vec<Taken>,
     pub(super) flight: Option<Sent>,
+    /// The least that anyone was told to wait with since the last reply, turned away or not.
+    pub(super) cheapest: Option<Cost>,
     pub(super) told: Option<Told>,
     pub(super) is_up: bool,
     /// Names returns: how many were sent from this window.
@@ -85,6 +87,7 @@ impl Node {
             waiters: Vec::new(),
             taken: Vec::new(),
             flight: None,
+            cheapest: None,
             told: None,
             is_up: true,
             returns: (Epoch::default(), 0),

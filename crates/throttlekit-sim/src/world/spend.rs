@@ -46,8 +46,10 @@ impl World {
                 Turn::Wait if one.waiters.len() < setup.waiters_max => {
                     answers.wait += 1;
                     one.waiters.push(Waiter { cost: asks.cost, tries: asks.tries + 1 });
+                    one.cheapest = Some(one.cheapest.map_or(asks.cost, |least| least.min(asks.cost)));
                 }
                 Turn::Wait => {
+                    one.cheapest = Some(one.cheapest.map_or(asks.cost, |least| least.min(asks.cost)));
                     answers.turned_away = times - answers.allowed - answers.denied - answers.wait;
                     break;
                 }
@@ -63,7 +65,7 @@ impl World {
             });
         }
         self.ledger.decisions += answers.allowed + answers.denied;
-        self.admit(spent, answers.allowed);
+        self.admit(node, spent, answers.allowed);
         answers
     }
 
@@ -99,7 +101,7 @@ impl World {
         purse.fill(taken.cost, taken.until, false);
         self.ledger.decisions += 1;
         if let Spend::Spent { .. } = purse.spend(taken.cost, || at) {
-            self.admit(taken.cost, 1);
+            self.admit(node, taken.cost, 1);
         }
     }
 

@@ -8,7 +8,7 @@ use throttlekit_core::lease::{Account, Authority, Epoch, Loan, Return, ReturnId,
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Lot};
 use super::{Clock, Replication, Setup};
 use crate::operation::Message;
 use crate::planted::Planted;
@@ -122,7 +122,9 @@ impl Store {
             lend_from(setup, &authority, &mut server.account, want, at)
         };
         let reply = Message::Reply { node, id, loan };
-        ledger.lend(node, loan.granted);
+        let lives = loan.lives.map_or(u64::MAX, |lives| lives.as_nanos() as u64);
+        let until = self.clock.ran(now).saturating_add(lives);
+        ledger.lend(node, Lot { window: loan.epoch.0, until, units: loan.granted });
         self.note(ledger, loan, by_old, setup);
         if loan.granted == 0 || setup.replication == Replication::None {
             return Some(reply);
