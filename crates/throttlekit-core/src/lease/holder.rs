@@ -224,8 +224,12 @@ impl Holder {
                 self.next = Some(Batch { units: loan.granted, until });
             }
             Term::Rolling(_) => purse.fill(loan.granted, until, false),
-            // Units of one window die with it, and the newest reply knows best when that is.
-            Term::Window => purse.fill(loan.granted, until, loan.epoch == self.epoch),
+            // Units of one window die with it, and the newest reply knows best when that is. Dead ones stay dead: they
+            // were not counted when these were asked for.
+            Term::Window => {
+                let keep = loan.epoch == self.epoch && purse.left(now) > 0;
+                purse.fill(loan.granted, until, keep);
+            }
             Term::Carry => purse.fill(loan.granted, until, true),
         }
         self.epoch = loan.epoch;

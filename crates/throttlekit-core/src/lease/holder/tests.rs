@@ -262,3 +262,19 @@ fn what_costs_nothing_never_waits() {
     assert_eq!(rig.ask(0, 0), Turn::Spent { left: 9 });
     assert_eq!(rig.ask(0, 10_000), Turn::Spent { left: 0 });
 }
+
+#[test]
+fn what_died_early_is_not_held_again_beside_what_replaced_it() {
+    let mut rig = Rig::windowed();
+    rig.ask(1, 0);
+    let slow = rig.request(1, 0).unwrap();
+    // Four seconds on the way, which the holder must take off.
+    let loan = rig.loan(slow, 4_000);
+    rig.reply(1, loan, 4_000);
+    assert_eq!(rig.purse.until(), at(6_000));
+    rig.ask(1, 6_000);
+    let quick = rig.request(2, 6_000).unwrap();
+    let loan = rig.loan(quick, 6_000);
+    rig.reply(2, loan, 6_000);
+    assert_eq!((rig.purse.units(), rig.purse.until()), (10, at(10_000)));
+}
