@@ -36,14 +36,14 @@ fn tell(found: &Findings) {
     print!("{:<24}", "regret per window at T");
     SIZE.horizons.iter().for_each(|windows| print!("{windows:>10}"));
     println!("{:>12}", "of envelope");
-    for (family, curve, envelope) in &found.regret {
-        print!("{:<24}", format!("{family:?}").to_lowercase());
-        curve.iter().for_each(|(_, regret)| print!("{regret:>10.3}"));
-        println!("{envelope:>12.4}");
+    for row in &found.regret {
+        print!("{:<24}", format!("{:?}", row.family).to_lowercase());
+        row.per_window.iter().for_each(|regret| print!("{regret:>10.3}"));
+        println!("{:>12.4}", row.envelope_ratio);
     }
-    println!("\n{:<24}{:>10}", "drifting demand", "paid/best fixed");
+    println!("\n{:<24}{:>16}", "drifting demand", "paid/best fixed");
     for (family, ratio) in &found.drift {
-        println!("{:<24}{ratio:>10.3}", format!("{family:?}").to_lowercase());
+        println!("{:<24}{ratio:>16.3}", format!("{family:?}").to_lowercase());
     }
     println!("\n{:<24}{:>20}{:>20}", "forecasts, worst seed", "perfect/clairvoyant", "bad/learner alone");
     for (family, perfect, bad) in &found.predictive {
@@ -54,12 +54,12 @@ fn tell(found: &Findings) {
 fn figure(found: &Findings, caught: usize, missed: usize, seconds: f64) -> serde_json::Value {
     let rounded = |value: f64| (value * 10_000.0).round() / 10_000.0;
     let most = |values: &mut dyn Iterator<Item = f64>| rounded(values.fold(0.0, f64::max));
-    let at = |i: usize| most(&mut found.regret.iter().filter_map(|row| row.1.get(i).map(|point| point.1)));
+    let at = |i: usize| most(&mut found.regret.iter().filter_map(|row| row.per_window.get(i).copied()));
     json!({
         "name": "prove-learn",
         "families": found.predictive.len(),
         "regret_per_window_max": (0..SIZE.horizons.len()).map(at).collect::<Vec<_>>(),
-        "envelope_ratio_max": most(&mut found.regret.iter().map(|row| row.2)),
+        "envelope_ratio_max": most(&mut found.regret.iter().map(|row| row.envelope_ratio)),
         "drift_ratio_max": most(&mut found.drift.iter().map(|row| row.1)),
         "perfect_ratio_max": most(&mut found.predictive.iter().map(|row| row.1)),
         "bad_ratio_max": most(&mut found.predictive.iter().map(|row| row.2)),

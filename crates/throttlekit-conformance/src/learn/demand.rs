@@ -80,7 +80,7 @@ impl Demand {
             }
             // Just long enough to be believed, then the opposite.
             Family::Bait => {
-                if window % 17 == 0 {
+                if window.is_multiple_of(17) {
                     200_000
                 } else {
                     100

@@ -37,8 +37,8 @@ pub struct Size {
 /// What was found.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// Of each holding family: windows, regret per window, and the largest part of the envelope that was used.
-    pub regret: Vec<(Family, Vec<(u64, f64)>, f64)>,
+    /// Of each holding family.
+    pub regret: Vec<Regret>,
     /// Of each drifting family: the largest part paid of what the best fixed batch costs.
     pub drift: Vec<(Family, f64)>,
     /// Of each family: the largest ratio with perfect forecasts, and with bad ones.
@@ -47,11 +47,22 @@ pub struct Findings {
     pub violations: Vec<String>,
 }
 
+/// The regret on demand of one family.
+#[derive(Clone, Debug)]
+pub struct Regret {
+    /// Which demand.
+    pub family: Family,
+    /// Per window, at each horizon, on average over the seeds.
+    pub per_window: Vec<f64>,
+    /// The largest part of the envelope that any seed used.
+    pub envelope_ratio: f64,
+}
+
 /// Examines the learners of the core.
 pub fn examine(size: Size) -> Findings {
     let options = SizerOptions::default();
-    let mut found = examine_sizer(|| Sizer::default(), options, size);
-    let predictive = examine_predictor(|| PredictiveSizer::default(), options, size);
+    let mut found = examine_sizer(Sizer::default, options, size);
+    let predictive = examine_predictor(PredictiveSizer::default, options, size);
     found.predictive = predictive.predictive;
     found.violations.extend(predictive.violations);
     found
@@ -79,9 +90,9 @@ pub fn examine_sizer<S: Sizes>(make: impl Fn() -> S, options: SizerOptions, size
         let run = |seed| accounts(&mut make(), options, family, seed, size.horizons);
         let runs: Vec<_> = (0..size.seeds).map(run).collect();
         found.note(family, check_regret(&runs));
-        let most = runs.iter().flatten().map(|account| account.envelope_ratio).fold(0.0, f64::max);
-        let curve = average(&runs).into_iter().map(|(windows, regret, _)| (windows, regret)).collect();
-        found.regret.push((family, curve, most));
+        let envelope_ratio = runs.iter().flatten().map(|account| account.envelope_ratio).fold(0.0, f64::max);
+        let per_window = average(&runs).into_iter().map(|(_, regret, _)| regret).collect();
+        found.regret.push(Regret { family, per_window, envelope_ratio });
     }
     for family in DRIFTING {
         let run = |seed| accounts(&mut make(), options, family, seed, &[size.windows])[0];
