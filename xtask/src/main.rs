@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod prove;
+mod prove_learn;
 mod prove_stores;
 mod services;
 mod vectors;
@@ -14,6 +15,7 @@ usage: cargo xtask <command>
 
   ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
+  prove learn              what the learners pay beside the best in hindsight, and every planted bug
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
     let result = match words[..] {
         ["ci"] => ci::run(),
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
+        ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
