@@ -106,15 +106,21 @@ impl<S: Store> Storm<S> {
         self.tally.goes_out(outcomes[0].verdict.decision.allowed.into());
     }
 
-    async fn give_back(&self, number: u64, lent: &Lent, units: u64) {
+    /// Twice at once, as a network may have it.
+    async fn give_back(self: &Arc<Self>, number: u64, lent: &Lent, units: u64) {
         let mut hash = DefaultHasher::new();
         self.key.hash(&mut hash);
         let id = ReturnId((u128::from(hash.finish()) << 64) | u128::from(number));
         let back = Return { epoch: lent.loan.epoch, units };
-        let given = [GiveBack { key: &self.key, form: &self.form, id, back }];
         self.tally.out.fetch_sub(units, SeqCst);
-        let (first, copy) = tokio::join!(self.store.give_back(&given), self.store.give_back(&given));
-        first.and(copy).expect("the store takes it back");
+        let copy = tokio::spawn(self.clone().hand_back(id, back));
+        self.clone().hand_back(id, back).await;
+        copy.await.expect("a task of the storm does not panic");
+    }
+
+    async fn hand_back(self: Arc<Self>, id: ReturnId, back: Return) {
+        let given = GiveBack { key: &self.key, form: &self.form, id, back };
+        self.store.give_back(&[given]).await.expect("the store takes it back");
     }
 }
 
