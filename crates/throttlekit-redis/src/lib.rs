@@ -40,7 +40,13 @@ mod check;
 mod cluster;
 mod dial;
 mod error;
+mod exposure;
+mod failover;
+mod fence;
+mod ledger;
 mod node;
+mod replication;
+mod request;
 mod route;
 mod script;
 mod sentinel;
@@ -50,8 +56,10 @@ mod wire;
 
 pub use builder::Builder;
 pub use check::Warning;
+pub use exposure::Exposure;
+pub use failover::Failover;
 pub use route::RouteStats;
-pub use script::ADMIT as ADMIT_SCRIPT;
+pub use script::{ADMIT as ADMIT_SCRIPT, FENCED_ADMIT as FENCED_ADMIT_SCRIPT};
 pub use slot::slot_of;
 pub use store::RedisStore;
 

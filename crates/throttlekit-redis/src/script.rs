@@ -10,6 +10,7 @@ pub(crate) struct ScriptText {
 
 pub(crate) struct Scripts {
     pub(crate) admit: ScriptText,
+    pub(crate) fenced_admit: ScriptText,
     pub(crate) peek: ScriptText,
     pub(crate) settle: ScriptText,
 }
@@ -24,7 +25,17 @@ pub const ADMIT: &str = concat!(
     include_str!("lua/now.lua"),
     include_str!("lua/one.lua"),
     include_str!("lua/state.lua"),
-    include_str!("lua/admit.lua")
+    include_str!("lua/admit.lua"),
+    include_str!("lua/each.lua")
+);
+/// The same for [`Failover::Fence`](crate::Failover::Fence).
+pub const FENCED_ADMIT: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/admit.lua"),
+    include_str!("lua/fence.lua"),
+    include_str!("lua/each.lua")
 );
 const PEEK: &str = concat!(
     "#!lua\n",
@@ -41,7 +52,12 @@ const SETTLE: &str = concat!(
 
 impl Scripts {
     pub(crate) fn new() -> Self {
-        Self { admit: ScriptText::new(ADMIT), peek: ScriptText::new(PEEK), settle: ScriptText::new(SETTLE) }
+        Self {
+            admit: ScriptText::new(ADMIT),
+            fenced_admit: ScriptText::new(FENCED_ADMIT),
+            peek: ScriptText::new(PEEK),
+            settle: ScriptText::new(SETTLE),
+        }
     }
 }
 

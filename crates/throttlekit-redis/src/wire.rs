@@ -5,6 +5,7 @@ use throttlekit::store::{Charge, Charges, Outcome, Settlement, Sight, StoreError
 use throttlekit::{Timestamp, rate::Need};
 use throttlekit_core::rate::shared::{Correction, Kind};
 
+use crate::fence::{self, Fence};
 use crate::script::ScriptText;
 
 /// By which command a script is called.
@@ -55,6 +56,11 @@ pub(crate) fn admit(script: &ScriptText, by: By, head: Preamble, asks: &[&Charge
         cmd.arg(time).arg(depth);
         return cmd;
     }
+    charges(&mut cmd, asks);
+    cmd
+}
+
+fn charges(cmd: &mut Cmd, asks: &[&Charges<'_>]) {
     for ask in asks {
         let count = ask.charges.len() as i64;
         cmd.arg(if ask.need == Need::Any { -count } else { count });
@@ -65,7 +71,6 @@ pub(crate) fn admit(script: &ScriptText, by: By, head: Preamble, asks: &[&Charge
             });
         }
     }
-    cmd
 }
 
 /// The two numbers of the case that the script has by itself: a unit is whole microseconds, so every state is.
@@ -123,6 +128,29 @@ pub(crate) fn settle(
     cmd
 }
 
+/// The same in a fence: beside each key its seal, then the witness.
+pub(crate) fn fenced_admit(
+    script: &ScriptText,
+    by: By,
+    head: Preamble,
+    asks: &[&Charges<'_>],
+    fence: &Fence<'_>,
+) -> Cmd {
+    let keys = || asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.key);
+    let mut cmd = call(script, by, 2 * keys().count() + 1);
+    keys().for_each(|key| {
+        cmd.arg(key);
+    });
+    keys().for_each(|key| {
+        cmd.arg(fence::seal_of(key));
+    });
+    cmd.arg(fence.witness);
+    preamble(&mut cmd, head);
+    charges(&mut cmd, asks);
+    cmd.arg(fence.isolation_micros);
+    cmd
+}
+
 fn letter(kind: Kind) -> &'static str {
     match kind {
         Kind::Gcra => "g",
@@ -160,7 +188,9 @@ fn one_of_many(ask: &Charges<'_>, reply: &Value, now: Timestamp) -> Result<Outco
     let Value::Array(parts) = reply else { return Err(unexpected()) };
     let [Value::Int(admitted), states @ ..] = &parts[..] else { return Err(unexpected()) };
     if let (-1, [Value::BulkString(key)]) = (*admitted, states) {
-        return Err(StoreError::bad_state(String::from_utf8_lossy(key)));
+        return Err(
+            fence::refusal(key).unwrap_or_else(|| StoreError::bad_state(String::from_utf8_lossy(key)))
+        );
     }
     let states = states.iter().map(numbers).collect::<Result<Vec<_>, _>>()?;
     outcome(ask, states.iter().map(Vec::as_slice), now, *admitted == 1)
