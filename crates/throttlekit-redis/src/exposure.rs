@@ -82,12 +82,17 @@ impl Books {
         }
     }
 
+    /// The store's instant, and how long the longest limit remembers, in µs.
+    pub(crate) fn time(&self) -> (u64, u64) {
+        (self.now.load(Relaxed), self.longest.load(Relaxed))
+    }
+
     /// What an answer is worth now.
     pub(crate) fn guarantee(&self) -> Guarantee {
         if !self.changed.load(Relaxed) {
             return Guarantee::Exact;
         }
-        let (now, longest) = (self.now.load(Relaxed), self.longest.load(Relaxed));
+        let (now, longest) = self.time();
         let mut lost = self.lost();
         lost.recent.retain(|change| change.at.is_none_or(|at| now < at.saturating_add(longest)));
         self.changed.store(!lost.recent.is_empty(), Relaxed);
@@ -99,7 +104,10 @@ impl Books {
 
     pub(crate) fn exposure(&self) -> Exposure {
         let ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let at_risk = ledgers.iter().filter_map(Weak::upgrade).fold(0_u64, |sum, ledger| sum.saturating_add(ledger.at_risk()));
+        let at_risk = ledgers
+            .iter()
+            .filter_map(Weak::upgrade)
+            .fold(0_u64, |sum, ledger| sum.saturating_add(ledger.at_risk()));
         let lost = self.lost();
         Exposure { at_risk, lost_max: lost.units, changes: lost.changes }
     }

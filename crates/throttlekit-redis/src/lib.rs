@@ -45,6 +45,7 @@ mod failover;
 mod fence;
 mod ledger;
 mod node;
+mod past;
 mod replication;
 mod request;
 mod route;

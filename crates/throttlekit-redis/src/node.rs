@@ -172,8 +172,12 @@ impl Node {
         let asked = async {
             let (_, mut connection) = self.link.connection().await.ok()?;
             let charged = ledger.charged();
-            let said: String =
-                redis::cmd("INFO").arg("replication").query_async(&mut connection).await.ok()?;
+            let said: String = redis::cmd("INFO")
+                .arg("server")
+                .arg("replication")
+                .query_async(&mut connection)
+                .await
+                .ok()?;
             ledger.sample(charged, &Replication::parse(&said)?);
             Some(())
         };

@@ -1,10 +1,14 @@
 //! What a server says about its replicas.
 
-/// Of `INFO replication`.
+/// Of `INFO server replication`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replication {
     /// New at every promotion and every start.
     pub(crate) id: String,
+    /// Of which stream it was a replica before, and how far it has that.
+    pub(crate) before: Option<(String, u64)>,
+    /// New at every start.
+    pub(crate) run: String,
     pub(crate) is_primary: bool,
     /// How far the stream to the replicas goes.
     pub(crate) offset: u64,
@@ -22,6 +26,8 @@ impl Replication {
         let replicas: Vec<Option<u64>> = replica_lines(info).map(heard_by).collect();
         Some(Self {
             id,
+            before: before(info),
+            run: field(info, "run_id").unwrap_or_default().to_owned(),
             is_primary: field(info, "role") == Some("master"),
             offset: field(info, "master_repl_offset").and_then(|n| n.parse().ok()).unwrap_or(0),
             heard: replicas.iter().copied().min().flatten(),
@@ -30,6 +36,13 @@ impl Replication {
             needs_replicas: field(info, "min_slaves_good_slaves").is_some(),
         })
     }
+}
+
+/// All zeros mean none.
+fn before(info: &str) -> Option<(String, u64)> {
+    let id = field(info, "master_replid2").filter(|id| id.contains(|digit| digit != '0'))?;
+    let next: u64 = field(info, "second_repl_offset")?.parse().ok()?;
+    Some((id.to_owned(), next.saturating_sub(1)))
 }
 
 /// One field of `INFO`.
@@ -74,5 +87,12 @@ mod tests {
         assert_eq!(heard(&(online(70) + "slave1:ip=::1,port=2,state=wait_bgsave,offset=0,lag=0\r\n")), None);
         assert_eq!((heard(""), heard(&online(0))), (None, None));
         assert_eq!(Replication::parse("role:master\r\n"), None);
+    }
+
+    #[test]
+    fn a_promoted_server_says_how_far_it_has_the_stream_of_the_one_before() {
+        let said = |two: &str| Replication::parse(&info("").replace("replid2:00", two)).unwrap().before;
+        assert_eq!(said("replid2:cd\r\nsecond_repl_offset:71"), Some(("cd".into(), 70)));
+        assert_eq!(said("replid2:00\r\nsecond_repl_offset:-1"), None);
     }
 }

@@ -44,7 +44,7 @@ async fn what_the_replica_has_is_safe_and_what_it_never_got_is_counted_when_it_t
     until("good answers", HEARD_MAX, async || limiter.check(Ask::of("bob")).await.unwrap().outage.is_none())
         .await;
     let after = limiter.store().exposure();
-    assert!((20..=21).contains(&after.lost_max) && after.changes == 1, "{after:?}");
+    assert!((20..=25).contains(&after.lost_max) && after.changes == 1, "{after:?}");
     let answer = limiter.check("alice").await.unwrap();
     assert_eq!(answer.guarantee, Guarantee::Bounded(after.lost_max), "{answer:?}");
 

@@ -174,7 +174,7 @@ async fn a_vouched_server_answers_as_without_a_fence() {
     let id = said.lines().find_map(|line| line.strip_prefix("master_replid:")).unwrap().trim().to_owned();
     let mut connection = server.connection().await.unwrap();
     let mut vouch = redis::cmd("SET");
-    vouch.arg("tk:{%since}").arg(format!("{id} 0"));
+    vouch.arg("tk:{%since}").arg(format!("{id} -9000000000000000"));
     vouch.query_async::<()>(&mut connection).await.unwrap();
     let store = RedisStore::builder(server.url())
         .failover(Failover::Fence { isolation: Duration::ZERO })

@@ -36,7 +36,11 @@ async fn a_charge_that_no_replica_has_is_an_outage_stands_and_is_not_spent() {
             let Some(StoreError::Unavailable(why)) = answer.outage else { panic!("{:?}", answer.outage) };
             assert!(why.contains("0 of 1 replicas"), "{why}");
         }
-        assert_eq!(limiter.peek_each([b"alice"]).await.unwrap()[0].remaining, LIMIT - 32, "the charges stand");
+        assert_eq!(
+            limiter.peek_each([b"alice"]).await.unwrap()[0].remaining,
+            LIMIT - 32,
+            "the charges stand"
+        );
         let denied = limiter.check(Ask::of("alice").cost(LIMIT)).await.unwrap();
         assert_eq!(
             (denied.decision.allowed, denied.guarantee),

@@ -32,7 +32,7 @@ local since
 local function vouched()
   if not since then
     local witness = KEYS[#KEYS]
-    local seen, at = string.match(call('GET', witness) or '', '^(%x+) (%d+)$')
+    local seen, at = string.match(call('GET', witness) or '', '^(%x+) (%-?%d+)$')
     if seen == id then
       since = tonumber(at)
     else
