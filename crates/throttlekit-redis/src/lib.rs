@@ -44,6 +44,7 @@ mod exposure;
 mod failover;
 mod fence;
 mod ledger;
+mod link;
 mod node;
 mod past;
 mod replication;

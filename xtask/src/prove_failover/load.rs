@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use throttlekit::{Ask, Limit, ManualClock, SharedLimiter};
-use throttlekit_redis::{Failover, RedisStore};
+use throttlekit_redis::{Exposure, Failover, RedisStore};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -30,9 +30,6 @@ pub(super) struct Load {
 struct Shared {
     over: AtomicBool,
     admitted: AtomicU64,
-    /// Answers of the store itself.
-    answers: AtomicU64,
-    refused: AtomicU64,
     /// Tasks that have been told that nothing is left.
     spent: AtomicU64,
 }
@@ -41,8 +38,6 @@ struct Shared {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heard {
     pub(super) admitted: u64,
-    pub(super) answers: u64,
-    pub(super) refused: u64,
     /// What the stores themselves say was lost at the most.
     pub(super) lost_max: u64,
 }
@@ -88,14 +83,13 @@ impl Load {
         self.shared.over.store(true, Relaxed);
         self.tasks.join_all().await;
         let exposures = self.limiters.iter().map(|limiter| limiter.store().exposure());
-        Heard {
-            admitted: self.shared.admitted.load(Relaxed),
-            answers: self.shared.answers.load(Relaxed),
-            refused: self.shared.refused.load(Relaxed),
-            // What is at risk may be lost already, by a change that nobody has seen yet.
-            lost_max: exposures.map(|exposure| exposure.lost_max + exposure.at_risk).sum(),
-        }
+        Heard { admitted: self.shared.admitted.load(Relaxed), lost_max: exposures.map(lost_of).sum() }
     }
+}
+
+/// A store that has seen no change may have lost what is at risk already. One that has seen it risks the rest for the next.
+fn lost_of(exposure: Exposure) -> u64 {
+    exposure.lost_max + if exposure.changes == 0 { exposure.at_risk } else { 0 }
 }
 
 pub(super) async fn connect(post: &Signpost, failover: Failover, clock: &ManualClock) -> Result<RedisStore> {
@@ -112,7 +106,6 @@ async fn charge(limiter: Arc<SharedLimiter<RedisStore>>, shared: Arc<Shared>, mu
         let cost = if spent { 1 } else { 1 + (dice >> 33) % 3 };
         match limiter.check(Ask::of("key").cost(cost)).await {
             Ok(answer) if answer.outage.is_none() => {
-                shared.answers.fetch_add(1, Relaxed);
                 if answer.decision.allowed {
                     shared.admitted.fetch_add(cost, Relaxed);
                 } else {
@@ -122,10 +115,7 @@ async fn charge(limiter: Arc<SharedLimiter<RedisStore>>, shared: Arc<Shared>, mu
                     sleep(REST).await;
                 }
             }
-            _ => {
-                shared.refused.fetch_add(1, Relaxed);
-                sleep(REST).await;
-            }
+            _ => sleep(REST).await,
         }
     }
 }

@@ -21,7 +21,7 @@ const AFTER_MAX: Duration = Duration::from_millis(400);
 pub(super) enum Fault {
     /// `kill -9`; its replica, in step but for what is on its way, takes over.
     Kill,
-    /// The replica stops for a while; then the primary is killed and the replica takes over with what it has.
+    /// The replica stops and is cut off for a while; then the primary is killed, and the replica takes over with what it has.
     Stall,
     /// The replica takes over while the primary lives, and half of the callers stay with it.
     Split,
@@ -137,12 +137,17 @@ impl World {
             }
             Fault::Stall => {
                 self.servers[new].signal("STOP")?;
+                self.servers[old].ask::<u64>("CLIENT KILL TYPE replica").await?;
                 sleep(Duration::from_millis(stall_ms)).await;
                 self.servers[old].kill();
                 self.servers[new].signal("CONT")?;
                 self.take_over(new, &[0, 1]).await?;
             }
-            Fault::Split => self.take_over(new, &[0]).await?,
+            Fault::Split => {
+                self.take_over(new, &[0]).await?;
+                // Who is cut off asks where to go.
+                self.servers[old].ask::<u64>("CLIENT KILL TYPE normal").await?;
+            }
             Fault::Restart => {
                 self.servers[old].kill();
                 self.servers[old].up().await?;
