@@ -171,7 +171,7 @@ impl Builder {
         let route = match self.kind {
             Kind::Single => {
                 let client = first.seed()?;
-                Route::new(|me| Seat::Single(Node::new(first.address(), client, &setup, me.clone())))
+                Route::new(|me| Seat::Single(Node::new(first.address(), &client, &setup, me.clone())))
             }
             Kind::Cluster => Route::new(|_| Seat::Cluster(Box::new(Cluster::new(dialers, setup)))),
             Kind::Sentinel { service } => {

@@ -87,7 +87,7 @@ impl Cluster {
                 "the cluster names more than {NODES_MAX} nodes"
             )));
         }
-        let make = || Node::new(address.to_owned(), client, &self.setup, route.clone());
+        let make = || Node::new(address.to_owned(), &client, &self.setup, route.clone());
         Ok(map.nodes.entry(address.to_owned()).or_insert_with(make).clone())
     }
 

@@ -50,7 +50,7 @@ pub(crate) struct Node {
 
 impl Node {
     /// A node that is not connected yet. While it does not answer, its probe lets the route look around too.
-    pub(crate) fn new(address: String, client: Client, setup: &Setup, route: Weak<Route>) -> Arc<Self> {
+    pub(crate) fn new(address: String, client: &Client, setup: &Setup, route: Weak<Route>) -> Arc<Self> {
         let ledger = setup.books.as_ref().map(Ledger::open);
         let new_link = || Arc::new(Link::new(client.clone(), setup.demands, ledger.clone()));
         let waits = matches!(setup.failover, Failover::Wait { .. });

@@ -58,7 +58,7 @@ impl Sentinels {
             return;
         }
         let Ok(client) = self.servers.client(address) else { return };
-        let node = Node::new(address.clone(), client, &self.setup, route.clone());
+        let node = Node::new(address.clone(), &client, &self.setup, route.clone());
         let mut primary = self.primary.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(former) = primary.node.replace(node) {
             primary.retired = primary.retired.plus(former.stats().past());
