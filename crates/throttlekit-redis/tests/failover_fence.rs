@@ -5,7 +5,7 @@ mod rig;
 
 use std::time::Duration;
 
-use common::policy;
+use common::{env, policy};
 use rig::{Cluster, DAY, Limiter, Pair, Server, figure, until};
 use throttlekit::store::StoreError;
 use throttlekit::{Answer, Ask, Cadence, Clock, Guarantee, Limit, ManualClock, Rate, Timestamp, WallClock};
@@ -67,9 +67,7 @@ async fn answers_again(limiter: &Limiter) {
 
 /// A server that nobody has met begins to charge when nothing can count any more that it may have lost, and not one
 /// microsecond before; what it refuses, it does not write.
-#[tokio::test]
-async fn each_rule_is_refused_until_what_may_be_lost_is_over_and_admitted_from_then_on() {
-    let server = Server::start(&[]).await;
+async fn each_rule_waits_until_what_may_be_lost_is_over(server: Server) {
     let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3_600));
     let rules = [
         ("gcra", Limit::gcra(Rate::per_second(1).burst(5)).unwrap(), ISOLATION + 5 * second + TICK),
@@ -91,6 +89,17 @@ async fn each_rule_is_refused_until_what_may_be_lost_is_over_and_admitted_from_t
         assert!(passes(&limiter, "alice").await, "{name}");
         assert!(passes(&limiter, "alice").await, "{name}: and from then on");
     }
+}
+
+#[tokio::test]
+async fn each_rule_is_refused_until_what_may_be_lost_is_over_and_admitted_from_then_on() {
+    each_rule_waits_until_what_may_be_lost_is_over(Server::start(&[]).await).await;
+}
+
+#[tokio::test]
+async fn each_rule_is_fenced_on_valkey_too() {
+    let valkey = Server::start_program(&env("THROTTLEKIT_VALKEY_SERVER"), &[], vec![]).await;
+    each_rule_waits_until_what_may_be_lost_is_over(valkey).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
