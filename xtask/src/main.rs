@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod prove;
+mod prove_failover;
 mod prove_learn;
 mod prove_stores;
 mod services;
@@ -18,6 +19,8 @@ usage: cargo xtask <command>
   prove learn              what the learners pay beside the best in hindsight, and every planted bug
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
+  prove failover [--rounds N]
+                           N rounds (default 100) in which a Redis primary fails, for each mode of dealing with it
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
+        ["prove", "failover", ref rest @ ..] => prove_failover::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
         ["services", ref rest @ ..] => services::run(rest),

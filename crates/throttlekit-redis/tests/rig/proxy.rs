@@ -1,7 +1,7 @@
 //! A proxy on loopback that forwards, delays, falls silent, loses replies and resets.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,7 +24,7 @@ pub(crate) struct Proxy {
 }
 
 struct State {
-    upstream: u16,
+    upstream: AtomicU16,
     mode: watch::Sender<Mode>,
     /// Connections made before this number are silent for ever.
     silenced_before: AtomicU64,
@@ -40,7 +40,7 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State {
-            upstream,
+            upstream: upstream.into(),
             mode: watch::Sender::new(Mode::Forward),
             silenced_before: AtomicU64::new(0),
             made: AtomicU64::new(0),
@@ -97,6 +97,12 @@ impl Proxy {
         self.state.lose_next_reply.store(true, SeqCst);
     }
 
+    /// Cuts all connections off; new ones go to this port.
+    pub(crate) fn lead_to(&self, port: u16) {
+        self.state.upstream.store(port, SeqCst);
+        self.reset_all();
+    }
+
     /// Cuts all connections off.
     pub(crate) fn reset_all(&self) {
         self.state.resets.send_modify(|resets| *resets += 1);
@@ -106,7 +112,9 @@ impl Proxy {
 impl State {
     async fn serve(&self, mut client: TcpStream) {
         let number = self.made.fetch_add(1, SeqCst);
-        let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.upstream)).await else { return };
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.upstream.load(SeqCst))).await else {
+            return;
+        };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let mut resets = self.resets.subscribe();
         resets.mark_unchanged();
