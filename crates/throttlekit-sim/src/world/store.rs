@@ -8,7 +8,7 @@ use throttlekit_core::lease::{Account, Authority, Epoch, Loan, Return, ReturnId,
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
-use super::ledger::{Ledger, Lot};
+use super::ledger::Ledger;
 use super::{Clock, Replication, Setup};
 use crate::operation::Message;
 use crate::planted::Planted;
@@ -54,14 +54,37 @@ struct Write {
     authority: Authority,
     at: Timestamp,
     what: Change,
-    /// What waits for the replica to have this.
-    reply: Option<Message>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Change {
-    Lend(Want, Loan),
+    Lend {
+        want: Want,
+        lent: Lent,
+        /// Whether the reply waits for the replica to have this.
+        replies: bool,
+    },
     TakeBack(ReturnId, Return),
+}
+
+/// An answer that leaves the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Lent {
+    pub(super) node: usize,
+    pub(super) id: u64,
+    pub(super) loan: Loan,
+    /// See [`Lot::until`](super::Lot::until).
+    pub(super) until: u64,
+    /// The limit then in force.
+    pub(super) limit: u64,
+    /// Whether a primary lent it that had been replaced.
+    pub(super) by_old: bool,
+}
+
+impl Lent {
+    pub(super) fn reply(&self) -> Message {
+        Message::Reply { node: self.node, id: self.id, loan: self.loan }
+    }
 }
 
 impl Store {
@@ -105,10 +128,9 @@ impl Store {
     pub(super) fn lend(
         &mut self,
         setup: &Setup,
-        ledger: &mut Ledger,
         (node, id, want): (usize, u64, Want),
         now: Timestamp,
-    ) -> Option<Message> {
+    ) -> Option<Lent> {
         let at = self.read(now);
         self.drop_old(at);
         self.plant_forgetting(setup, at);
@@ -121,37 +143,26 @@ impl Store {
         } else {
             lend_from(setup, &authority, &mut server.account, want, at)
         };
-        let reply = Message::Reply { node, id, loan };
         let lives = loan.lives.map_or(u64::MAX, |lives| lives.as_nanos() as u64);
-        let until = self.clock.ran(now).saturating_add(lives);
-        ledger.lend(node, Lot { window: loan.epoch.0, until, units: loan.granted });
-        self.note(ledger, loan, by_old, setup);
+        let lent = Lent {
+            node,
+            id,
+            loan,
+            until: self.clock.ran(now).saturating_add(lives),
+            limit: authority.limit().units(),
+            by_old,
+        };
         if loan.granted == 0 || setup.replication == Replication::None {
-            return Some(reply);
-        }
-        if by_old {
-            // Nobody acknowledges what an old primary writes.
-            return (setup.replication != Replication::Wait).then_some(reply);
+            return Some(lent);
         }
         let waits = setup.replication == Replication::Wait && !setup.has(Planted::WaitSpendsUnacknowledged);
-        let write = Write { authority, at, what: Change::Lend(want, loan), reply: waits.then_some(reply) };
-        self.log.push_back(write);
-        (!waits).then_some(reply)
-    }
-
-    fn note(&mut self, ledger: &mut Ledger, loan: Loan, by_old: bool, setup: &Setup) {
-        if loan.granted == 0 {
-            return;
+        if by_old {
+            // Nobody acknowledges what an old primary writes.
+            return (!waits).then_some(lent);
         }
-        let lost = if by_old && setup.replication == Replication::Async { loan.granted } else { 0 };
-        if let Limit::Window(_) = self.authority.limit() {
-            let tally = ledger.window(loan.epoch.0);
-            tally.limit = tally.limit.max(self.authority.limit().units());
-            tally.lent += loan.granted;
-            tally.lost += lost;
-        } else {
-            ledger.lost += lost;
-        }
+        let what = Change::Lend { want, lent, replies: waits };
+        self.log.push_back(Write { authority, at, what });
+        (!waits).then_some(lent)
     }
 
     /// Takes units back.
@@ -172,20 +183,23 @@ impl Store {
         take_back_to(setup, &authority, &mut self.primary.account, (id, back), at);
         if setup.replication != Replication::None {
             let what = Change::TakeBack(id, back);
-            self.log.push_back(Write { authority, at, what, reply: None });
+            self.log.push_back(Write { authority, at, what });
         }
     }
 
     /// The replica receives the oldest write; whoever waited for that gets its reply.
-    pub(super) fn replicate(&mut self) -> Option<Message> {
+    pub(super) fn replicate(&mut self) -> Option<Lent> {
         let write = self.log.pop_front()?;
         match write.what {
-            Change::Lend(want, _) => {
+            Change::Lend { want, lent, replies } => {
                 self.replica.lend(&write.authority, want, write.at);
+                replies.then_some(lent)
             }
-            Change::TakeBack(id, back) => self.replica.take_back(&write.authority, id, back, write.at),
+            Change::TakeBack(id, back) => {
+                self.replica.take_back(&write.authority, id, back, write.at);
+                None
+            }
         }
-        write.reply
     }
 
     /// Writes that the replica has not received.
@@ -254,8 +268,11 @@ impl Store {
     }
 
     /// Replies that wait for the replica, and so are under way.
-    pub(super) fn held(&self) -> impl Iterator<Item = &Message> {
-        self.log.iter().filter_map(|write| write.reply.as_ref())
+    pub(super) fn held(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.log.iter().filter_map(|write| match write.what {
+            Change::Lend { lent, replies: true, .. } => Some((lent.node, lent.id)),
+            _ => None,
+        })
     }
 
     fn plant_forgetting(&mut self, setup: &Setup, at: Timestamp) {
@@ -292,7 +309,7 @@ impl Server {
 
 impl Change {
     fn loan(self) -> Option<Loan> {
-        if let Self::Lend(_, loan) = self { Some(loan) } else { None }
+        if let Self::Lend { lent, .. } = self { Some(lent.loan) } else { None }
     }
 }
 
@@ -355,7 +372,7 @@ impl Hash for Store {
         (self.clock, self.forward, self.tainted_until).hash(hasher);
         (&self.primary, &self.replica, &self.old).hash(hasher);
         for write in &self.log {
-            (write.authority.limit().units(), write.at, write.what, write.reply).hash(hasher);
+            (write.authority.limit().units(), write.at, write.what).hash(hasher);
         }
     }
 }
