@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use throttlekit_core::lease::{Loan, PlainWord, Purse, Reply, Request, Return, ReturnId, Term, Want};
+use throttlekit_core::lease::{Loan, Reply, Request, Return, ReturnId, Want};
 use throttlekit_core::{Cost, Timestamp};
 
 use super::World;
@@ -222,72 +222,5 @@ impl World {
         self.note_lent(lent);
         self.send(lent.reply());
         lent.reply()
-    }
-}
-
-impl Node {
-    /// What a faulty driver hands to its holder.
-    fn planted_reply(
-        &self,
-        setup: &super::Setup,
-        id: u64,
-        loan: Loan,
-        (at, store_now): (Timestamp, Timestamp),
-    ) -> (u64, Loan) {
-        let Some(sent) = self.flight else { return (id, loan) };
-        let since = at.since(sent.at);
-        let lives = |lives: Option<Duration>| Loan { lives, ..loan };
-        match setup.planted {
-            Some(Planted::ReplyAnchored) => (id, lives(loan.lives.map(|lives| lives + since))),
-            Some(Planted::WallClockExpiry) if setup.plan.term == Term::Window => {
-                // Wall clocks are set by hand: each is off by up to 60 milliseconds.
-                let wall = Timestamp::from_nanos(
-                    store_now.as_nanos().saturating_sub(self.clock.offset as u64 % 60_000_000),
-                );
-                let ends = store_now + loan.lives.unwrap_or_default().saturating_sub(since);
-                (id, lives(Some(ends.since(wall) + since)))
-            }
-            Some(Planted::LateReplyUnderNewSend) => (sent.id, loan),
-            Some(Planted::PartialCreditedInFull) if loan.granted > 0 => {
-                (id, Loan { granted: loan.granted.max(sent.wants), ..loan })
-            }
-            _ => (id, loan),
-        }
-    }
-
-    /// What a faulty driver does to the purse after its holder has had the reply.
-    fn planted_credit(
-        &mut self,
-        setup: &super::Setup,
-        purse: &Purse<PlainWord>,
-        (outcome, id, loan): (Reply, u64, Loan),
-        flight: Option<Sent>,
-        at: Timestamp,
-    ) {
-        let second = self.second.take_if(|sent| outcome == Reply::Late && sent.id == id);
-        let flight = flight.filter(|_| second.is_none()).or(second);
-        let sent = flight.map_or(at, |sent| sent.at);
-        let until = loan.lives.map_or(Timestamp::MAX, |lives| setup.plan.margin.deadline(sent, lives));
-        match (setup.planted, outcome) {
-            (Some(Planted::CreditPerWaiter), Reply::Credited) => {
-                for _ in 1..self.waiters.len() {
-                    purse.fill(loan.granted, purse.until(), true);
-                }
-            }
-            (Some(Planted::LeftoverKept), Reply::Credited) if purse.units() == loan.granted => {
-                purse.fill(self.held.units, until, true);
-            }
-            (Some(Planted::TwoRequestsUnderWay), Reply::Late) if second.is_some() => {
-                purse.fill(loan.granted, until, true);
-            }
-            (Some(Planted::DuplicateCredited), Reply::Late) => purse.fill(loan.granted, until, true),
-            (Some(Planted::DenialExtendsUnits), Reply::Denied) if purse.units() > 0 => {
-                purse.fill(0, until, true);
-            }
-            (Some(Planted::RollingUnderNewerDeadline), Reply::Credited) if until > purse.until() => {
-                purse.fill(0, until, true);
-            }
-            _ => {}
-        }
     }
 }

@@ -9,6 +9,7 @@ mod laws;
 mod ledger;
 mod menu;
 mod node;
+mod seams;
 mod spend;
 mod store;
 

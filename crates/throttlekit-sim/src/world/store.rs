@@ -1,14 +1,15 @@
 //! The store: the production authority and account, a replica that lags, and failovers between them.
 
 use core::hash::{Hash, Hasher};
+use core::time::Duration;
 use std::collections::VecDeque;
 
-use core::time::Duration;
-use throttlekit_core::lease::{Account, Authority, Epoch, Loan, Return, ReturnId, Want};
+use throttlekit_core::lease::{Account, Authority, Loan, Return, ReturnId, Want};
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
 use super::ledger::Ledger;
+use super::seams::{lend_from, take_back_to};
 use super::{Clock, Replication, Setup};
 use crate::operation::Message;
 use crate::planted::Planted;
@@ -26,17 +27,17 @@ pub struct Store {
     pub forward_steps: u64,
     /// Until when, by its clock, units may be about that were lent before the clock was set forward.
     pub tainted_until: Timestamp,
-    primary: Server,
+    pub(super) primary: Server,
     replica: Account,
     /// Writes that the replica has not received, oldest first.
     log: VecDeque<Write>,
     old: Option<Old>,
-    written_at: Timestamp,
+    pub(super) written_at: Timestamp,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Server {
-    account: Account,
+pub(super) struct Server {
+    pub(super) account: Account,
     /// When it took over, if it ever did.
     promoted_at: Option<Timestamp>,
 }
@@ -274,19 +275,6 @@ impl Store {
             _ => None,
         })
     }
-
-    fn plant_forgetting(&mut self, setup: &Setup, at: Timestamp) {
-        let limit = self.authority.limit();
-        let state = &mut self.primary.account.state;
-        let quarter = limit.period() / 4;
-        let ahead =
-            matches!(state, State::Count(count) if count.window > window_of(limit, &State::default(), at));
-        let forgets = setup.has(Planted::StateForgottenEarly) && at.since(self.written_at) > quarter;
-        if forgets || (ahead && setup.has(Planted::WindowMovesBack)) {
-            *state = State::default();
-        }
-        self.written_at = at;
-    }
 }
 
 impl Server {
@@ -313,36 +301,6 @@ impl Change {
     }
 }
 
-fn lend_from(setup: &Setup, authority: &Authority, account: &mut Account, want: Want, at: Timestamp) -> Loan {
-    let loan = account.lend(authority, want, at);
-    if setup.has(Planted::LendsMoreThanIsLeft) && loan.granted > 0 {
-        return Loan { granted: want.wants, ..loan };
-    }
-    loan
-}
-
-fn take_back_to(
-    setup: &Setup,
-    authority: &Authority,
-    account: &mut Account,
-    (id, back): (ReturnId, Return),
-    at: Timestamp,
-) {
-    if setup.has(Planted::ReturnCountedTwice) {
-        return authority.take_back(&mut account.state, back, at);
-    }
-    if setup.has(Planted::ReturnIntoAnotherWindow) {
-        let mark = authority.limit().mark(&account.state, at);
-        return account.take_back(authority, id, Return { epoch: Epoch(mark.0), ..back }, at);
-    }
-    if setup.has(Planted::RollingReturned) {
-        let limit = *authority.limit();
-        let mark = limit.mark(&account.state, at);
-        return limit.refund(&mut account.state, mark, back.units, at);
-    }
-    account.take_back(authority, id, back, at);
-}
-
 /// Nothing is lent until the window is over.
 fn refusal(loan: Loan) -> Loan {
     let wait = loan.lives.unwrap_or_default();
@@ -351,7 +309,7 @@ fn refusal(loan: Loan) -> Loan {
     Loan { granted: 0, decision, ..loan }
 }
 
-fn window_of(limit: &Limit, state: &State, at: Timestamp) -> u64 {
+pub(super) fn window_of(limit: &Limit, state: &State, at: Timestamp) -> u64 {
     match limit {
         Limit::Window(_) => limit.mark(state, at).0,
         _ => 0,
