@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod prove;
+mod prove_lease_scale;
 mod prove_lease_sim;
 mod prove_stores;
 mod services;
@@ -19,6 +20,7 @@ usage: cargo xtask <command>
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
   prove lease-sim [--seeds N] [--replay SEED]
                            N simulated fleets under faults (default 10000), and every planted bug; or one of them told again
+  prove lease-scale        what leasing costs and strands from eight nodes to ten thousand
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "lease-sim", ref rest @ ..] => prove_lease_sim::run(rest),
+        ["prove", "lease-scale", ref rest @ ..] => prove_lease_scale::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
         ["services", ref rest @ ..] => services::run(rest),

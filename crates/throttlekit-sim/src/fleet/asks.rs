@@ -29,7 +29,7 @@ impl Fleet {
         let most = (self.scenario.burst_max * self.hunger / 100).max(2);
         let (cost, times) = (self.cost(), self.dice.within(1, most));
         // Nobody has asked for a while: what is held goes back.
-        if self.world.nodes()[node].held().units > 0 && self.dice.chance(25) {
+        if self.world.nodes()[node].held().units > 0 && self.dice.chance(40) {
             self.apply(Operation::GiveBack { node });
         }
         let now = self.world.now();
