@@ -17,7 +17,7 @@ struct Step {
     command: &'static str,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step { name: "format", env: &[], command: "cargo fmt --all --check" },
     Step {
         name: "lints",
@@ -45,6 +45,7 @@ const STEPS: [Step; 9] = [
     Step { name: "vectors", env: &[], command: "cargo xtask vectors --check" },
     Step { name: "laws, quickly", env: &[], command: "cargo xtask prove rate --cases 2000" },
     Step { name: "stores, quickly", env: &[], command: "cargo xtask prove stores --timelines 500" },
+    Step { name: "fleets, quickly", env: &[], command: "cargo xtask prove lease-sim --seeds 200" },
 ];
 
 const ENGINES_HINT: &str = "Tests find the engines after\n  eval \"$(cargo xtask services up)\"";

@@ -5,6 +5,8 @@ mod ci;
 mod prove;
 mod prove_failover;
 mod prove_learn;
+mod prove_lease_scale;
+mod prove_lease_sim;
 mod prove_stores;
 mod services;
 mod vectors;
@@ -21,6 +23,9 @@ usage: cargo xtask <command>
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
   prove failover [--rounds N]
                            N rounds (default 100) in which a Redis primary fails, for each mode of dealing with it
+  prove lease-sim [--seeds N] [--replay SEED]
+                           N simulated fleets under faults (default 10000), and every planted bug; or one of them told again
+  prove lease-scale        what leasing costs and strands from eight nodes to ten thousand
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
@@ -35,6 +40,8 @@ fn main() -> ExitCode {
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "failover", ref rest @ ..] => prove_failover::run(rest),
+        ["prove", "lease-sim", ref rest @ ..] => prove_lease_sim::run(rest),
+        ["prove", "lease-scale", ref rest @ ..] => prove_lease_scale::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
         ["services", ref rest @ ..] => services::run(rest),

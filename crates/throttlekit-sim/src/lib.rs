@@ -2,7 +2,7 @@
 //!
 //! [`operation`] is the one vocabulary of what can happen, and [`world`] lets it happen to production code.
 //! [`models`] explores every interleaving of small worlds. [`fleet`] runs large ones under [`faults`], and finds the
-//! bugs that are [`planted`].
+//! bugs that are [`planted`]. [`scale`] measures what leasing costs as fleets grow.
 
 pub mod dice;
 pub mod faults;
@@ -10,4 +10,5 @@ pub mod fleet;
 pub mod models;
 pub mod operation;
 pub mod planted;
+pub mod scale;
 pub mod world;

@@ -33,7 +33,7 @@ planted! {
     LeftoverKept: "What is left of an old window is kept in the new one.",
     DuplicateCredited: "A reply that arrives twice is credited twice.",
     LateReplyUnderNewSend: "A late reply is credited under the send time of the next request.",
-    IdsAnewAfterRestart: "Requests are named from the beginning again after a restart.",
+    NamesUsedAgain: "A request is named like one that was given up.",
     FailureCredited: "A request that failed is taken as granted.",
     PartialCreditedInFull: "A partial grant is credited in full.",
     TwoRequestsUnderWay: "A second request goes out while one is under way.",

@@ -28,6 +28,10 @@ impl Fleet {
         }
         let most = (self.scenario.burst_max * self.hunger / 100).max(2);
         let (cost, times) = (self.cost(), self.dice.within(1, most));
+        // Nobody has asked for a while: what is held goes back.
+        if self.world.nodes()[node].held().units > 0 && self.dice.chance(40) {
+            self.apply(Operation::GiveBack { node });
+        }
         let now = self.world.now();
         if self.scenario.has(Fault::ThreadPaused) && self.dice.chance(30) {
             self.pause_a_thread(node, cost);
@@ -59,22 +63,18 @@ impl Fleet {
         }
     }
 
-    /// Asks ahead of need, gives back what nobody needs, and learns what to hold.
+    /// Asks ahead of need, and learns what to hold.
     fn mind_the_purse(&mut self, node: usize, ran_out: bool) {
         let held = self.world.nodes()[node].held().units;
         if held <= self.scenario.low_water {
             self.apply(Operation::Low { node });
-        }
-        let gives_back = held > 0 && self.dice.chance(8);
-        if gives_back {
-            self.apply(Operation::GiveBack { node });
         }
         let batch = self.world.nodes()[node].batch;
         let lease_max = self.scenario.setup.plan.lease_max;
         let next = match self.scenario.batches {
             Batches::Arbitrary => self.dice.within(0, lease_max),
             Batches::Adaptive if ran_out => batch.saturating_mul(2).min(lease_max),
-            Batches::Adaptive if gives_back => batch / 2,
+            Batches::Adaptive if held > batch / 2 => batch / 2,
             Batches::Fixed | Batches::Adaptive => batch,
             Batches::Absurd => self.dice.pick(&[0, 1, 1 << 41, u64::MAX]),
         };

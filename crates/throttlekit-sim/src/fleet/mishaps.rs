@@ -90,11 +90,17 @@ impl Fleet {
         self.queue.push(at, Event::Restart { node });
     }
 
-    fn evict(&mut self, node: usize) {
-        if self.world.nodes()[node].held().units > 0 && !self.world.nodes()[node].is_asking() {
+    /// Evicts the key from the first node, from this one on, that holds units of it.
+    fn evict(&mut self, from: usize) {
+        let count = self.nodes.len();
+        let idle = |&node: &usize| {
+            let one = &self.world.nodes()[node];
+            one.held().units > 0 && !one.is_asking() && one.waiters().is_empty()
+        };
+        if let Some(node) = (from..from + count).map(|node| node % count).find(idle) {
             self.fired.count(Fault::KeyEvicted);
+            self.apply(Operation::Evict { node });
         }
-        self.apply(Operation::Evict { node });
     }
 
     fn step_store(&mut self, fault: Fault) {

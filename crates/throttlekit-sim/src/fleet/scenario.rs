@@ -48,7 +48,7 @@ pub(super) struct Costs {
 pub(super) enum Batches {
     Fixed,
     Arbitrary,
-    /// Doubled when a node runs out, halved when it gives back.
+    /// Doubled when a node runs out, halved when it has much left.
     Adaptive,
     Absurd,
 }
@@ -234,7 +234,14 @@ fn faults_for(dice: &mut Dice, setup: &Setup) -> Vec<Fault> {
     ];
     match setup.replication {
         Replication::None => list.extend([StoreSetBack, StoreSetBack, StoreSetForward]),
-        _ => list.extend([FailoverInSync, FailoverWithLag, SplitBrain, FailoverAgain, ReplicaStalled]),
+        _ => list.extend([
+            FailoverInSync,
+            FailoverWithLag,
+            FailoverWithLag,
+            SplitBrain,
+            FailoverAgain,
+            ReplicaStalled,
+        ]),
     }
     if matches!(setup.replication, Replication::Async | Replication::Fence) {
         list.push(StoreForgets);

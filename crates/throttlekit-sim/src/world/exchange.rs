@@ -2,11 +2,12 @@
 
 use core::time::Duration;
 
-use throttlekit_core::lease::{Loan, PlainWord, Purse, Reply, Return, ReturnId, Term};
+use throttlekit_core::lease::{Loan, Reply, Request, Return, ReturnId, Want};
 use throttlekit_core::{Cost, Timestamp};
 
 use super::World;
 use super::node::{Node, Sent, Told};
+use super::store::Lent;
 use crate::operation::Message;
 use crate::planted::Planted;
 
@@ -23,12 +24,12 @@ impl World {
 
     /// The smallest name that no message of the node carries: none of an earlier request can be taken for it.
     fn free_id(&self, node: usize) -> u64 {
-        if self.setup.has(Planted::IdsAnewAfterRestart) {
-            return self.nodes[node].second.map_or(0, |sent| sent.id + 1);
+        if self.setup.has(Planted::NamesUsedAgain) {
+            return 0;
         }
         let used = |id: u64| {
-            let mut messages = self.in_flight.iter().chain(self.store.held());
-            messages.any(|message| message.node() == node && message.request_id() == Some(id))
+            let carries = |message: &Message| message.node() == node && message.request_id() == Some(id);
+            self.in_flight.iter().any(carries) || self.store.held().any(|held| held == (node, id))
         };
         (0..).find(|&id| !used(id)).expect("fewer messages than numbers")
     }
@@ -42,15 +43,26 @@ impl World {
         let (purse, at) = (one.purse(), one.clock.read(self.now));
         let Some(request) = one.holder.poll_request(&purse, id, one.batch, at) else {
             self.check_waiters(node);
-            return None;
+            return self.request_twice(node, id);
         };
         let short_of = one.cheapest.unwrap_or(purse.left(at) + 1);
         let sent = Sent { id, at, wants: request.want.wants, short_of };
         one.flight = Some(sent);
-        if self.setup.has(Planted::IdsAnewAfterRestart) {
-            one.second = Some(sent);
-        }
         let message = Message::Request { node, request };
+        self.send(message);
+        Some(message)
+    }
+
+    /// Of a bug: another request beside the one that is under way.
+    fn request_twice(&mut self, node: usize, id: u64) -> Option<Message> {
+        let one = &mut self.nodes[node];
+        let first = one.flight.filter(|_| self.setup.has(Planted::TwoRequestsUnderWay))?;
+        if one.second.is_some() || one.waiters.is_empty() {
+            return None;
+        }
+        one.second = Some(Sent { id, at: one.clock.read(self.now), ..first });
+        let want = Want { wants: first.wants, least: 1, share: 1 };
+        let message = Message::Request { node, request: Request { id, want } };
         self.send(message);
         Some(message)
     }
@@ -62,9 +74,8 @@ impl World {
         match message {
             Message::Request { node, request } => {
                 let ask = (node, request.id, request.want);
-                let reply = self.store.lend(&self.setup, &mut self.ledger, ask, self.now)?;
-                self.send(reply);
-                Some(reply)
+                let lent = self.store.lend(&self.setup, ask, self.now)?;
+                Some(self.answer(&lent))
             }
             Message::Reply { node, id, loan } => {
                 if self.nodes[node].is_up {
@@ -96,7 +107,7 @@ impl World {
             let until = wait.map_or(Timestamp::MAX, |wait| sent.at + wait);
             one.told = Some(Told { cost: sent.short_of, until, at, wait: wait.unwrap_or_default() });
         }
-        one.planted_credit(&setup, &purse, (outcome, loan), flight, at);
+        one.planted_credit(&setup, &purse, (outcome, id, loan), flight, at);
         one.put(&purse);
         let gained = purse.units().saturating_sub(before);
         self.note_gain(node, gained);
@@ -156,6 +167,8 @@ impl World {
         };
         one.put(&purse);
         let back = back?;
+        self.note_given_back(node, back.epoch.0, back.units);
+        let one = &mut self.nodes[node];
         let nth = if one.returns.0 == back.epoch { one.returns.1 + 1 } else { 1 };
         one.returns = (back.epoch, nth);
         let id = ReturnId((node as u128) << 96 | u128::from(back.epoch.0) << 32 | u128::from(nth));
@@ -201,68 +214,13 @@ impl World {
     }
 
     pub(super) fn replicate(&mut self) -> Option<Message> {
-        let reply = self.store.replicate()?;
-        self.send(reply);
-        Some(reply)
-    }
-}
-
-impl Node {
-    /// What a faulty driver hands to its holder.
-    fn planted_reply(
-        &self,
-        setup: &super::Setup,
-        id: u64,
-        loan: Loan,
-        (at, store_now): (Timestamp, Timestamp),
-    ) -> (u64, Loan) {
-        let Some(sent) = self.flight else { return (id, loan) };
-        let since = at.since(sent.at);
-        let lives = |lives: Option<Duration>| Loan { lives, ..loan };
-        match setup.planted {
-            Some(Planted::ReplyAnchored) => (id, lives(loan.lives.map(|lives| lives + since))),
-            Some(Planted::WallClockExpiry) if setup.plan.term == Term::Window => {
-                // Wall clocks are set by hand: each is off by up to 60 milliseconds.
-                let wall = Timestamp::from_nanos(
-                    store_now.as_nanos().saturating_sub(self.clock.offset as u64 % 60_000_000),
-                );
-                let ends = store_now + loan.lives.unwrap_or_default().saturating_sub(since);
-                (id, lives(Some(ends.since(wall) + since)))
-            }
-            Some(Planted::LeftoverKept) => (id, Loan { epoch: Default::default(), ..loan }),
-            Some(Planted::LateReplyUnderNewSend) => (sent.id, loan),
-            Some(Planted::PartialCreditedInFull) if loan.granted > 0 => {
-                (id, Loan { granted: loan.granted.max(sent.wants), ..loan })
-            }
-            _ => (id, loan),
-        }
+        let lent = self.store.replicate()?;
+        Some(self.answer(&lent))
     }
 
-    /// What a faulty driver does to the purse after its holder has had the reply.
-    fn planted_credit(
-        &mut self,
-        setup: &super::Setup,
-        purse: &Purse<PlainWord>,
-        (outcome, loan): (Reply, Loan),
-        flight: Option<Sent>,
-        at: Timestamp,
-    ) {
-        let sent = flight.map_or(at, |sent| sent.at);
-        let until = loan.lives.map_or(Timestamp::MAX, |lives| setup.plan.margin.deadline(sent, lives));
-        match (setup.planted, outcome) {
-            (Some(Planted::CreditPerWaiter), Reply::Credited) => {
-                for _ in 1..self.waiters.len() {
-                    purse.fill(loan.granted, purse.until(), true);
-                }
-            }
-            (Some(Planted::DuplicateCredited), Reply::Late) => purse.fill(loan.granted, until, true),
-            (Some(Planted::DenialExtendsUnits), Reply::Denied) if purse.units() > 0 => {
-                purse.fill(0, until, true);
-            }
-            (Some(Planted::RollingUnderNewerDeadline), Reply::Credited) if until > purse.until() => {
-                purse.fill(0, until, true);
-            }
-            _ => {}
-        }
+    fn answer(&mut self, lent: &Lent) -> Message {
+        self.note_lent(lent);
+        self.send(lent.reply());
+        lent.reply()
     }
 }

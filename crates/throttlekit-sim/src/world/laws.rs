@@ -3,7 +3,8 @@
 use throttlekit_core::Cost;
 use throttlekit_core::lease::Term;
 
-use super::{Replication, Tally, World};
+use super::store::Lent;
+use super::{Lot, Replication, Tally, World};
 
 impl World {
     /// Units of callers admitted now, in the window in which the store is.
@@ -17,7 +18,7 @@ impl World {
             return self.admit_paced(units);
         }
         let window = self.store.window(self.now);
-        let tally = self.ledger.window(window);
+        let tally = self.ledger.enter(window);
         tally.admitted += units;
         let tally = *tally;
         let allowed = self.window_bound(&tally);
@@ -27,6 +28,48 @@ impl World {
                 format!("{admitted} admitted in window {window}, where {allowed} may be (limit {limit})")
             });
         }
+    }
+
+    /// Law `grants`: no more is lent than the limit has, whatever came back. A unit that a node gave back may be lent
+    /// again, once; one that a failover forgot too.
+    pub(super) fn note_lent(&mut self, lent: &Lent) {
+        let Lent { node, loan, until, limit, by_old, .. } = *lent;
+        if loan.granted == 0 {
+            return;
+        }
+        self.ledger.lend(node, Lot { window: loan.epoch.0, until, units: loan.granted });
+        let lost = if by_old && self.setup.replication == Replication::Async { loan.granted } else { 0 };
+        let (came, planned) = (self.store.came(self.now), self.setup.replication == Replication::Wait);
+        if let Some(pace) = &mut self.ledger.lending {
+            self.ledger.lost += lost;
+            let above = pace.admit(loan.granted, came);
+            // In wait mode a grant leaves the store later than it was made, by more or less time.
+            let most = i128::from(pace.burst + self.ledger.lost) * i128::from(pace.period);
+            if above > most && !planned {
+                self.ledger.break_law("grants", || "more was lent than the rate allows".into());
+            }
+            return;
+        }
+        let tally = self.ledger.window(loan.epoch.0);
+        tally.limit = tally.limit.max(limit);
+        tally.lent += loan.granted;
+        tally.lost += lost;
+        let Tally { window, lent, given_back, limit, lost, .. } = *tally;
+        if lent > limit + given_back + lost {
+            self.ledger.break_law("grants", || {
+                format!(
+                    "{lent} lent from window {window}, {given_back} given back, {lost} lost, limit {limit}"
+                )
+            });
+        }
+    }
+
+    /// A node gives units back, and can no longer spend them.
+    pub(super) fn note_given_back(&mut self, node: usize, window: u64, units: Cost) {
+        if self.ledger.pace.is_none() {
+            self.ledger.window(window).given_back += units;
+        }
+        self.check_backed(node, units);
     }
 
     /// Law `backed`: every unit spent was lent to this node, and is alive by the store's own time: its window is not
@@ -41,13 +84,14 @@ impl World {
     /// The most that may be admitted in a store window.
     ///
     /// * No more is lent from a window than the greatest limit that was in force while it was lent from.
-    /// * `lease-carry`: what the fleet held when the window began comes on top.
+    /// * `lease-carry`: what the fleet held when the window began comes on top, each time it began.
     /// * After the store's clock was set forward, what was lent before lives on in windows that began early: as much as
     ///   was lent from the windows cut short, and as much as the fleet can hold.
     /// * `failover`: what was lent and then forgotten is lent again, unless grants wait or are fenced.
     pub fn window_bound(&self, tally: &Tally) -> Cost {
         let fleet = self.setup.fleet_held_max();
-        let carried = if self.setup.plan.term == Term::Carry { fleet } else { 0 };
+        let carries = self.setup.plan.term == Term::Carry;
+        let carried = if carries { fleet.saturating_mul(tally.begun) } else { 0 };
         let cut_short = self.ledger.windows().iter().map(|other| other.limit).max().unwrap_or(0);
         let early = if self.store.is_tainted(tally.window) {
             fleet.min(cut_short.saturating_mul(self.store.forward_steps))

@@ -32,10 +32,14 @@ pub struct Tally {
     pub window: u64,
     /// Units of callers admitted in it.
     pub admitted: Cost,
+    /// How often it began: more than once if the store's clock was set back before anything was lent from it.
+    pub begun: u64,
     /// The greatest limit in force while any of it was lent; zero if none of it was.
     pub limit: Cost,
     /// Units ever lent from it.
     pub lent: Cost,
+    /// Units of it that nodes have given back, each counted when it leaves the node.
+    pub given_back: Cost,
     /// Units lent from it whose record a failover lost. Gross: a unit that came back and was lent again counts
     /// twice, because the news that it came back may arrive a second time.
     pub lost: Cost,
@@ -88,8 +92,12 @@ pub struct Lot {
 pub struct Ledger {
     /// Windows in which anything was lent or admitted, in order.
     windows: Vec<Tally>,
-    /// For limits that have no windows.
+    /// The window of the last admission.
+    current: Option<u64>,
+    /// For limits that have no windows: what is admitted.
     pub pace: Option<Pace>,
+    /// And what is lent.
+    pub lending: Option<Pace>,
     /// Units lent less units credited, for each node. Never negative.
     balance: Vec<i128>,
     /// What each node was lent, oldest first.
@@ -108,12 +116,31 @@ impl Ledger {
     /// Nothing so far.
     pub fn new(nodes: usize, pace: Option<Pace>) -> Self {
         let (balance, lots) = (vec![0; nodes], vec![VecDeque::new(); nodes]);
-        Self { windows: Vec::new(), pace, balance, lots, lost: 0, broken: None, decisions: 0, allowed: 0 }
+        Self {
+            windows: Vec::new(),
+            current: None,
+            pace,
+            lending: pace,
+            balance,
+            lots,
+            lost: 0,
+            broken: None,
+            decisions: 0,
+            allowed: 0,
+        }
     }
 
     /// All windows.
     pub fn windows(&self) -> &[Tally] {
         &self.windows
+    }
+
+    /// The count of the window in which the store is.
+    pub fn enter(&mut self, window: u64) -> &mut Tally {
+        let begins = self.current.replace(window) != Some(window);
+        let tally = self.window(window);
+        tally.begun += u64::from(begins);
+        tally
     }
 
     /// One window's count.
@@ -191,10 +218,11 @@ impl Ledger {
 /// Counts that no law reads do not make two histories different.
 impl Hash for Ledger {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.windows.hash(hasher);
+        (&self.windows, self.current).hash(hasher);
         self.lost.hash(hasher);
         self.broken.hash(hasher);
         self.pace.map(|pace| pace.above).hash(hasher);
+        self.lending.map(|pace| pace.above).hash(hasher);
     }
 }
 

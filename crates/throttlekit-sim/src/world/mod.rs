@@ -9,6 +9,7 @@ mod laws;
 mod ledger;
 mod menu;
 mod node;
+mod seams;
 mod spend;
 mod store;
 
@@ -100,7 +101,7 @@ impl Setup {
     pub fn held_max(&self) -> Cost {
         let most = self.plan.lease_max.max(self.cost_max);
         match self.plan.term {
-            Term::Rolling(_) => most + self.cost_max - 1,
+            Term::Rolling(_) => most.saturating_add(self.cost_max - 1),
             Term::Window | Term::Carry => most,
         }
     }

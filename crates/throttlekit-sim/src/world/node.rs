@@ -1,10 +1,10 @@
 //! One node: the production holder and purse, a clock of its own, and whoever waits.
 
-use throttlekit_core::lease::{Epoch, Holder, PlainWord, Plan, Purse};
+use throttlekit_core::lease::{Epoch, Holder, PlainWord, Purse};
 use throttlekit_core::{Cost, Timestamp};
 
+use super::seams::planted_plan;
 use super::{Clock, Setup};
-use crate::planted::Planted;
 
 /// A node, with what its driver remembers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -144,15 +144,4 @@ impl Node {
     pub fn holder(&self) -> &Holder {
         &self.holder
     }
-}
-
-fn planted_plan(setup: &Setup) -> Plan {
-    let mut plan = setup.plan;
-    if setup.has(Planted::NoDriftMargin) {
-        (plan.margin.holder_ppm, plan.margin.authority_ppm) = (0, 0);
-    }
-    if setup.has(Planted::CoarseClockTrusted) {
-        plan.margin.slack = core::time::Duration::ZERO;
-    }
-    plan
 }

@@ -132,16 +132,4 @@ impl Node {
             turn => turn,
         }
     }
-
-    /// A driver's own idea of what a denial covers.
-    fn planted_denial(&self, setup: &Setup, at: Timestamp) -> Option<Turn> {
-        let told = self.told.filter(|_| setup.planted.is_some())?;
-        let decision = throttlekit_core::ALLOW_FULL;
-        let covers = match setup.planted? {
-            Planted::DenialCoversLess => at < told.until,
-            Planted::DenialOutlives => at < told.at + told.wait,
-            _ => false,
-        };
-        covers.then_some(Turn::Deny(decision))
-    }
 }

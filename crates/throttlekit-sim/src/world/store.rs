@@ -1,14 +1,15 @@
 //! The store: the production authority and account, a replica that lags, and failovers between them.
 
 use core::hash::{Hash, Hasher};
+use core::time::Duration;
 use std::collections::VecDeque;
 
-use core::time::Duration;
-use throttlekit_core::lease::{Account, Authority, Epoch, Loan, Return, ReturnId, Want};
+use throttlekit_core::lease::{Account, Authority, Loan, Return, ReturnId, Want};
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
-use super::ledger::{Ledger, Lot};
+use super::ledger::Ledger;
+use super::seams::{lend_from, take_back_to};
 use super::{Clock, Replication, Setup};
 use crate::operation::Message;
 use crate::planted::Planted;
@@ -26,17 +27,17 @@ pub struct Store {
     pub forward_steps: u64,
     /// Until when, by its clock, units may be about that were lent before the clock was set forward.
     pub tainted_until: Timestamp,
-    primary: Server,
+    pub(super) primary: Server,
     replica: Account,
     /// Writes that the replica has not received, oldest first.
     log: VecDeque<Write>,
     old: Option<Old>,
-    written_at: Timestamp,
+    pub(super) written_at: Timestamp,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Server {
-    account: Account,
+pub(super) struct Server {
+    pub(super) account: Account,
     /// When it took over, if it ever did.
     promoted_at: Option<Timestamp>,
 }
@@ -54,14 +55,37 @@ struct Write {
     authority: Authority,
     at: Timestamp,
     what: Change,
-    /// What waits for the replica to have this.
-    reply: Option<Message>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Change {
-    Lend(Want, Loan),
+    Lend {
+        want: Want,
+        lent: Lent,
+        /// Whether the reply waits for the replica to have this.
+        replies: bool,
+    },
     TakeBack(ReturnId, Return),
+}
+
+/// An answer that leaves the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Lent {
+    pub(super) node: usize,
+    pub(super) id: u64,
+    pub(super) loan: Loan,
+    /// See [`Lot::until`](super::Lot::until).
+    pub(super) until: u64,
+    /// The limit then in force.
+    pub(super) limit: u64,
+    /// Whether a primary lent it that had been replaced.
+    pub(super) by_old: bool,
+}
+
+impl Lent {
+    pub(super) fn reply(&self) -> Message {
+        Message::Reply { node: self.node, id: self.id, loan: self.loan }
+    }
 }
 
 impl Store {
@@ -105,10 +129,9 @@ impl Store {
     pub(super) fn lend(
         &mut self,
         setup: &Setup,
-        ledger: &mut Ledger,
         (node, id, want): (usize, u64, Want),
         now: Timestamp,
-    ) -> Option<Message> {
+    ) -> Option<Lent> {
         let at = self.read(now);
         self.drop_old(at);
         self.plant_forgetting(setup, at);
@@ -121,37 +144,26 @@ impl Store {
         } else {
             lend_from(setup, &authority, &mut server.account, want, at)
         };
-        let reply = Message::Reply { node, id, loan };
         let lives = loan.lives.map_or(u64::MAX, |lives| lives.as_nanos() as u64);
-        let until = self.clock.ran(now).saturating_add(lives);
-        ledger.lend(node, Lot { window: loan.epoch.0, until, units: loan.granted });
-        self.note(ledger, loan, by_old, setup);
+        let lent = Lent {
+            node,
+            id,
+            loan,
+            until: self.clock.ran(now).saturating_add(lives),
+            limit: authority.limit().units(),
+            by_old,
+        };
         if loan.granted == 0 || setup.replication == Replication::None {
-            return Some(reply);
-        }
-        if by_old {
-            // Nobody acknowledges what an old primary writes.
-            return (setup.replication != Replication::Wait).then_some(reply);
+            return Some(lent);
         }
         let waits = setup.replication == Replication::Wait && !setup.has(Planted::WaitSpendsUnacknowledged);
-        let write = Write { authority, at, what: Change::Lend(want, loan), reply: waits.then_some(reply) };
-        self.log.push_back(write);
-        (!waits).then_some(reply)
-    }
-
-    fn note(&mut self, ledger: &mut Ledger, loan: Loan, by_old: bool, setup: &Setup) {
-        if loan.granted == 0 {
-            return;
+        if by_old {
+            // Nobody acknowledges what an old primary writes.
+            return (!waits).then_some(lent);
         }
-        let lost = if by_old && setup.replication == Replication::Async { loan.granted } else { 0 };
-        if let Limit::Window(_) = self.authority.limit() {
-            let tally = ledger.window(loan.epoch.0);
-            tally.limit = tally.limit.max(self.authority.limit().units());
-            tally.lent += loan.granted;
-            tally.lost += lost;
-        } else {
-            ledger.lost += lost;
-        }
+        let what = Change::Lend { want, lent, replies: waits };
+        self.log.push_back(Write { authority, at, what });
+        (!waits).then_some(lent)
     }
 
     /// Takes units back.
@@ -172,20 +184,23 @@ impl Store {
         take_back_to(setup, &authority, &mut self.primary.account, (id, back), at);
         if setup.replication != Replication::None {
             let what = Change::TakeBack(id, back);
-            self.log.push_back(Write { authority, at, what, reply: None });
+            self.log.push_back(Write { authority, at, what });
         }
     }
 
     /// The replica receives the oldest write; whoever waited for that gets its reply.
-    pub(super) fn replicate(&mut self) -> Option<Message> {
+    pub(super) fn replicate(&mut self) -> Option<Lent> {
         let write = self.log.pop_front()?;
         match write.what {
-            Change::Lend(want, _) => {
+            Change::Lend { want, lent, replies } => {
                 self.replica.lend(&write.authority, want, write.at);
+                replies.then_some(lent)
             }
-            Change::TakeBack(id, back) => self.replica.take_back(&write.authority, id, back, write.at),
+            Change::TakeBack(id, back) => {
+                self.replica.take_back(&write.authority, id, back, write.at);
+                None
+            }
         }
-        write.reply
     }
 
     /// Writes that the replica has not received.
@@ -254,21 +269,11 @@ impl Store {
     }
 
     /// Replies that wait for the replica, and so are under way.
-    pub(super) fn held(&self) -> impl Iterator<Item = &Message> {
-        self.log.iter().filter_map(|write| write.reply.as_ref())
-    }
-
-    fn plant_forgetting(&mut self, setup: &Setup, at: Timestamp) {
-        let limit = self.authority.limit();
-        let state = &mut self.primary.account.state;
-        let quarter = limit.period() / 4;
-        let ahead =
-            matches!(state, State::Count(count) if count.window > window_of(limit, &State::default(), at));
-        let forgets = setup.has(Planted::StateForgottenEarly) && at.since(self.written_at) > quarter;
-        if forgets || (ahead && setup.has(Planted::WindowMovesBack)) {
-            *state = State::default();
-        }
-        self.written_at = at;
+    pub(super) fn held(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.log.iter().filter_map(|write| match write.what {
+            Change::Lend { lent, replies: true, .. } => Some((lent.node, lent.id)),
+            _ => None,
+        })
     }
 }
 
@@ -292,38 +297,8 @@ impl Server {
 
 impl Change {
     fn loan(self) -> Option<Loan> {
-        if let Self::Lend(_, loan) = self { Some(loan) } else { None }
+        if let Self::Lend { lent, .. } = self { Some(lent.loan) } else { None }
     }
-}
-
-fn lend_from(setup: &Setup, authority: &Authority, account: &mut Account, want: Want, at: Timestamp) -> Loan {
-    let loan = account.lend(authority, want, at);
-    if setup.has(Planted::LendsMoreThanIsLeft) && loan.granted > 0 {
-        return Loan { granted: want.wants, ..loan };
-    }
-    loan
-}
-
-fn take_back_to(
-    setup: &Setup,
-    authority: &Authority,
-    account: &mut Account,
-    (id, back): (ReturnId, Return),
-    at: Timestamp,
-) {
-    if setup.has(Planted::ReturnCountedTwice) {
-        return authority.take_back(&mut account.state, back, at);
-    }
-    if setup.has(Planted::ReturnIntoAnotherWindow) {
-        let mark = authority.limit().mark(&account.state, at);
-        return account.take_back(authority, id, Return { epoch: Epoch(mark.0), ..back }, at);
-    }
-    if setup.has(Planted::RollingReturned) {
-        let limit = *authority.limit();
-        let mark = limit.mark(&account.state, at);
-        return limit.refund(&mut account.state, mark, back.units, at);
-    }
-    account.take_back(authority, id, back, at);
 }
 
 /// Nothing is lent until the window is over.
@@ -334,7 +309,7 @@ fn refusal(loan: Loan) -> Loan {
     Loan { granted: 0, decision, ..loan }
 }
 
-fn window_of(limit: &Limit, state: &State, at: Timestamp) -> u64 {
+pub(super) fn window_of(limit: &Limit, state: &State, at: Timestamp) -> u64 {
     match limit {
         Limit::Window(_) => limit.mark(state, at).0,
         _ => 0,
@@ -355,7 +330,7 @@ impl Hash for Store {
         (self.clock, self.forward, self.tainted_until).hash(hasher);
         (&self.primary, &self.replica, &self.old).hash(hasher);
         for write in &self.log {
-            (write.authority.limit().units(), write.at, write.what, write.reply).hash(hasher);
+            (write.authority.limit().units(), write.at, write.what).hash(hasher);
         }
     }
 }

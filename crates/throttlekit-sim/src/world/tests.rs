@@ -101,3 +101,65 @@ fn a_planted_bug_breaks_a_law() {
     fetch(&mut world, 0);
     assert_eq!(world.broken().map(|broken| broken.law), Some("conservation"));
 }
+
+/// `lease-carry` is tight: over a network the boundary can fall between a grant and its first spend.
+#[test]
+fn lease_carry_reaches_its_bound() {
+    let limit = Limit::fixed_window(10, 10 * SECOND).unwrap();
+    let mut world = World::new(Setup::new(Authority::new(limit, Term::Carry).unwrap(), 2, 4));
+    let replies = [0, 1].map(|node| {
+        world.ask(node, 1, 4);
+        let request = world.apply(Operation::Request { node }).unwrap();
+        world.apply(Operation::Deliver(request)).unwrap()
+    });
+    world.apply(Operation::Advance { by: 10 * SECOND });
+    for reply in replies {
+        world.apply(Operation::Deliver(reply));
+    }
+    for node in [0, 1, 0] {
+        world.ask(node, 1, 4);
+        fetch(&mut world, node);
+    }
+    let tally = world.ledger().windows()[1];
+    assert_eq!((tally.admitted, world.broken()), (10 + 2 * 4, None));
+}
+
+/// A store clock set forward is worth what the fleet then holds, and no more.
+#[test]
+fn a_clock_set_forward_reaches_its_bound() {
+    let mut world = window(10, 2, 4);
+    for node in [0, 1] {
+        world.apply(Operation::Ask { node, cost: 1 });
+        let request = world.apply(Operation::Request { node }).unwrap();
+        let reply = world.apply(Operation::Deliver(request)).unwrap();
+        world.apply(Operation::Deliver(reply));
+    }
+    world.apply(Operation::StepStore { by_ms: 10_000 });
+    world.ask(0, 1, 3);
+    world.ask(1, 1, 3);
+    for node in [0, 1, 0] {
+        world.ask(node, 1, 4);
+        fetch(&mut world, node);
+    }
+    let tally = world.ledger().windows()[1];
+    assert_eq!((tally.admitted, world.broken()), (10 + 2 * 3, None));
+}
+
+/// `lease-rolling` is tight where leases are the smaller part: the burst, the rate, and what was held.
+#[test]
+fn lease_rolling_reaches_its_bound() {
+    let gcra = Limit::gcra(Rate::per_second(1).burst(5)).unwrap();
+    let authority = Authority::new(gcra, Term::Rolling(10 * SECOND)).unwrap();
+    let mut world = World::new(Setup { taken_max: 0, ..Setup::new(authority, 1, 5) });
+    world.apply(Operation::Ask { node: 0, cost: 1 });
+    let request = world.apply(Operation::Request { node: 0 }).unwrap();
+    let reply = world.apply(Operation::Deliver(request)).unwrap();
+    world.apply(Operation::Advance { by: 5 * SECOND });
+    world.apply(Operation::Deliver(reply));
+    assert_eq!(world.ask(0, 1, 4).allowed, 4);
+    world.ask(0, 1, 1);
+    fetch(&mut world, 0);
+    assert_eq!(world.ask(0, 1, 4).allowed, 4);
+    // Ten at one instant: a burst of five, and one batch of five that was held before.
+    assert_eq!((world.ledger().allowed, world.broken()), (10, None));
+}

@@ -1,0 +1,253 @@
+//! What leasing costs and what it strands, as fleets grow: calls to the store per decision, and the part of the limit
+//! that callers got.
+//!
+//! The network is ideal here: an ask that must wait is answered at once. What is measured is the machine's arithmetic,
+//! by running it: production holders, purses and accounts, window after window.
+
+use core::time::Duration;
+
+use throttlekit_core::lease::{Account, Authority, Holder, Margin, PlainWord, Plan, Purse, Request, Spend};
+use throttlekit_core::lease::{Term, Turn, Want};
+use throttlekit_core::rate::{Limit, LimitError};
+use throttlekit_core::{Cost, Timestamp};
+
+use crate::dice::Dice;
+
+const WINDOW: Duration = Duration::from_secs(1);
+/// Windows that are run, and how many of the first are not counted: sizers learn in them.
+const WINDOWS: u64 = 12;
+const WARM_UP: u64 = 4;
+
+/// How many units a node should hold of a key, learned from what it was asked.
+pub trait Sizer {
+    /// What would be good to hold now.
+    fn batch(&self) -> Cost;
+    /// A window is over, in which so much was asked for here.
+    fn learn(&mut self, demand: Cost);
+}
+
+/// The same batch for everyone, always.
+#[derive(Clone, Copy, Debug)]
+pub struct Fixed(pub Cost);
+
+impl Sizer for Fixed {
+    fn batch(&self) -> Cost {
+        self.0
+    }
+
+    fn learn(&mut self, _demand: Cost) {}
+}
+
+/// The square root of twice the demand, which is where calls and stranded units cost the same.
+#[derive(Clone, Copy, Debug)]
+pub struct RootOfDemand(Cost);
+
+impl Default for RootOfDemand {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl Sizer for RootOfDemand {
+    fn batch(&self) -> Cost {
+        (2 * self.0).isqrt().max(1)
+    }
+
+    fn learn(&mut self, demand: Cost) {
+        self.0 = (self.0 + demand) / 2;
+    }
+}
+
+/// How much is lent when less than a batch is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lending {
+    /// A whole batch or nothing.
+    Whole,
+    /// What is left.
+    Partial,
+    /// One part in so many of what is left, and what is needed now in any case.
+    Tapered(u64),
+}
+
+/// A fleet and its callers.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// How many nodes.
+    pub nodes: usize,
+    /// How many keys, each with its own limit.
+    pub keys: usize,
+    /// Units per key and window.
+    pub limit: Cost,
+    /// What is asked for in a window, in percent of all limits together.
+    pub demand_percent: u64,
+    /// How grants are cut.
+    pub lending: Lending,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Toll {
+    /// Asks.
+    pub asks: u64,
+    /// Units of callers that were let in.
+    pub admitted: u64,
+    /// The most that could have been: for each key its demand or its limit.
+    pub could: u64,
+    /// Requests to the store.
+    pub calls: u64,
+}
+
+impl Toll {
+    /// The part of what could be admitted that was.
+    pub fn utilisation(&self) -> f64 {
+        self.admitted as f64 / self.could.max(1) as f64
+    }
+
+    /// Calls to the store for each decision.
+    pub fn calls_per_decision(&self) -> f64 {
+        self.calls as f64 / self.asks.max(1) as f64
+    }
+}
+
+/// Runs a fleet whose demand falls off over nodes as Zipf has it: the second node is asked half as often as the first.
+pub fn measure<S: Sizer>(shape: &Shape, seed: u64, sizer: impl Fn() -> S) -> Result<Toll, LimitError> {
+    let limit = Limit::fixed_window(shape.limit, WINDOW)?;
+    let authority = Authority::new(limit, Term::Window)?;
+    let mut fleet = Fleet::new(shape, authority, &sizer);
+    let (mut dice, nodes, keys) = (Dice::new(seed), Zipf::new(shape.nodes), Zipf::new(shape.keys));
+    let asks = shape.limit * shape.keys as u64 * shape.demand_percent / 100;
+    let mut toll = Toll::default();
+    for window in 0..WINDOWS {
+        if window == WARM_UP {
+            toll = Toll::default();
+        }
+        let mut demand = vec![0; shape.keys];
+        for nth in 0..asks {
+            let (node, key) = (nodes.pick(&mut dice), keys.pick(&mut dice));
+            let within = (WINDOW.as_nanos() as u64 - 1) * nth / asks;
+            demand[key] += 1;
+            fleet.ask(key * shape.nodes + node, key, at(window) + Duration::from_nanos(within), &mut toll);
+        }
+        toll.asks += asks;
+        toll.could += demand.iter().map(|&asked| shape.limit.min(asked)).sum::<u64>();
+        fleet.seats.iter_mut().for_each(Seat::learn);
+    }
+    Ok(toll)
+}
+
+fn at(window: u64) -> Timestamp {
+    // Not the first windows there are: zero is where a holder's epoch begins.
+    Timestamp::EPOCH + WINDOW * (window as u32 + 1)
+}
+
+struct Fleet<S> {
+    authority: Authority,
+    accounts: Vec<Account>,
+    /// Key by key, node by node.
+    seats: Vec<Seat<S>>,
+    lending: Lending,
+}
+
+/// One key on one node.
+struct Seat<S> {
+    holder: Holder,
+    purse: Purse<PlainWord>,
+    sizer: S,
+    asked: Cost,
+}
+
+impl<S: Sizer> Fleet<S> {
+    fn new(shape: &Shape, authority: Authority, sizer: &impl Fn() -> S) -> Self {
+        let share = if let Lending::Tapered(share) = shape.lending { share } else { 1 };
+        let plan = Plan { term: Term::Window, margin: Margin::NONE, lease_max: shape.limit, share };
+        let seat = || Seat { holder: Holder::new(plan), purse: Purse::new(), sizer: sizer(), asked: 0 };
+        Self {
+            authority,
+            accounts: vec![Account::default(); shape.keys],
+            seats: (0..shape.keys * shape.nodes).map(|_| seat()).collect(),
+            lending: shape.lending,
+        }
+    }
+
+    fn ask(&mut self, seat: usize, key: usize, now: Timestamp, toll: &mut Toll) {
+        let seat = &mut self.seats[seat];
+        seat.asked += 1;
+        if let Spend::Spent { .. } = seat.purse.spend(1, || now) {
+            toll.admitted += 1;
+            return;
+        }
+        // At most twice: what a reply brings is there for the one who waits.
+        while let Turn::Wait = seat.turn(now, toll) {
+            let batch = seat.sizer.batch();
+            let Some(request) = seat.holder.poll_request(&seat.purse, 0, batch, now) else { return };
+            let want = self.lending.want(request);
+            let loan = self.accounts[key].lend(&self.authority, want, now);
+            toll.calls += 1;
+            seat.holder.handle_reply(&seat.purse, 0, loan, now);
+        }
+    }
+}
+
+impl Lending {
+    fn want(self, request: Request) -> Want {
+        match self {
+            Self::Whole => Want { least: request.want.wants, ..request.want },
+            Self::Partial | Self::Tapered(_) => request.want,
+        }
+    }
+}
+
+impl<S: Sizer> Seat<S> {
+    fn turn(&mut self, now: Timestamp, toll: &mut Toll) -> Turn {
+        let turn = self.holder.handle_ask(&self.purse, 1, now);
+        toll.admitted += u64::from(matches!(turn, Turn::Spent { .. }));
+        turn
+    }
+
+    fn learn(&mut self) {
+        self.sizer.learn(self.asked);
+        self.asked = 0;
+    }
+}
+
+/// The first is picked `n` times as often as the `n`th. Weights are whole numbers.
+struct Zipf(Vec<u64>);
+
+impl Zipf {
+    fn new(count: usize) -> Self {
+        let weights = (1..=count as u64).scan(0, |sum, nth| {
+            *sum += 1_000_000_000 / nth;
+            Some(*sum)
+        });
+        Self(weights.collect())
+    }
+
+    fn pick(&self, dice: &mut Dice) -> usize {
+        let drawn = dice.below(*self.0.last().expect("at least one"));
+        self.0.partition_point(|&sum| sum <= drawn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape =
+        Shape { nodes: 8, keys: 1, limit: 1_000, demand_percent: 120, lending: Lending::Partial };
+
+    #[test]
+    fn a_batch_of_one_strands_nothing_and_asks_every_time() {
+        let toll = measure(&SHAPE, 1, || Fixed(1)).unwrap();
+        assert_eq!(toll.admitted, toll.could);
+        assert!(toll.calls >= toll.admitted);
+    }
+
+    #[test]
+    fn sizing_by_demand_strands_less_than_a_fixed_batch_and_asks_seldom() {
+        let fixed = measure(&SHAPE, 1, || Fixed(200)).unwrap();
+        let sized =
+            measure(&Shape { lending: Lending::Tapered(8), ..SHAPE }, 1, RootOfDemand::default).unwrap();
+        assert!(fixed.utilisation() < 0.9, "{fixed:?}");
+        assert!(sized.utilisation() > 0.95 && sized.calls_per_decision() < 0.2, "{sized:?}");
+    }
+}

@@ -1,0 +1,153 @@
+//! Where planted bugs sit: what a faulty driver or store hands to production code, and does with what it gets.
+
+use core::time::Duration;
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::lease::{
+    Account, Authority, Epoch, Loan, PlainWord, Plan, Purse, Reply, Return, ReturnId, Term, Turn, Want,
+};
+use throttlekit_core::rate::{Settle, State};
+
+use super::node::{Node, Sent};
+use super::store::window_of;
+use super::{Setup, Store};
+use crate::planted::Planted;
+
+impl Node {
+    /// What a faulty driver hands to its holder.
+    pub(super) fn planted_reply(
+        &self,
+        setup: &Setup,
+        id: u64,
+        loan: Loan,
+        (at, store_now): (Timestamp, Timestamp),
+    ) -> (u64, Loan) {
+        let Some(sent) = self.flight else { return (id, loan) };
+        let since = at.since(sent.at);
+        let lives = |lives: Option<Duration>| Loan { lives, ..loan };
+        match setup.planted {
+            Some(Planted::ReplyAnchored) => (id, lives(loan.lives.map(|lives| lives + since))),
+            Some(Planted::WallClockExpiry) if setup.plan.term == Term::Window => {
+                // Wall clocks are set by hand: each is behind by up to 60 milliseconds.
+                let behind = self.clock.offset as u64 % 60_000_000;
+                let wall = Timestamp::from_nanos(store_now.as_nanos().saturating_sub(behind));
+                (id, lives(Some(loan.decision.reset_at.since(wall) + since)))
+            }
+            Some(Planted::LateReplyUnderNewSend) => (sent.id, loan),
+            Some(Planted::PartialCreditedInFull) if loan.granted > 0 => {
+                (id, Loan { granted: loan.granted.max(sent.wants), ..loan })
+            }
+            _ => (id, loan),
+        }
+    }
+
+    /// What a faulty driver does to the purse after its holder has had the reply.
+    pub(super) fn planted_credit(
+        &mut self,
+        setup: &Setup,
+        purse: &Purse<PlainWord>,
+        (outcome, id, loan): (Reply, u64, Loan),
+        flight: Option<Sent>,
+        at: Timestamp,
+    ) {
+        let second = self.second.take_if(|sent| outcome == Reply::Late && sent.id == id);
+        let flight = flight.filter(|_| second.is_none()).or(second);
+        let sent = flight.map_or(at, |sent| sent.at);
+        let until = loan.lives.map_or(Timestamp::MAX, |lives| setup.plan.margin.deadline(sent, lives));
+        match (setup.planted, outcome) {
+            (Some(Planted::CreditPerWaiter), Reply::Credited) => {
+                for _ in 1..self.waiters.len() {
+                    purse.fill(loan.granted, purse.until(), true);
+                }
+            }
+            (Some(Planted::LeftoverKept), Reply::Credited) if purse.units() == loan.granted => {
+                purse.fill(self.held.units, until, true);
+            }
+            (Some(Planted::TwoRequestsUnderWay), Reply::Late) if second.is_some() => {
+                purse.fill(loan.granted, until, true);
+            }
+            (Some(Planted::DuplicateCredited), Reply::Late) => purse.fill(loan.granted, until, true),
+            (Some(Planted::DenialExtendsUnits), Reply::Denied) if purse.units() > 0 => {
+                purse.fill(0, until, true);
+            }
+            (Some(Planted::RollingUnderNewerDeadline), Reply::Credited) if until > purse.until() => {
+                purse.fill(0, until, true);
+            }
+            _ => {}
+        }
+    }
+
+    /// A driver's own idea of what a denial covers.
+    pub(super) fn planted_denial(&self, setup: &Setup, at: Timestamp) -> Option<Turn> {
+        let told = self.told.filter(|_| setup.planted.is_some())?;
+        let decision = throttlekit_core::ALLOW_FULL;
+        let covers = match setup.planted? {
+            Planted::DenialCoversLess => at < told.until,
+            Planted::DenialOutlives => at < told.at + told.wait,
+            _ => false,
+        };
+        covers.then_some(Turn::Deny(decision))
+    }
+}
+
+impl Store {
+    pub(super) fn plant_forgetting(&mut self, setup: &Setup, at: Timestamp) {
+        let limit = self.authority.limit();
+        let state = &mut self.primary.account.state;
+        let quarter = limit.period() / 4;
+        let ahead =
+            matches!(state, State::Count(count) if count.window > window_of(limit, &State::default(), at));
+        let forgets = setup.has(Planted::StateForgottenEarly) && at.since(self.written_at) > quarter;
+        if forgets || (ahead && setup.has(Planted::WindowMovesBack)) {
+            *state = State::default();
+        }
+        self.written_at = at;
+    }
+}
+
+pub(super) fn lend_from(
+    setup: &Setup,
+    authority: &Authority,
+    account: &mut Account,
+    want: Want,
+    at: Timestamp,
+) -> Loan {
+    let loan = account.lend(authority, want, at);
+    if setup.has(Planted::LendsMoreThanIsLeft) && loan.granted > 0 {
+        return Loan { granted: want.wants, ..loan };
+    }
+    loan
+}
+
+pub(super) fn take_back_to(
+    setup: &Setup,
+    authority: &Authority,
+    account: &mut Account,
+    (id, back): (ReturnId, Return),
+    at: Timestamp,
+) {
+    if setup.has(Planted::ReturnCountedTwice) {
+        return authority.take_back(&mut account.state, back, at);
+    }
+    if setup.has(Planted::ReturnIntoAnotherWindow) {
+        let mark = authority.limit().mark(&account.state, at);
+        return account.take_back(authority, id, Return { epoch: Epoch(mark.0), ..back }, at);
+    }
+    if setup.has(Planted::RollingReturned) {
+        let limit = *authority.limit();
+        let mark = limit.mark(&account.state, at);
+        return limit.refund(&mut account.state, mark, back.units, at);
+    }
+    account.take_back(authority, id, back, at);
+}
+
+pub(super) fn planted_plan(setup: &Setup) -> Plan {
+    let mut plan = setup.plan;
+    if setup.has(Planted::NoDriftMargin) {
+        (plan.margin.holder_ppm, plan.margin.authority_ppm) = (0, 0);
+    }
+    if setup.has(Planted::CoarseClockTrusted) {
+        plan.margin.slack = Duration::ZERO;
+    }
+    plan
+}

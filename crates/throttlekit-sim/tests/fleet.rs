@@ -1,0 +1,32 @@
+//! A few seeds of the fleet; `cargo xtask prove lease-sim` runs ten thousand.
+
+use throttlekit_sim::fleet;
+use throttlekit_sim::planted::Planted;
+
+const SEEDS: u64 = 40;
+
+#[test]
+fn no_law_is_broken() {
+    for seed in 0..SEEDS {
+        let broken = fleet::run(seed, None).broken;
+        assert_eq!(broken, None, "seed {seed}: cargo xtask prove lease-sim --replay {seed}");
+    }
+}
+
+/// Two of each kind; the proof finds them all.
+#[test]
+fn planted_bugs_are_found() {
+    use Planted::*;
+    for bug in [
+        ReplyAnchored,
+        CreditPerWaiter,
+        ReturnKept,
+        DenialOutlives,
+        LostWaiter,
+        LimitChangeForgets,
+        FenceMissing,
+    ] {
+        let found = (0..SEEDS).find(|&seed| fleet::run(seed, Some(bug)).broken.is_some());
+        assert!(found.is_some(), "{} was not found", bug.name());
+    }
+}
