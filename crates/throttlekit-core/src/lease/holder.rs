@@ -162,11 +162,16 @@ impl Holder {
             return None;
         }
         let left = purse.left(now);
+        let good = batch.max(self.waiting).min(self.plan.lease_max).min(UNITS_HELD_MAX);
+        if self.waiting == 0 && (left >= good || self.next.is_some()) {
+            // It ran low while a request was under way, and the reply has put that right.
+            self.low = false;
+            return None;
+        }
         let short_of = if self.waiting == 0 { left + 1 } else { self.cheapest };
         // Units that die at another time do not add up with those in the purse.
         let adds_up = if matches!(self.plan.term, Term::Rolling(_)) { 0 } else { left };
         let least = short_of.saturating_sub(adds_up).max(1);
-        let good = batch.max(self.waiting).min(self.plan.lease_max).min(UNITS_HELD_MAX);
         let wants = good.saturating_sub(left).max(least);
         self.flight = Some(Flight { id, sent: now, short_of });
         self.low = false;

@@ -145,6 +145,23 @@ fn what_is_held_never_exceeds_the_most_that_may_be_leased() {
 }
 
 #[test]
+fn what_ran_low_while_a_request_was_under_way_asks_for_no_more_than_may_be_held() {
+    for (limit, term) in [
+        (Limit::fixed_window(1_000, 10 * SECOND).unwrap(), Term::Carry),
+        (Limit::gcra(Rate::per_second(10).burst(20)).unwrap(), Term::Rolling(2 * SECOND)),
+    ] {
+        let mut rig = Rig::new(limit, term);
+        rig.serve(8, 0);
+        rig.holder.handle_low(at(1));
+        let ahead = rig.request(1, 1).unwrap();
+        rig.holder.handle_low(at(2));
+        let loan = rig.loan(ahead, 2);
+        rig.reply(1, loan, 2);
+        assert_eq!(rig.request(2, 2), None, "{term:?}");
+    }
+}
+
+#[test]
 fn rolling_units_are_spent_in_the_order_in_which_they_die() {
     let gcra = Limit::gcra(Rate::per_second(10).burst(20)).unwrap();
     let mut rig = Rig::new(gcra, Term::Rolling(2 * SECOND));
