@@ -115,18 +115,19 @@ impl Holder {
         }
     }
 
-    /// A caller that the purse could not serve.
-    pub fn handle_ask<W: Word>(&mut self, purse: &Purse<W>, cost: Cost, now: Timestamp) -> Turn {
-        if let Spend::Spent { left } = purse.spend(cost, || now) {
+    /// A caller that the purse could not serve. The clock is read after units are taken out, as in [`Purse::spend`]:
+    /// a thread that slept between reading it and coming here would spend units that have died.
+    pub fn handle_ask<W: Word>(&mut self, purse: &Purse<W>, cost: Cost, now: impl Fn() -> Timestamp) -> Turn {
+        if let Spend::Spent { left } = purse.spend(cost, &now) {
             return Turn::Spent { left };
         }
         if let Some(batch) = self.next.take() {
             purse.fill(batch.units, batch.until, false);
-            if let Spend::Spent { left } = purse.spend(cost, || now) {
+            if let Spend::Spent { left } = purse.spend(cost, &now) {
                 return Turn::Spent { left };
             }
         }
-        if let Some(decision) = self.denied(cost, now) {
+        if let Some(decision) = self.denied(cost, now()) {
             return Turn::Deny(decision);
         }
         self.cheapest = if self.waiting == 0 { cost } else { self.cheapest.min(cost) };

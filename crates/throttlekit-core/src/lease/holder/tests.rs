@@ -34,7 +34,7 @@ impl Rig {
     }
 
     fn ask(&mut self, cost: Cost, now: u64) -> Turn {
-        self.holder.handle_ask(&self.purse, cost, at(now))
+        self.holder.handle_ask(&self.purse, cost, || at(now))
     }
 
     fn request(&mut self, id: u64, now: u64) -> Option<Request> {
@@ -115,6 +115,18 @@ fn units_of_a_window_that_is_over_are_not_kept() {
     let loan = rig.loan(request, 12_000);
     rig.reply(1, loan, 5_000);
     assert_eq!(rig.purse.units(), 1);
+}
+
+#[test]
+fn a_caller_that_slept_on_its_way_here_spends_no_dead_units() {
+    let mut rig = Rig::windowed();
+    rig.serve(1, 0);
+    let slept = core::cell::Cell::new(9_999);
+    let turn = rig.holder.handle_ask(&rig.purse, 1, || at(slept.replace(10_000)));
+    assert_eq!(turn, Turn::Spent { left: 8 });
+    let turn = rig.holder.handle_ask(&rig.purse, 1, || at(slept.get()));
+    assert_eq!(turn, Turn::Wait, "the clock is read when the unit is out, and it is dead by then");
+    assert_eq!(rig.purse.units(), 7);
 }
 
 #[test]
