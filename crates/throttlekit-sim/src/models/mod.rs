@@ -1,1 +1,4 @@
 //! Small worlds, explored in full.
+
+pub mod one_step;
+pub mod trilemma;
