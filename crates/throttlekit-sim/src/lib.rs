@@ -1,5 +1,9 @@
 //! The production lease machine under a model checker and in a simulated fleet.
 //!
+//! [`operation`] is the one vocabulary of what can happen, and [`world`] lets it happen to production code.
 //! [`models`] explores every interleaving of small worlds.
 
 pub mod models;
+pub mod operation;
+pub mod planted;
+pub mod world;

@@ -115,9 +115,14 @@ impl Holder {
         }
     }
 
-    /// A caller that the purse could not serve. The clock is read after units are taken out, as in [`Purse::spend`]:
-    /// a thread that slept between reading it and coming here would spend units that have died.
+    /// A caller that the purse could not serve. One that asks for nothing is served, and told what is left.
+    ///
+    /// The clock is read after units are taken out, as in [`Purse::spend`]: a thread that slept between reading it and
+    /// coming here would spend units that have died.
     pub fn handle_ask<W: Word>(&mut self, purse: &Purse<W>, cost: Cost, now: impl Fn() -> Timestamp) -> Turn {
+        if cost == 0 {
+            return Turn::Spent { left: purse.left(now()) };
+        }
         if let Spend::Spent { left } = purse.spend(cost, &now) {
             return Turn::Spent { left };
         }
@@ -162,20 +167,20 @@ impl Holder {
         if self.flight.is_some() || (self.waiting == 0 && !self.low) {
             return None;
         }
+        self.low = false;
         let left = purse.left(now);
         let good = batch.max(self.waiting).min(self.plan.lease_max).min(UNITS_HELD_MAX);
-        if self.waiting == 0 && (left >= good || self.next.is_some()) {
-            // It ran low while a request was under way, and the reply has put that right.
-            self.low = false;
+        if self.waiting == 0 && (self.next.is_some() || good <= left) {
             return None;
         }
-        let short_of = if self.waiting == 0 { left + 1 } else { self.cheapest };
-        // Units that die at another time do not add up with those in the purse.
-        let adds_up = if matches!(self.plan.term, Term::Rolling(_)) { 0 } else { left };
-        let least = short_of.saturating_sub(adds_up).max(1);
+        let (short_of, least) = match self.plan.term {
+            _ if self.waiting == 0 => (left + 1, 1),
+            // Units that die at another time do not add up with those in the purse.
+            Term::Rolling(_) => (self.cheapest, self.cheapest),
+            Term::Window | Term::Carry => (self.cheapest, self.cheapest.saturating_sub(left).max(1)),
+        };
         let wants = good.saturating_sub(left).max(least);
         self.flight = Some(Flight { id, sent: now, short_of });
-        self.low = false;
         Some(Request { id, want: Want { wants, least, share: self.plan.share } })
     }
 
@@ -205,8 +210,12 @@ impl Holder {
                 self.next = Some(Batch { units: loan.granted, until });
             }
             Term::Rolling(_) => purse.fill(loan.granted, until, false),
-            // Units of one window die with it, and the newest reply knows best when that is.
-            Term::Window => purse.fill(loan.granted, until, loan.epoch == self.epoch),
+            // Units of one window die with it, and the newest reply knows best when that is. Dead ones stay dead: they
+            // were not counted when these were asked for.
+            Term::Window => {
+                let keep = loan.epoch == self.epoch && purse.left(now) > 0;
+                purse.fill(loan.granted, until, keep);
+            }
             Term::Carry => purse.fill(loan.granted, until, true),
         }
         self.epoch = loan.epoch;

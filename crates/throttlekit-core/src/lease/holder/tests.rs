@@ -157,23 +157,6 @@ fn what_is_held_never_exceeds_the_most_that_may_be_leased() {
 }
 
 #[test]
-fn what_ran_low_while_a_request_was_under_way_asks_for_no_more_than_may_be_held() {
-    for (limit, term) in [
-        (Limit::fixed_window(1_000, 10 * SECOND).unwrap(), Term::Carry),
-        (Limit::gcra(Rate::per_second(10).burst(20)).unwrap(), Term::Rolling(2 * SECOND)),
-    ] {
-        let mut rig = Rig::new(limit, term);
-        rig.serve(8, 0);
-        rig.holder.handle_low(at(1));
-        let ahead = rig.request(1, 1).unwrap();
-        rig.holder.handle_low(at(2));
-        let loan = rig.loan(ahead, 2);
-        rig.reply(1, loan, 2);
-        assert_eq!(rig.request(2, 2), None, "{term:?}");
-    }
-}
-
-#[test]
 fn rolling_units_are_spent_in_the_order_in_which_they_die() {
     let gcra = Limit::gcra(Rate::per_second(10).burst(20)).unwrap();
     let mut rig = Rig::new(gcra, Term::Rolling(2 * SECOND));
@@ -215,4 +198,47 @@ fn a_cost_above_the_limit_is_denied_for_good() {
     assert!(matches!(rig.serve(26, 0), Turn::Deny(d) if d.retry_after == Retry::Never));
     assert!(matches!(rig.ask(26, 100_000), Turn::Deny(_)));
     assert!(matches!(rig.serve(1, 100_000), Turn::Spent { .. }));
+}
+
+#[test]
+fn no_ask_ahead_of_need_takes_the_holder_beyond_the_most_it_may_lease() {
+    let gcra = || Limit::gcra(Rate::per_second(10).burst(20)).unwrap();
+    let per_ten_seconds = || Limit::fixed_window(1_000, 10 * SECOND).unwrap();
+    let rolling = Rig::new(gcra(), Term::Rolling(2 * SECOND));
+    for mut rig in [rolling, Rig::windowed(), Rig::new(per_ten_seconds(), Term::Carry)] {
+        assert_eq!(rig.serve(1, 0), Turn::Spent { left: 9 });
+        rig.holder.handle_low(at(1));
+        let ahead = rig.request(1, 1).unwrap();
+        assert_eq!(ahead.want, Want { wants: 1, least: 1, share: 1 }, "nine are held, ten may be");
+        // Low again while that is under way: there is nothing more to ask for when it has landed.
+        rig.holder.handle_low(at(1));
+        let loan = rig.loan(ahead, 1);
+        assert_eq!(rig.reply(1, loan, 1), Reply::Credited);
+        assert_eq!(rig.request(2, 1), None);
+    }
+}
+
+#[test]
+fn what_costs_nothing_never_waits() {
+    let mut rig = Rig::windowed();
+    assert_eq!(rig.ask(0, 0), Turn::Spent { left: 0 });
+    rig.serve(1, 0);
+    assert_eq!(rig.ask(0, 0), Turn::Spent { left: 9 });
+    assert_eq!(rig.ask(0, 10_000), Turn::Spent { left: 0 });
+}
+
+#[test]
+fn what_died_early_is_not_held_again_beside_what_replaced_it() {
+    let mut rig = Rig::windowed();
+    rig.ask(1, 0);
+    let slow = rig.request(1, 0).unwrap();
+    // Four seconds on the way, which the holder must take off.
+    let loan = rig.loan(slow, 4_000);
+    rig.reply(1, loan, 4_000);
+    assert_eq!(rig.purse.until(), at(6_000));
+    rig.ask(1, 6_000);
+    let quick = rig.request(2, 6_000).unwrap();
+    let loan = rig.loan(quick, 6_000);
+    rig.reply(2, loan, 6_000);
+    assert_eq!((rig.purse.units(), rig.purse.until()), (10, at(10_000)));
 }
