@@ -50,34 +50,43 @@ where
     }
 }
 
-/// A shortest way to a violation of what a model says should always hold, if there is one.
-pub fn shortest_violation<M>(model: M) -> Option<(&'static str, Path<M::State, M::Action>)>
+/// How something came about that should never be.
+pub struct Breach<M: Model> {
+    /// What should always hold.
+    pub law: &'static str,
+    /// The steps to where it does not.
+    pub path: Path<M::State, M::Action>,
+}
+
+impl<M> Breach<M>
 where
     M: Model + Clone + Send + Sync + 'static,
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync,
 {
-    let mut found = violation(model.clone(), usize::MAX)?;
-    // The checker ends some time after it has found one, so it may name a later one than the first.
-    while let Some(shorter) = violation(model.clone(), found.1.clone().into_actions().len()) {
-        found = shorter;
+    /// A shortest way to where something does not hold that a model says always should, if there is one.
+    pub fn shortest(model: &M) -> Option<Self> {
+        let mut found = Self::within(model, usize::MAX)?;
+        // The checker ends some time after it has found one, so it may name a later one than the first.
+        while let Some(shorter) = Self::within(model, found.steps()) {
+            found = shorter;
+        }
+        Some(found)
     }
-    Some(found)
-}
 
-/// A violation after fewer steps than that.
-fn violation<M>(model: M, steps: usize) -> Option<(&'static str, Path<M::State, M::Action>)>
-where
-    M: Model + Send + Sync + 'static,
-    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
-    M::Action: Clone + Debug + PartialEq + Send + Sync,
-{
-    let depth_max = steps.saturating_add(1);
-    let checker = model.checker().target_max_depth(depth_max).finish_when(HasDiscoveries::AnyFailures);
-    let checker = checker.spawn_bfs().join();
-    let properties = checker.model().properties();
-    let always = properties.iter().filter(|property| property.expectation == Expectation::Always);
-    let mut found = checker.discoveries();
-    let paths = always.filter_map(|property| found.remove(property.name).map(|path| (property.name, path)));
-    paths.min_by_key(|(_, path)| path.clone().into_actions().len())
+    /// One of fewer steps than that. One thread searches: only then does it go from near to far.
+    fn within(model: &M, steps: usize) -> Option<Self> {
+        let checker = model.clone().checker().target_max_depth(steps.saturating_add(1));
+        let checker = checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+        let mut found = checker.discoveries();
+        let properties = model.properties();
+        let always = properties.iter().filter(|property| property.expectation == Expectation::Always);
+        let breaches = always
+            .filter_map(|property| Some(Self { law: property.name, path: found.remove(property.name)? }));
+        breaches.min_by_key(Self::steps)
+    }
+
+    fn steps(&self) -> usize {
+        self.path.clone().into_actions().len()
+    }
 }

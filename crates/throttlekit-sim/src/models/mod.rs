@@ -1,5 +1,6 @@
 //! Small worlds, explored in full.
 
+pub mod catalogue;
 pub mod check;
 pub mod counter_examples;
 pub mod network;

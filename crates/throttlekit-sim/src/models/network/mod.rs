@@ -14,6 +14,7 @@
 //! nodes have the same future, so nodes are kept sorted by a hash of all they hold. That is a permutation and no more:
 //! nodes whose hashes collide are merely not recognised as the same.
 
+mod letters;
 mod menu;
 mod node;
 mod store;
@@ -188,11 +189,12 @@ impl Network {
             Law::Carry => self.limit + nodes * self.batch.max(self.cost_max()),
             Law::Coupled => self.limit,
             Law::Rolling => {
-                // Units that die at different times do not add up, so a node that is one short of an ask holds that
-                // beside a whole lease.
-                let low = self.low_water.map_or(0, |low| 2 * low + 1);
-                let held_max = self.batch.max(2 * self.cost_max() - 1).max(low);
-                self.limit * self.window + self.hold.min(nodes * held_max * self.window)
+                // Units that die at different times do not add up, so a node that is one short of an ask may hold
+                // that beside what the ask costs.
+                let held_max = self.batch.max(2 * self.cost_max() - 1);
+                // What was asked for at `t` is dead at `t + h`: it lives for a tick less.
+                let lives = self.hold - 1;
+                self.limit * self.window + lives.min(nodes * held_max * self.window)
             }
             Law::Failover => self.limit + world.lost(),
         }

@@ -2,14 +2,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use throttlekit_core::lease::{
-    Holder, Loan, PlainWord, Purse, Reply, Request, Return, ReturnId, Spend, Turn,
-};
+use throttlekit_core::lease::{Holder, Loan, PlainWord, Purse, Reply, Return, ReturnId, Spend, Turn};
 use throttlekit_core::{Cost, Timestamp};
 
 use super::super::seam::Seam;
+use super::letters::{Answered, Asked, take};
 use super::{Clock, Network};
-use crate::operation::Message;
 
 /// A node at an instant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,9 +21,9 @@ pub struct Node {
     /// What each caller that waits would cost.
     waiting: Vec<Cost>,
     asleep: Option<Asleep>,
-    requests: Vec<Asked>,
-    replies: Vec<Answered>,
-    returns: Vec<(ReturnId, Return)>,
+    pub(super) requests: Vec<Asked>,
+    pub(super) replies: Vec<Answered>,
+    pub(super) returns: Vec<(ReturnId, Return)>,
 }
 
 /// A thread between taking units out and reading the clock.
@@ -36,25 +34,6 @@ struct Asleep {
     until: Timestamp,
     /// Only where the clock is read first: what it showed.
     read: Option<Timestamp>,
-}
-
-/// A request under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Asked {
-    request: Request,
-    /// A reply to it was credited.
-    credited: bool,
-}
-
-/// A reply under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Answered {
-    id: u64,
-    loan: Loan,
-    /// This reply, or another to the same request, was credited.
-    credited: bool,
-    /// It may leave the store.
-    safe: bool,
 }
 
 /// What a step of a node did.
@@ -105,13 +84,6 @@ impl Node {
         // The newest request is not one that the network made two of.
         let fits = self.requests.len() <= network.room.letters && self.waiting.len() <= network.room.waiters;
         fits.then_some(())
-    }
-
-    /// The least number that no letter under way bears: to the machine, as good as one never used.
-    fn unused_id(&self) -> u64 {
-        let requests = self.requests.iter().map(|asked| asked.request.id);
-        let used: Vec<u64> = requests.chain(self.replies.iter().map(|answered| answered.id)).collect();
-        (0..).find(|id| !used.contains(id)).expect("letters are few")
     }
 
     /// A caller asks.
@@ -185,63 +157,6 @@ impl Node {
         Some(Done::default())
     }
 
-    /// What is under way from it and to it.
-    pub(super) fn messages(&self, node: usize) -> impl Iterator<Item = Message> {
-        let requests =
-            self.requests.iter().map(move |asked| Message::Request { node, request: asked.request });
-        let replies = self.replies.iter().filter(|answered| answered.safe);
-        let replies =
-            replies.map(move |answered| Message::Reply { node, id: answered.id, loan: answered.loan });
-        let returns =
-            self.returns.iter().map(move |(id, back)| Message::Return { node, id: *id, back: *back });
-        requests.chain(replies).chain(returns)
-    }
-
-    /// A message is taken off the network.
-    pub(super) fn remove(&mut self, message: Message) -> Option<Done> {
-        match message {
-            Message::Request { request, .. } => {
-                take(&mut self.requests, |asked| asked.request == request).map(drop)
-            }
-            Message::Reply { id, loan, .. } => {
-                take(&mut self.replies, |answered| (answered.id, answered.loan) == (id, loan)).map(drop)
-            }
-            Message::Return { id, .. } => take(&mut self.returns, |(sent, _)| *sent == id).map(drop),
-        }
-        .map(|()| Done::default())
-    }
-
-    /// The network makes two of a message.
-    pub(super) fn double(&mut self, network: &Network, message: Message) -> Option<Done> {
-        match message {
-            Message::Request { request, .. } => double(&mut self.requests, |asked| asked.request == request),
-            Message::Reply { id, loan, .. } => {
-                double(&mut self.replies, |answered| (answered.id, answered.loan) == (id, loan));
-            }
-            Message::Return { id, .. } => double(&mut self.returns, |(sent, _)| *sent == id),
-        }
-        self.has_room(network).then(Done::default)
-    }
-
-    /// Whether no more letters are under way than there is room for; one more of each kind, where the network made two.
-    fn has_room(&self, network: &Network) -> bool {
-        let letters_max = network.room.letters + usize::from(network.room.faults > 0);
-        self.requests.len() <= letters_max && self.replies.len() <= letters_max
-    }
-
-    /// The store's reply to a request sets out.
-    pub(super) fn put_reply(
-        &mut self,
-        network: &Network,
-        request: Request,
-        loan: Loan,
-        safe: bool,
-    ) -> Option<()> {
-        let Asked { credited, .. } = take(&mut self.requests, |asked| asked.request == request)?;
-        self.replies.push(Answered { id: request.id, loan, credited, safe });
-        self.has_room(network).then_some(())
-    }
-
     /// A reply arrives. Whoever waits asks again.
     pub(super) fn arrive(&mut self, network: &Network, id: u64, loan: Loan, now: Timestamp) -> Option<Done> {
         let arrived = |answered: &Answered| answered.safe && (answered.id, answered.loan) == (id, loan);
@@ -262,17 +177,6 @@ impl Node {
         let admitted = waiting.into_iter().map(|cost| self.ask_holder(&purse, cost, now)).sum();
         self.close_purse(network, &purse, now)?;
         Some(Done { admitted, credited_twice: credited && reply == Reply::Credited })
-    }
-
-    fn mark_credited(&mut self, id: u64) {
-        self.requests
-            .iter_mut()
-            .filter(|asked| asked.request.id == id)
-            .for_each(|asked| asked.credited = true);
-        self.replies
-            .iter_mut()
-            .filter(|answered| answered.id == id)
-            .for_each(|answered| answered.credited = true);
     }
 
     /// It stops waiting for its request, and whoever waits is told so.
@@ -302,12 +206,6 @@ impl Node {
         Some(Done::default())
     }
 
-    /// Replies that the store keeps until its copy knows of them: they leave, or are lost with the store.
-    pub(super) fn release_replies(&mut self, lost: bool) {
-        self.replies.retain(|answered| answered.safe || !lost);
-        self.replies.iter_mut().for_each(|answered| answered.safe = true);
-    }
-
     /// Whether a caller waits though no request is under way.
     pub(super) fn waits_for_nothing(&self) -> bool {
         !self.waiting.is_empty() && !self.holder.is_asking()
@@ -326,26 +224,10 @@ impl Node {
         self.purse.0 > 0 || self.flight.is_some() || self.asleep.is_some()
     }
 
-    pub(super) fn has_unsafe_replies(&self) -> bool {
-        self.replies.iter().any(|answered| !answered.safe)
-    }
-
     /// A hash of all it holds.
     pub(super) fn mark(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
         hasher.finish()
-    }
-}
-
-/// Takes out the first that fits.
-fn take<T>(letters: &mut Vec<T>, fits: impl Fn(&T) -> bool) -> Option<T> {
-    letters.iter().position(fits).map(|place| letters.remove(place))
-}
-
-/// Puts another one beside the first that fits.
-fn double<T: Copy>(letters: &mut Vec<T>, fits: impl Fn(&T) -> bool) {
-    if let Some(place) = letters.iter().position(fits) {
-        letters.insert(place, letters[place]);
     }
 }
