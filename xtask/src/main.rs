@@ -5,6 +5,7 @@ mod ci;
 mod prove;
 mod prove_failover;
 mod prove_learn;
+mod prove_lease_model;
 mod prove_lease_scale;
 mod prove_lease_sim;
 mod prove_stores;
@@ -26,6 +27,8 @@ usage: cargo xtask <command>
   prove lease-sim [--seeds N] [--replay SEED]
                            N simulated fleets under faults (default 10000), and every planted bug; or one of them told again
   prove lease-scale        what leasing costs and strands from eight nodes to ten thousand
+  prove lease-model [--small]
+                           every state of small worlds of nodes that lease, and a story for each assumption removed
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         ["prove", "failover", ref rest @ ..] => prove_failover::run(rest),
         ["prove", "lease-sim", ref rest @ ..] => prove_lease_sim::run(rest),
         ["prove", "lease-scale", ref rest @ ..] => prove_lease_scale::run(rest),
+        ["prove", "lease-model", ref rest @ ..] => prove_lease_model::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
         ["services", ref rest @ ..] => services::run(rest),

@@ -199,7 +199,7 @@ impl Lending {
 
 impl<S: Sizer> Seat<S> {
     fn turn(&mut self, now: Timestamp, toll: &mut Toll) -> Turn {
-        let turn = self.holder.handle_ask(&self.purse, 1, now);
+        let turn = self.holder.handle_ask(&self.purse, 1, || now);
         toll.admitted += u64::from(matches!(turn, Turn::Spent { .. }));
         turn
     }

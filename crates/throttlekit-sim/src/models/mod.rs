@@ -1,1 +1,10 @@
 //! Small worlds, explored in full.
+
+pub mod catalogue;
+pub mod check;
+pub mod counter_examples;
+pub mod network;
+pub mod one_step;
+pub mod rolling_return;
+pub mod seam;
+pub mod trilemma;

@@ -1,0 +1,211 @@
+//! The worlds that are explored, and how many states each has.
+//!
+//! A count that differs fails: a search that stops looking, or a machine that does something else, is noticed.
+
+use std::time::Duration;
+
+use throttlekit_core::lease::Margin;
+
+use super::check::{Findings, explore};
+use super::network::{Clock, Keeping, Law, Network, Room, TWO};
+use super::one_step::OneStep;
+use super::rolling_return::{BOUND_AT_SECONDS, RollingReturn};
+
+/// Three clocks that run right and agree, so that nodes can change places.
+const ALIKE: [Clock; 3] = [Clock::at(0); 3];
+/// Counts three milliseconds in four ticks.
+const SLOW: Clock = Clock { begins_ms: 50, nanos_per_tick: 750_000 };
+/// Counts five milliseconds in four ticks.
+const QUICK: Clock = Clock { begins_ms: 0, nanos_per_tick: 1_250_000 };
+/// As wrong as those.
+const WIDE: Margin = Margin { holder_ppm: 250_000, authority_ppm: 250_000, slack: Duration::ZERO };
+const DRIFTING: [Clock; 2] = [Clock::at(0), SLOW];
+
+/// Worlds that are explored within seconds.
+pub fn small() -> Vec<Entry> {
+    let room = Room { ticks: 1, letters: 1, waiters: 1, returns: 0, faults: 0 };
+    let with =
+        |law, limit, batch| Network { clocks: &ALIKE[..2], room, ..Network::new(law, limit, 1, batch) };
+    let over = |keeping| Network { keeping, ..with(Law::Failover, 2, 2) };
+    vec![
+        Entry::one_step("one step, N2 L4 B2", Law::Carry, 31, OneStep::carry(2, 4, 2)),
+        Entry::one_step("one step, N3 L6 B3", Law::Carry, 441, OneStep::carry(3, 6, 3)),
+        Entry::one_step("one step, N5 L10 B2", Law::Carry, 992, OneStep::carry(5, 10, 2)),
+        Entry::one_step("one step, N2 L4 B2", Law::Coupled, 8, OneStep::coupled(2, 4, 2)),
+        Entry::one_step("one step, N3 L6 B3", Law::Coupled, 27, OneStep::coupled(3, 6, 3)),
+        Entry::one_step("one step, N5 L10 B2", Law::Coupled, 112, OneStep::coupled(5, 10, 2)),
+        Entry::one_step("one step, N8 L8 B2", Law::Coupled, 303, OneStep::coupled(8, 8, 2)),
+        Entry::rolling("one step, N3 burst 5, 1/s, h 10 s", 11_616),
+        Entry::network("N2 L2 B1", "4", 12_829, with(Law::Carry, 2, 1)),
+        Entry::network("N2 L2 B2", "2", 3_635, with(Law::Coupled, 2, 2)),
+        Entry::network("N2 burst 1, h 2", "2", 4_473, Network { hold: 2, ..with(Law::Rolling, 1, 1) }),
+        Entry::network("async, N2 L2 B2", "2 + lost", 27_137, over(Keeping::Async)),
+        Entry::network("fence, N2 L2 B2", "2", 24_599, over(Keeping::Fence)),
+        Entry::network("wait, N2 L2 B2", "2", 13_511, over(Keeping::Wait)),
+    ]
+}
+
+/// Worlds that take minutes together. A window is two ticks unless it says otherwise.
+pub fn large() -> Vec<Entry> {
+    let room = Room { ticks: 2, letters: 1, waiters: 1, returns: 0, faults: 0 };
+    let with =
+        |law, limit, batch| Network { clocks: &ALIKE[..2], room, ..Network::new(law, limit, 2, batch) };
+    let (carry, coupled) = (with(Law::Carry, 4, 2), with(Law::Coupled, 2, 2));
+    let rolling = Network { window: 1, hold: 2, ..with(Law::Rolling, 2, 2) };
+    let over = |keeping| Network { keeping, ..with(Law::Failover, 2, 2) };
+    let faulty = Room { faults: 1, ..room };
+    vec![
+        Entry::network(
+            "N2 L4 B2, 3 ticks, skew",
+            "8",
+            462_817,
+            Network { clocks: &TWO, room: Room { ticks: 3, ..room }, ..carry.clone() },
+        ),
+        Entry::network(
+            "N2 L4 B2, low water 1, window 1",
+            "8",
+            None,
+            Network { low_water: Some(1), window: 1, room: Room { ticks: 1, ..room }, ..carry.clone() },
+        ),
+        Entry::network(
+            "N2 L6 B2, costs 1 and 3, window 1",
+            "12",
+            None,
+            Network { limit: 6, window: 1, costs: &[1, 3], room: Room { ticks: 1, ..room }, ..carry },
+        ),
+        Entry::network(
+            "N2 L3 B2, costs 1 and 2",
+            "3",
+            1_547_324,
+            Network { limit: 3, costs: &[1, 2], ..coupled.clone() },
+        ),
+        Entry::network("N2 L2 B2, a fault", "2", None, Network { room: faulty, ..coupled.clone() }),
+        Entry::network(
+            "N2 L2 B2, a fault, a return, window 1",
+            "2",
+            None,
+            Network { window: 1, room: Room { ticks: 1, returns: 1, ..faulty }, ..coupled.clone() },
+        ),
+        Entry::network(
+            "N2 L3 B2, 2 waiters, 3 ticks, skew",
+            "3",
+            None,
+            Network {
+                limit: 3,
+                clocks: &TWO,
+                room: Room { ticks: 3, waiters: 2, ..room },
+                ..coupled.clone()
+            },
+        ),
+        Entry::network(
+            "N2 L2 B2, a return, 3 ticks, skew",
+            "2",
+            None,
+            Network { clocks: &TWO, room: Room { ticks: 3, returns: 1, ..room }, ..coupled.clone() },
+        ),
+        Entry::network("N3 L2 B2", "2", 693_163, Network { clocks: &ALIKE, ..coupled.clone() }),
+        Entry::network(
+            "N2 L2 B2, drift of a quarter, window 5",
+            "2",
+            137_439,
+            Network {
+                window: 5,
+                clocks: &DRIFTING,
+                store_clock: QUICK,
+                margin: WIDE,
+                room: Room { ticks: 4, ..room },
+                ..coupled
+            },
+        ),
+        Entry::network("N2 burst 2, h 2 (rate·h)", "3", 46_745, rolling.clone()),
+        Entry::network(
+            "N2 burst 2 B1, h 6 (N·H)",
+            "4",
+            48_272,
+            Network { hold: 6, batch: 1, ..rolling.clone() },
+        ),
+        Entry::network(
+            "N2 burst 2, h 2, a fault",
+            "3",
+            None,
+            Network { room: Room { ticks: 1, ..faulty }, ..rolling },
+        ),
+        Entry::network(
+            "async, N2 L2 B2, a fault",
+            "2 + lost",
+            None,
+            Network { room: Room { ticks: 1, ..faulty }, ..over(Keeping::Async) },
+        ),
+        Entry::network("fence, N2 L2 B2", "2", 100_807, over(Keeping::Fence)),
+        Entry::network("wait, N2 L2 B2", "2", 58_137, over(Keeping::Wait)),
+        Entry::network("async, N2 L2 B2", "2 + lost", 111_428, over(Keeping::Async)),
+    ]
+}
+
+/// A world to explore.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What is special about it.
+    pub name: &'static str,
+    /// The law that it shows.
+    pub law: &'static str,
+    /// The bound, which is also reached.
+    pub bound: String,
+    /// How many states it has, once it has been explored to its end.
+    pub states: Option<usize>,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    OneStep(OneStep),
+    Rolling(RollingReturn),
+    Network(Box<Network>),
+}
+
+impl Entry {
+    /// Explores every state of it.
+    pub fn explore(&self, threads: usize) -> Findings {
+        match &self.kind {
+            Kind::OneStep(model) => explore(model.clone(), threads),
+            Kind::Rolling(model) => explore(*model, threads),
+            Kind::Network(model) => explore(Network::clone(model), threads),
+        }
+    }
+
+    fn network(name: &'static str, bound: &str, states: impl Into<Option<usize>>, model: Network) -> Self {
+        let states = states.into();
+        Self {
+            name,
+            law: model.law.name(),
+            bound: bound.into(),
+            states,
+            kind: Kind::Network(Box::new(model)),
+        }
+    }
+
+    fn rolling(name: &'static str, states: usize) -> Self {
+        let states = Some(states);
+        let kind = Kind::Rolling(RollingReturn { returns: false });
+        Self { name, law: Law::Rolling.name(), bound: BOUND_AT_SECONDS.to_string(), states, kind }
+    }
+
+    fn one_step(name: &'static str, law: Law, states: usize, model: OneStep) -> Self {
+        let states = Some(states);
+        Self { name, law: law.name(), bound: model.bound().to_string(), states, kind: Kind::OneStep(model) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_worlds_have_as_many_states_as_they_had() {
+        for entry in small() {
+            let found = entry.explore(1);
+            assert!(found.holds(), "{}, {}: {found:?}", entry.law, entry.name);
+            assert_eq!(Some(found.states), entry.states, "{}, {}", entry.law, entry.name);
+        }
+    }
+}

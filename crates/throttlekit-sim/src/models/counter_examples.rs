@@ -1,0 +1,132 @@
+//! Each assumption removed, and the shortest story in which that breaks a law.
+
+use super::check::Breach;
+use super::network::{Clock, Keeping, Law, Network, Room, World, in_words};
+use super::rolling_return::{BOUND, Fleet, Move, RollingReturn};
+use super::seam::Seam;
+
+/// A story that should not have happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterExample {
+    /// The assumption that was removed.
+    pub removed: &'static str,
+    /// The law that this breaks.
+    pub law: &'static str,
+    /// What happened, in plain words; none if no story was found.
+    pub story: Option<Vec<String>>,
+}
+
+/// Looks for all of them.
+pub fn find_all() -> Vec<CounterExample> {
+    let networks = networks().into_iter().map(|(removed, network)| CounterExample {
+        removed,
+        law: network.law.name(),
+        story: story(&network),
+    });
+    networks.chain([rolling_returned()]).collect()
+}
+
+const ONE: [Clock; 1] = [Clock::at(0)];
+/// Two clocks that run right and agree.
+const RIGHT: [Clock; 2] = [Clock::at(0), Clock::at(0)];
+/// Counts five milliseconds in four ticks.
+const QUICK: Clock = Clock { begins_ms: 0, nanos_per_tick: 1_250_000 };
+
+/// A window of one tick, then another: no more than each story needs, so that it is found soon.
+fn networks() -> Vec<(&'static str, Network)> {
+    let room = Room { ticks: 1, letters: 1, waiters: 1, returns: 0, faults: 0 };
+    let two = Network { clocks: &RIGHT, sorted: false, room, ..Network::new(Law::Coupled, 2, 1, 2) };
+    let one = Network { clocks: &ONE, ..two.clone() };
+    let two_with = |seam: Seam, room: Room| Network { seam, room, ..two.clone() };
+    let one_with = |seam: Seam, room: Room| Network { seam, room, ..one.clone() };
+    vec![
+        (
+            "a holder counts a life, and compares no instant of the store with a clock of its own",
+            Network { store_clock: Clock::at(1), ..two_with(Seam::WallClock, room) },
+        ),
+        ("a life is counted from when the request was sent", two_with(Seam::ReplyAnchored, room)),
+        (
+            "a grant is credited once, however many wait for it",
+            one_with(Seam::CreditPerWaiter, Room { ticks: 0, waiters: 2, ..room }),
+        ),
+        ("units say from which window they are", one_with(Seam::NoEpoch, Room { returns: 1, ..room })),
+        (
+            "the clock is read after the units are taken",
+            two_with(Seam::ClockReadFirst, Room { faults: 1, ..room }),
+        ),
+        (
+            "a return counts once",
+            one_with(Seam::ReturnTwice, Room { ticks: 0, returns: 1, faults: 1, ..room }),
+        ),
+        (
+            "the margin covers the drift of the clocks",
+            Network { window: 5, store_clock: QUICK, room: Room { ticks: 4, ..room }, ..two.clone() },
+        ),
+        (
+            "a store that took over lends nothing in a window it did not open",
+            Network {
+                law: Law::Failover,
+                keeping: Keeping::Async,
+                ..two_with(Seam::Unfenced, Room { ticks: 0, ..room })
+            },
+        ),
+    ]
+}
+
+fn story(network: &Network) -> Option<Vec<String>> {
+    let Breach { law, path } = Breach::shortest(network)?;
+    let steps: Vec<_> = path.into_vec();
+    let told = steps.windows(2).filter_map(|pair| {
+        let ((before, Some(operation)), (after, _)) = (&pair[0], &pair[1]) else { return None };
+        Some(format!("{}{}", in_words(operation), outcome(network, before, after)))
+    });
+    let (last, _) = steps.last().expect("a path has a beginning");
+    let end = format!("not {law}: {} where {} may be", last.admitted_units(network), network.bound(last));
+    Some(told.chain([end]).collect())
+}
+
+fn outcome(network: &Network, before: &World, after: &World) -> String {
+    match after.admitted_units(network).checked_sub(before.admitted_units(network)) {
+        Some(0) | None if after.window(network) == before.window(network) => String::new(),
+        Some(0) | None => ": the store's next window begins".into(),
+        Some(units) => format!(": {units} admitted, {} in this window", after.admitted_units(network)),
+    }
+}
+
+fn rolling_returned() -> CounterExample {
+    let found = Breach::shortest(&RollingReturn { returns: true }).map(|Breach { path, .. }| {
+        let steps: Vec<(Fleet, Option<Move>)> = path.into_vec();
+        let name = |node: usize| char::from(b'A' + node as u8);
+        let told = steps.iter().filter_map(|(fleet, action)| match (*action)? {
+            Move::Second => None,
+            Move::Lease(node) => Some(format!("at {} s {} leases 5", fleet.second(), name(node))),
+            Move::GiveBack(node) => {
+                Some(format!("at {} s {} gives back what it holds", fleet.second(), name(node)))
+            }
+        });
+        let (last, _) = steps.last().expect("a path has a beginning");
+        let end = format!(
+            "at {} s {} could be spent at once, and the bound is {BOUND}",
+            last.second(),
+            last.spendable()
+        );
+        told.chain([end]).collect()
+    });
+    CounterExample {
+        removed: "what was lent of a smooth rate lapses and is not given back",
+        law: Law::Rolling.name(),
+        story: found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_assumption_is_needed() {
+        for found in find_all() {
+            assert!(found.story.is_some(), "nothing breaks without: {}", found.removed);
+        }
+    }
+}

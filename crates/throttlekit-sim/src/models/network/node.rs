@@ -1,0 +1,233 @@
+//! One node: the production machine, its callers, and its letters under way.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use throttlekit_core::lease::{Holder, Loan, PlainWord, Purse, Reply, Return, ReturnId, Spend, Turn};
+use throttlekit_core::{Cost, Timestamp};
+
+use super::super::seam::Seam;
+use super::letters::{Answered, Asked, take};
+use super::{Clock, Network};
+
+/// A node at an instant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    pub(super) clock: Clock,
+    holder: Holder,
+    /// What is in its purse, and when that dies.
+    purse: (Cost, Timestamp),
+    /// The request that it waits for, and when it was sent.
+    flight: Option<(u64, Timestamp)>,
+    /// What each caller that waits would cost.
+    waiting: Vec<Cost>,
+    asleep: Option<Asleep>,
+    pub(super) requests: Vec<Asked>,
+    pub(super) replies: Vec<Answered>,
+    pub(super) returns: Vec<(ReturnId, Return)>,
+}
+
+/// A thread between taking units out and reading the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Asleep {
+    cost: Cost,
+    /// When what it took dies.
+    until: Timestamp,
+    /// Only where the clock is read first: what it showed.
+    read: Option<Timestamp>,
+}
+
+/// What a step of a node did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Done {
+    pub(super) admitted: Cost,
+    pub(super) credited_twice: bool,
+}
+
+impl Done {
+    fn admitted(cost: Cost) -> Self {
+        Self { admitted: cost, ..Self::default() }
+    }
+}
+
+impl Node {
+    pub(super) fn new(network: &Network, clock: Clock) -> Self {
+        Self {
+            clock,
+            holder: Holder::new(network.plan()),
+            purse: (0, Timestamp::EPOCH),
+            flight: None,
+            waiting: Vec::new(),
+            asleep: None,
+            requests: Vec::new(),
+            replies: Vec::new(),
+            returns: Vec::new(),
+        }
+    }
+
+    /// A purse as it was. States keep what is in it: filling it anew each time, the tag that tells one filling from
+    /// another says nothing about the past.
+    fn open_purse(&self) -> Purse<PlainWord> {
+        let purse = Purse::new();
+        purse.fill(self.purse.0, self.purse.1, false);
+        purse
+    }
+
+    /// Keeps what is in the purse, and sends a request if one is needed. Nothing, if there is no room for it.
+    fn close_purse(&mut self, network: &Network, purse: &Purse<PlainWord>, now: Timestamp) -> Option<()> {
+        let id = self.unused_id();
+        if let Some(request) = self.holder.poll_request(purse, id, network.batch, now) {
+            self.flight = Some((id, now));
+            self.requests.push(Asked { request, credited: false });
+        }
+        let units = purse.units();
+        self.purse = (units, if units > 0 { purse.until() } else { Timestamp::EPOCH });
+        // The newest request is not one that the network made two of.
+        let fits = self.requests.len() <= network.room.letters && self.waiting.len() <= network.room.waiters;
+        fits.then_some(())
+    }
+
+    /// A caller asks.
+    pub(super) fn ask(&mut self, network: &Network, cost: Cost, now: Timestamp) -> Option<Done> {
+        let purse = self.open_purse();
+        let admitted = match purse.spend(cost, || now) {
+            Spend::Spent { .. } => cost,
+            Spend::Short | Spend::Lapsed => self.ask_holder(&purse, cost, now),
+        };
+        self.close_purse(network, &purse, now)?;
+        Some(Done::admitted(admitted))
+    }
+
+    fn ask_holder(&mut self, purse: &Purse<PlainWord>, cost: Cost, now: Timestamp) -> Cost {
+        match self.holder.handle_ask(purse, cost, || now) {
+            Turn::Spent { .. } => cost,
+            Turn::Deny(_) => 0,
+            Turn::Wait => {
+                self.waiting.push(cost);
+                0
+            }
+        }
+    }
+
+    /// A caller takes units out, and its thread falls asleep.
+    pub(super) fn sleep(&mut self, network: &Network, cost: Cost, now: Timestamp) -> Option<Done> {
+        if self.asleep.is_some() {
+            return None;
+        }
+        let (purse, until) = (self.open_purse(), self.purse.1);
+        if network.seam == Seam::ClockReadFirst {
+            self.asleep = Some(Asleep { cost, until, read: Some(now) });
+            return Some(Done::default());
+        }
+        if purse.spend(cost, || now) == Spend::Short {
+            return None;
+        }
+        self.asleep = Some(Asleep { cost, until, read: None });
+        self.close_purse(network, &purse, now)?;
+        Some(Done::default())
+    }
+
+    /// The thread that slept reads the clock, and the machine decides over what it took out.
+    pub(super) fn wake(&mut self, network: &Network, now: Timestamp) -> Option<Done> {
+        let Asleep { cost, until, read } = self.asleep.take()?;
+        let purse = self.open_purse();
+        let spent = match read {
+            Some(read) => purse.spend(cost, || read),
+            None => {
+                let taken = Purse::<PlainWord>::new();
+                taken.fill(cost, until, false);
+                taken.spend(cost, || now)
+            }
+        };
+        let admitted = match spent {
+            Spend::Spent { .. } => cost,
+            Spend::Short | Spend::Lapsed => self.ask_holder(&purse, cost, now),
+        };
+        self.close_purse(network, &purse, now)?;
+        Some(Done::admitted(admitted))
+    }
+
+    /// It holds so little that it asks ahead of need.
+    pub(super) fn run_low(&mut self, network: &Network, now: Timestamp) -> Option<Done> {
+        let purse = self.open_purse();
+        if network.low_water.is_none_or(|low| purse.left(now) > low) {
+            return None;
+        }
+        self.holder.handle_low(now);
+        self.close_purse(network, &purse, now)?;
+        Some(Done::default())
+    }
+
+    /// A reply arrives. Whoever waits asks again.
+    pub(super) fn arrive(&mut self, network: &Network, id: u64, loan: Loan, now: Timestamp) -> Option<Done> {
+        let arrived = |answered: &Answered| answered.safe && (answered.id, answered.loan) == (id, loan);
+        let Answered { credited, .. } = take(&mut self.replies, arrived)?;
+        let purse = self.open_purse();
+        let sent = self.flight.map_or(now, |(_, sent)| sent);
+        let loan = network.seam.loan(loan, sent, now);
+        let reply = self.holder.handle_reply(&purse, id, loan, now);
+        if reply == Reply::Late {
+            return Some(Done::default());
+        }
+        self.flight = None;
+        let waiting = std::mem::take(&mut self.waiting);
+        if reply == Reply::Credited {
+            self.mark_credited(id);
+            network.seam.credit_again(&purse, loan, waiting.len());
+        }
+        let admitted = waiting.into_iter().map(|cost| self.ask_holder(&purse, cost, now)).sum();
+        self.close_purse(network, &purse, now)?;
+        Some(Done { admitted, credited_twice: credited && reply == Reply::Credited })
+    }
+
+    /// It stops waiting for its request, and whoever waits is told so.
+    pub(super) fn give_up(&mut self, network: &Network, now: Timestamp) -> Option<Done> {
+        let (id, _) = self.flight.take()?;
+        let purse = self.open_purse();
+        self.holder.handle_failure(id);
+        self.waiting.clear();
+        self.close_purse(network, &purse, now)?;
+        Some(Done::default())
+    }
+
+    /// It sends back what it holds.
+    pub(super) fn give_back(&mut self, network: &Network, id: ReturnId, now: Timestamp) -> Option<Done> {
+        let purse = self.open_purse();
+        let back = self.holder.poll_return(&purse, now)?;
+        self.returns.push((id, back));
+        self.close_purse(network, &purse, now)?;
+        Some(Done::default())
+    }
+
+    /// It loses all it knows. Its letters are still under way, and numbers under way are not used again.
+    pub(super) fn crash(&mut self, network: &Network) -> Option<Done> {
+        let letters = (self.requests.split_off(0), self.replies.split_off(0), self.returns.split_off(0));
+        *self = Self::new(network, self.clock);
+        (self.requests, self.replies, self.returns) = letters;
+        Some(Done::default())
+    }
+
+    /// Whether a caller waits though no request is under way.
+    pub(super) fn waits_for_nothing(&self) -> bool {
+        !self.waiting.is_empty() && !self.holder.is_asking()
+    }
+
+    pub(super) fn sleeps(&self) -> bool {
+        self.asleep.is_some()
+    }
+
+    pub(super) fn is_asking(&self) -> bool {
+        self.flight.is_some()
+    }
+
+    /// Whether a crash would lose anything.
+    pub(super) fn is_used(&self) -> bool {
+        self.purse.0 > 0 || self.flight.is_some() || self.asleep.is_some()
+    }
+
+    /// A hash of all it holds.
+    pub(super) fn mark(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+}

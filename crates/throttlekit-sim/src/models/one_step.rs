@@ -1,0 +1,228 @@
+//! The first implementation's own models: a grant and the first spend from it are one step.
+//!
+//! Three steps: *serve* from what a node holds, *lease* a whole batch when it holds nothing and serve the first of it,
+//! *roll* into the next window. Underneath run the production [`Authority`], [`Holder`] and [`Purse`]; a state is
+//! what those models called one, `(units left upstream, units of each node, admitted in this window)`, and so the
+//! counts can be compared with theirs.
+
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+use stateright::{Model, Property};
+use throttlekit_core::lease::{Account, Authority, Holder, Margin, PlainWord, Plan, Purse, Term, Turn, Want};
+use throttlekit_core::rate::Limit;
+use throttlekit_core::{Cost, Timestamp};
+
+/// How long a window is: any length does, since only rolling moves time.
+const WINDOW_MS: u64 = 10;
+
+/// A fleet that leases in one step.
+#[derive(Clone, Debug)]
+pub struct OneStep {
+    /// How many nodes.
+    pub nodes: usize,
+    /// Units per window.
+    pub limit: Cost,
+    /// Units a node leases at once.
+    pub batch: Cost,
+    /// [`Term::Carry`] or [`Term::Window`].
+    pub term: Term,
+}
+
+/// What a fleet does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// A node serves from what it holds.
+    Serve(usize),
+    /// A node that holds nothing leases a batch and serves the first of it.
+    Lease(usize),
+    /// The next window begins.
+    Roll,
+}
+
+/// A fleet at an instant. Two are the same if they hold the same units and have admitted as many.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    account: Account,
+    holders: Vec<Holder>,
+    /// Units in each purse, and when they die.
+    purses: Vec<(Cost, Timestamp)>,
+    now: Timestamp,
+    left: Cost,
+    admitted: Cost,
+}
+
+impl OneStep {
+    /// A fleet whose units carry over into later windows.
+    pub fn carry(nodes: usize, limit: Cost, batch: Cost) -> Self {
+        Self { nodes, limit, batch, term: Term::Carry }
+    }
+
+    /// A fleet whose units die with their window.
+    pub fn coupled(nodes: usize, limit: Cost, batch: Cost) -> Self {
+        Self { term: Term::Window, ..Self::carry(nodes, limit, batch) }
+    }
+
+    /// The most that may be admitted in one window: `L + N·(B−1)`, or `L` when units die with it.
+    pub fn bound(&self) -> Cost {
+        match self.term {
+            Term::Carry => self.limit + self.nodes as u64 * (self.batch - 1),
+            _ => self.limit,
+        }
+    }
+
+    fn authority(&self) -> Authority {
+        let window =
+            Limit::fixed_window(self.limit, Duration::from_millis(WINDOW_MS)).expect("a limit above zero");
+        Authority::new(window, self.term).expect("windows can be lent")
+    }
+
+    /// What the authority would lend now.
+    fn left(&self, fleet: &Fleet) -> Cost {
+        let all = Want { wants: self.limit, least: 1, share: 1 };
+        self.authority().look(&fleet.account.state, all, fleet.now).granted
+    }
+
+    fn lease(&self, fleet: &mut Fleet, node: usize, purse: &Purse<PlainWord>) {
+        let (authority, now) = (self.authority(), fleet.now);
+        let holder = &mut fleet.holders[node];
+        assert_eq!(holder.handle_ask(purse, 1, || now), Turn::Wait);
+        let request = holder.poll_request(purse, 0, self.batch, now).expect("a caller waits");
+        let loan = fleet.account.lend(&authority, request.want, now);
+        holder.handle_reply(purse, 0, loan, now);
+    }
+}
+
+impl Fleet {
+    /// Units a node could spend now.
+    fn held(&self, node: usize) -> Cost {
+        let (units, until) = self.purses[node];
+        if self.now < until { units } else { 0 }
+    }
+
+    fn key(&self) -> (Cost, Vec<Cost>, Cost) {
+        (self.left, (0..self.purses.len()).map(|node| self.held(node)).collect(), self.admitted)
+    }
+}
+
+impl PartialEq for Fleet {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Hash for Fleet {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
+impl Model for OneStep {
+    type State = Fleet;
+    type Action = Move;
+
+    fn init_states(&self) -> Vec<Fleet> {
+        let plan = Plan { term: self.term, margin: Margin::NONE, lease_max: self.batch, share: 1 };
+        vec![Fleet {
+            account: Account::default(),
+            holders: vec![Holder::new(plan); self.nodes],
+            purses: vec![(0, Timestamp::EPOCH); self.nodes],
+            now: Timestamp::EPOCH,
+            left: self.limit,
+            admitted: 0,
+        }]
+    }
+
+    fn actions(&self, fleet: &Fleet, moves: &mut Vec<Move>) {
+        for node in 0..self.nodes {
+            if fleet.held(node) > 0 {
+                moves.push(Move::Serve(node));
+            } else if fleet.left >= self.batch {
+                moves.push(Move::Lease(node));
+            }
+            // Once for each node, as those models did, so that the number of steps compares too.
+            moves.push(Move::Roll);
+        }
+    }
+
+    fn next_state(&self, last: &Fleet, action: Move) -> Option<Fleet> {
+        let mut fleet = last.clone();
+        match action {
+            Move::Roll => {
+                fleet.now = fleet.now + Duration::from_millis(WINDOW_MS);
+                fleet.admitted = 0;
+            }
+            Move::Serve(node) | Move::Lease(node) => {
+                let purse = thaw(fleet.purses[node]);
+                if matches!(action, Move::Lease(_)) {
+                    self.lease(&mut fleet, node, &purse);
+                }
+                let now = fleet.now;
+                let turn = fleet.holders[node].handle_ask(&purse, 1, || now);
+                assert!(matches!(turn, Turn::Spent { .. }), "{turn:?}");
+                fleet.purses[node] = (purse.units(), purse.until());
+                fleet.admitted += 1;
+            }
+        }
+        fleet.left = self.left(&fleet);
+        Some(fleet)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("within the bound", |model: &Self, fleet: &Fleet| {
+                fleet.admitted <= model.bound()
+            }),
+            Property::sometimes("the bound is reached", |model: &Self, fleet: &Fleet| {
+                fleet.admitted == model.bound()
+            }),
+        ]
+    }
+}
+
+/// A purse as it was: states keep what is in it, since a purse itself can be changed through a shared reference.
+fn thaw((units, until): (Cost, Timestamp)) -> Purse<PlainWord> {
+    let purse = Purse::new();
+    purse.fill(units, until, false);
+    purse
+}
+
+#[cfg(test)]
+mod tests {
+    use stateright::Checker;
+
+    use super::*;
+
+    /// Steps taken, states, depth. The search ends by itself, keeps within the bound and reaches it.
+    fn explore(model: OneStep) -> (usize, usize, usize) {
+        let checker = model.checker().spawn_bfs().join();
+        checker.assert_properties();
+        (checker.state_count(), checker.unique_state_count(), checker.max_depth())
+    }
+
+    /// The figures that TLC printed for the first implementation, and its own twin for the last.
+    #[test]
+    fn lease_carry_in_one_step_explores_what_the_first_implementation_did() {
+        assert_eq!(OneStep::carry(2, 4, 2).bound(), 6);
+        assert_eq!(explore(OneStep::carry(2, 4, 2)), (113, 31, 10));
+        assert_eq!(OneStep::carry(3, 6, 3).bound(), 12);
+        assert_eq!(explore(OneStep::carry(3, 6, 3)), (2_458, 441, 18));
+        assert_eq!(OneStep::carry(5, 10, 2).bound(), 15);
+        assert_eq!(explore(OneStep::carry(5, 10, 2)).1, 992);
+    }
+
+    #[test]
+    fn lease_coupled_in_one_step_explores_what_the_first_implementation_did() {
+        for ((nodes, limit, batch), states) in [((2, 4, 2), 8), ((3, 6, 3), 27), ((5, 10, 2), 112)] {
+            assert_eq!(explore(OneStep::coupled(nodes, limit, batch)).1, states);
+        }
+    }
+
+    #[test]
+    fn lease_coupled_in_one_step_admits_the_limit_and_no_more_however_many_nodes() {
+        let fleets =
+            [(1, 8, 2), (2, 8, 2), (4, 8, 2), (8, 8, 2), (4, 12, 4), (1, 8, 1), (4, 8, 1), (8, 8, 1)];
+        let states = fleets.map(|(nodes, limit, batch)| explore(OneStep::coupled(nodes, limit, batch)).1);
+        assert_eq!(states, [9, 16, 48, 303, 256, 9, 9, 9]);
+    }
+}

@@ -1,0 +1,145 @@
+//! Why units of a smooth rate lapse and are never taken back.
+//!
+//! Three nodes lease whole bursts of 5 from a limit that refills at 1/s; what they lease lives for 10 s. Counted is what could be
+//! spent at once: what the nodes hold and what the limit would still admit. By `lease-rolling` that is at most
+//! `burst + min(rate·h, N·B)` = 15. A driver that takes units back lets them be lent once more for another 10 s, though time has
+//! refilled the bucket meanwhile, and 20 can be spent.
+
+use std::time::Duration;
+
+use stateright::{Model, Property};
+use throttlekit_core::lease::{Account, Authority, Holder, Margin, PlainWord, Plan, Purse, Term, Want};
+use throttlekit_core::rate::{Limit, Mark, Rate, Settle};
+use throttlekit_core::{Cost, Timestamp};
+
+const NODES: usize = 3;
+const BURST: Cost = 5;
+const HOLD: Duration = Duration::from_secs(10);
+const SECONDS_MAX: u64 = 20;
+/// `burst + min(rate·h, N·B)`.
+pub const BOUND: Cost = 15;
+/// The same at whole seconds, where what was leased ten seconds ago is dead and so the last nine count.
+pub const BOUND_AT_SECONDS: Cost = 14;
+/// What can be spent when units are taken back: all that three nodes hold, and a full bucket.
+pub const WITH_RETURNS: Cost = 20;
+
+/// The fleet.
+#[derive(Clone, Copy, Debug)]
+pub struct RollingReturn {
+    /// Whether units are taken back.
+    pub returns: bool,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// A second passes.
+    Second,
+    /// A node that holds nothing leases a burst.
+    Lease(usize),
+    /// A node sends back what it holds, and the limit takes it.
+    GiveBack(usize),
+}
+
+/// The fleet at an instant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fleet {
+    second: u64,
+    account: Account,
+    holders: Vec<Holder>,
+    purses: Vec<(Cost, Timestamp)>,
+}
+
+fn authority() -> Authority {
+    let limit = Limit::gcra(Rate::per_second(1).burst(BURST)).expect("a rate above zero");
+    Authority::new(limit, Term::Rolling(HOLD)).expect("smooth rates can be lent for a time")
+}
+
+impl Fleet {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.second * 1_000)
+    }
+
+    fn held(&self, node: usize) -> Cost {
+        let (units, until) = self.purses[node];
+        if self.now() < until { units } else { 0 }
+    }
+
+    fn left(&self) -> Cost {
+        authority().look(&self.account.state, Want { wants: BURST, least: 1, share: 1 }, self.now()).granted
+    }
+
+    /// How many seconds have passed.
+    pub fn second(&self) -> u64 {
+        self.second
+    }
+
+    /// What could be spent at once.
+    pub fn spendable(&self) -> Cost {
+        self.left() + (0..NODES).map(|node| self.held(node)).sum::<Cost>()
+    }
+
+    fn lease(&mut self, node: usize) -> Option<()> {
+        let (now, purse) = (self.now(), Purse::<PlainWord>::new());
+        let holder = &mut self.holders[node];
+        holder.handle_low(now);
+        let request = holder.poll_request(&purse, 0, BURST, now)?;
+        let loan = self.account.lend(&authority(), request.want, now);
+        holder.handle_reply(&purse, 0, loan, now);
+        self.purses[node] = (purse.units(), purse.until());
+        Some(())
+    }
+
+    /// Not the machine's doing: a holder gives nothing of a rolling lease back, and an account takes nothing.
+    fn give_back(&mut self, node: usize) {
+        let (now, units) = (self.now(), self.held(node));
+        self.purses[node] = (0, Timestamp::EPOCH);
+        authority().limit().refund(&mut self.account.state, Mark(now.as_nanos()), units, now);
+    }
+}
+
+impl Model for RollingReturn {
+    type State = Fleet;
+    type Action = Move;
+
+    fn init_states(&self) -> Vec<Fleet> {
+        let plan = Plan { term: Term::Rolling(HOLD), margin: Margin::NONE, lease_max: BURST, share: 1 };
+        let (holders, purses) = (vec![Holder::new(plan); NODES], vec![(0, Timestamp::EPOCH); NODES]);
+        vec![Fleet { second: 0, account: Account::default(), holders, purses }]
+    }
+
+    fn actions(&self, fleet: &Fleet, moves: &mut Vec<Move>) {
+        if fleet.second < SECONDS_MAX {
+            moves.push(Move::Second);
+        }
+        for node in 0..NODES {
+            if fleet.held(node) == 0 && fleet.left() == BURST {
+                moves.push(Move::Lease(node));
+            }
+            if self.returns && fleet.held(node) > 0 {
+                moves.push(Move::GiveBack(node));
+            }
+        }
+    }
+
+    fn next_state(&self, last: &Fleet, action: Move) -> Option<Fleet> {
+        let mut fleet = last.clone();
+        match action {
+            Move::Second => fleet.second += 1,
+            Move::Lease(node) => fleet.lease(node)?,
+            Move::GiveBack(node) => fleet.give_back(node),
+        }
+        Some(fleet)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("within the bound", |model: &Self, fleet: &Fleet| {
+                fleet.spendable() <= if model.returns { WITH_RETURNS - 1 } else { BOUND_AT_SECONDS }
+            }),
+            Property::sometimes("the bound is reached", |_, fleet: &Fleet| {
+                fleet.spendable() == BOUND_AT_SECONDS
+            }),
+        ]
+    }
+}

@@ -1,0 +1,79 @@
+//! Why nodes must ask at all: what every fixed split of a limit costs.
+//!
+//! Let each of `N` nodes admit up to a number of its own and never ask. If all are busy the fleet admits `Δ` too much;
+//! if one is busy and the others idle it admits `U` too little. However the numbers are chosen,
+//! `Δ + N·U ≥ (N−1)·L`, and an even split reaches that.
+
+use throttlekit_core::lease::{PlainWord, Purse, Spend};
+use throttlekit_core::{Cost, Timestamp};
+
+/// What was found over every split of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Splits {
+    /// How many splits there are.
+    pub tried: u64,
+    /// The least of `Δ + N·U`.
+    pub least: Cost,
+    /// The same for those splits that give every node as much.
+    pub least_even: Cost,
+}
+
+/// Tries every split of `limit` among `nodes`, each of which may hold nothing up to all of it.
+pub fn try_splits(nodes: usize, limit: Cost) -> Splits {
+    let tried = (limit + 1).pow(nodes as u32);
+    let split = |number: u64| -> Vec<Cost> {
+        (0..nodes as u32).map(|node| number / (limit + 1).pow(node) % (limit + 1)).collect()
+    };
+    let costs = |split: &Vec<Cost>| over(split, limit) + nodes as u64 * under(split, limit);
+    let even = |split: &Vec<Cost>| split.iter().all(|held| *held == split[0]);
+    Splits {
+        tried,
+        least: (0..tried).map(split).map(|split| costs(&split)).min().expect("there is a split"),
+        least_even: (0..tried)
+            .map(split)
+            .filter(even)
+            .map(|split| costs(&split))
+            .min()
+            .expect("there is an even one"),
+    }
+}
+
+/// Δ: what is admitted above the limit when every node is asked for all of it.
+fn over(split: &[Cost], limit: Cost) -> Cost {
+    let admitted: Cost = split.iter().map(|held| admitted(*held, limit)).sum();
+    admitted.saturating_sub(limit)
+}
+
+/// U: what is missing when the node that has the least is asked for all of it, and no other for any.
+fn under(split: &[Cost], limit: Cost) -> Cost {
+    split.iter().map(|held| limit - admitted(*held, limit)).max().expect("there is a node")
+}
+
+/// What a node that holds so many units admits of so many asks.
+fn admitted(held: Cost, asks: Cost) -> Cost {
+    let purse = Purse::<PlainWord>::new();
+    purse.fill(held, Timestamp::MAX, false);
+    let spent = |_: &u64| matches!(purse.spend(1, || Timestamp::EPOCH), Spend::Spent { .. });
+    (0..asks).filter(spent).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_fixed_split_is_both_exact_and_free_of_waste() {
+        for nodes in [2, 3, 4] {
+            for limit in [4, 6, 8] {
+                let bound = (nodes as u64 - 1) * limit;
+                let found = try_splits(nodes, limit);
+                let tried = (limit + 1).pow(nodes as u32);
+                assert_eq!(
+                    found,
+                    Splits { tried, least: bound, least_even: bound },
+                    "{nodes} nodes, limit {limit}"
+                );
+            }
+        }
+    }
+}
