@@ -2,14 +2,19 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use throttlekit_sim::scale::{Fixed, Lending, RootOfDemand, Shape, Toll, measure};
+use throttlekit::tier::Batch;
+use throttlekit_sim::scale::{Lending, Shape, Toll, measure};
 
 use crate::prove::run_released;
 
 const SEED: u64 = 1;
 const LIMIT: u64 = 100_000;
-/// A fixed batch of nearly an eighth of the limit: what looks fair to a fleet of eight.
-const BATCH_PERCENT: u64 = 12;
+/// What was done before: this many at once, or none.
+const WHOLE: u64 = 1_000;
+/// Batches of a fixed size.
+const FIXED: [u64; 3] = [10, 100, 1_000];
+/// Of what is left no more than one part in so many, as the limiter has it unless told otherwise.
+const SHARE: u64 = 4;
 /// A little more is asked for than there is, so that whatever is stranded is missed.
 const DEMAND_PERCENT: u64 = 120;
 
@@ -25,8 +30,8 @@ struct Row {
     nodes: usize,
     keys: usize,
     whole: Toll,
-    fixed: Toll,
-    sized: Toll,
+    fixed: [Toll; FIXED.len()],
+    learned: Toll,
     tapered: Toll,
 }
 
@@ -40,9 +45,9 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         "utilisation and calls per decision: {LIMIT} units a window, {DEMAND_PERCENT} % asked for, Zipf over nodes and keys\n"
     );
     println!(
-        "| nodes | keys | whole batches of {BATCH_PERCENT} % | partial grants | sized by demand | sized and tapered |"
+        "| nodes | keys | {WHOLE} or none | 10 | 100 | 1,000 | learned | learned, a quarter of the rest |"
     );
-    println!("|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|");
     let rows = FLEETS.iter().map(|&fleet| measured(fleet)).collect::<Result<Vec<_>>>()?;
     println!("\nfigure: {}", figure(&rows));
     judge(&rows)
@@ -51,21 +56,25 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
 fn measured((nodes, keys): (usize, usize)) -> Result<Row> {
     let limit = LIMIT / keys as u64;
     let shape = |lending| Shape { nodes, keys, limit, demand_percent: DEMAND_PERCENT, lending };
-    let batch = limit * BATCH_PERCENT / 100;
-    // The last units go round among those who still ask, who are fewer than all.
-    let taper = Lending::Tapered((nodes as u64).isqrt().max(4));
+    let fixed = |batch| measure(&shape(Lending::Partial), SEED, &Batch::Fixed(batch));
     let row = Row {
         nodes,
         keys,
-        whole: measure(&shape(Lending::Whole), SEED, || Fixed(batch))?,
-        fixed: measure(&shape(Lending::Partial), SEED, || Fixed(batch))?,
-        sized: measure(&shape(Lending::Partial), SEED, RootOfDemand::default)?,
-        tapered: measure(&shape(taper), SEED, RootOfDemand::default)?,
+        whole: measure(&shape(Lending::Whole), SEED, &Batch::Fixed(WHOLE.min(limit)))?,
+        fixed: [fixed(FIXED[0])?, fixed(FIXED[1])?, fixed(FIXED[2])?],
+        learned: measure(&shape(Lending::Partial), SEED, &Batch::learned())?,
+        tapered: measure(&shape(Lending::Tapered(SHARE)), SEED, &Batch::learned())?,
     };
     let tell = |toll: &Toll| format!("{:.3}, {:.4}", toll.utilisation(), toll.calls_per_decision());
-    let [whole, fixed, sized, tapered] = [&row.whole, &row.fixed, &row.sized, &row.tapered].map(tell);
-    println!("| {nodes} | {keys} | {whole} | {fixed} | {sized} | {tapered} |");
+    let cells: Vec<_> = row.tolls().map(tell).collect();
+    println!("| {nodes} | {keys} | {} |", cells.join(" | "));
     Ok(row)
+}
+
+impl Row {
+    fn tolls(&self) -> impl Iterator<Item = &Toll> {
+        [&self.whole].into_iter().chain(&self.fixed).chain([&self.learned, &self.tapered])
+    }
 }
 
 fn figure(rows: &[Row]) -> Value {
@@ -75,10 +84,7 @@ fn figure(rows: &[Row]) -> Value {
         json!({
             "nodes": row.nodes,
             "keys": row.keys,
-            "whole": told(&row.whole),
-            "partial": told(&row.fixed),
-            "sized": told(&row.sized),
-            "tapered": told(&row.tapered),
+            "whole_fixed_learned_tapered": row.tolls().map(told).collect::<Vec<_>>(),
         })
     });
     json!({ "name": "prove-lease-scale", "fleets": rows.collect::<Vec<_>>() })
@@ -93,8 +99,8 @@ fn judge(rows: &[Row]) -> Result<()> {
         };
         let got = row.tapered.utilisation();
         ensure!(got >= least, "{} nodes use {got:.3} of their limit, which should be {least}", row.nodes);
-        let fixed = row.whole.utilisation().max(row.fixed.utilisation());
-        ensure!(fixed < least, "fixed batches strand too little at {} nodes to show anything", row.nodes);
+        let fixed = row.whole.utilisation().max(row.fixed[2].utilisation());
+        ensure!(fixed < least, "large batches strand too little at {} nodes to show anything", row.nodes);
     }
     Ok(())
 }

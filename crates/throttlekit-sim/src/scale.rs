@@ -6,8 +6,8 @@
 
 use core::time::Duration;
 
-use throttlekit_core::lease::{Account, Authority, Holder, Margin, PlainWord, Plan, Purse, Request, Spend};
-use throttlekit_core::lease::{Term, Turn, Want};
+use throttlekit_core::lease::{Account, Authority, Batch, Holder, Margin, PlainWord, Plan, Purse, Request};
+use throttlekit_core::lease::{Sizing, Spend, Term, Turn, Want};
 use throttlekit_core::rate::{Limit, LimitError};
 use throttlekit_core::{Cost, Timestamp};
 
@@ -17,46 +17,6 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Windows that are run, and how many of the first are not counted: sizers learn in them.
 const WINDOWS: u64 = 12;
 const WARM_UP: u64 = 4;
-
-/// How many units a node should hold of a key, learned from what it was asked.
-pub trait Sizer {
-    /// What would be good to hold now.
-    fn batch(&self) -> Cost;
-    /// A window is over, in which so much was asked for here.
-    fn learn(&mut self, demand: Cost);
-}
-
-/// The same batch for everyone, always.
-#[derive(Clone, Copy, Debug)]
-pub struct Fixed(pub Cost);
-
-impl Sizer for Fixed {
-    fn batch(&self) -> Cost {
-        self.0
-    }
-
-    fn learn(&mut self, _demand: Cost) {}
-}
-
-/// The square root of twice the demand, which is where calls and stranded units cost the same.
-#[derive(Clone, Copy, Debug)]
-pub struct RootOfDemand(Cost);
-
-impl Default for RootOfDemand {
-    fn default() -> Self {
-        Self(1)
-    }
-}
-
-impl Sizer for RootOfDemand {
-    fn batch(&self) -> Cost {
-        (2 * self.0).isqrt().max(1)
-    }
-
-    fn learn(&mut self, demand: Cost) {
-        self.0 = (self.0 + demand) / 2;
-    }
-}
 
 /// How much is lent when less than a batch is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,10 +70,10 @@ impl Toll {
 }
 
 /// Runs a fleet whose demand falls off over nodes as Zipf has it: the second node is asked half as often as the first.
-pub fn measure<S: Sizer>(shape: &Shape, seed: u64, sizer: impl Fn() -> S) -> Result<Toll, LimitError> {
+pub fn measure(shape: &Shape, seed: u64, batch: &Batch) -> Result<Toll, LimitError> {
     let limit = Limit::fixed_window(shape.limit, WINDOW)?;
     let authority = Authority::new(limit, Term::Window)?;
-    let mut fleet = Fleet::new(shape, authority, &sizer);
+    let mut fleet = Fleet::new(shape, authority, batch);
     let (mut dice, nodes, keys) = (Dice::new(seed), Zipf::new(shape.nodes), Zipf::new(shape.keys));
     let asks = shape.limit * shape.keys as u64 * shape.demand_percent / 100;
     let mut toll = Toll::default();
@@ -130,7 +90,6 @@ pub fn measure<S: Sizer>(shape: &Shape, seed: u64, sizer: impl Fn() -> S) -> Res
         }
         toll.asks += asks;
         toll.could += demand.iter().map(|&asked| shape.limit.min(asked)).sum::<u64>();
-        fleet.seats.iter_mut().for_each(Seat::learn);
     }
     Ok(toll)
 }
@@ -140,27 +99,30 @@ fn at(window: u64) -> Timestamp {
     Timestamp::EPOCH + WINDOW * (window as u32 + 1)
 }
 
-struct Fleet<S> {
+struct Fleet {
     authority: Authority,
     accounts: Vec<Account>,
     /// Key by key, node by node.
-    seats: Vec<Seat<S>>,
+    seats: Vec<Seat>,
     lending: Lending,
 }
 
 /// One key on one node.
-struct Seat<S> {
+struct Seat {
     holder: Holder,
     purse: Purse<PlainWord>,
-    sizer: S,
-    asked: Cost,
+    sizing: Sizing,
 }
 
-impl<S: Sizer> Fleet<S> {
-    fn new(shape: &Shape, authority: Authority, sizer: &impl Fn() -> S) -> Self {
+impl Fleet {
+    fn new(shape: &Shape, authority: Authority, batch: &Batch) -> Self {
         let share = if let Lending::Tapered(share) = shape.lending { share } else { 1 };
         let plan = Plan { term: Term::Window, margin: Margin::NONE, lease_max: shape.limit, share };
-        let seat = || Seat { holder: Holder::new(plan), purse: Purse::new(), sizer: sizer(), asked: 0 };
+        let seat = || Seat {
+            holder: Holder::new(plan),
+            purse: Purse::new(),
+            sizing: Sizing::new(batch.clone(), WINDOW),
+        };
         Self {
             authority,
             accounts: vec![Account::default(); shape.keys],
@@ -171,14 +133,13 @@ impl<S: Sizer> Fleet<S> {
 
     fn ask(&mut self, seat: usize, key: usize, now: Timestamp, toll: &mut Toll) {
         let seat = &mut self.seats[seat];
-        seat.asked += 1;
         if let Spend::Spent { .. } = seat.purse.spend(1, || now) {
-            toll.admitted += 1;
+            seat.serve(now, toll);
             return;
         }
         // At most twice: what a reply brings is there for the one who waits.
         while let Turn::Wait = seat.turn(now, toll) {
-            let batch = seat.sizer.batch();
+            let batch = seat.sizing.batch(now);
             let Some(request) = seat.holder.poll_request(&seat.purse, 0, batch, now) else { return };
             let want = self.lending.want(request);
             let loan = self.accounts[key].lend(&self.authority, want, now);
@@ -197,16 +158,18 @@ impl Lending {
     }
 }
 
-impl<S: Sizer> Seat<S> {
+impl Seat {
     fn turn(&mut self, now: Timestamp, toll: &mut Toll) -> Turn {
         let turn = self.holder.handle_ask(&self.purse, 1, || now);
-        toll.admitted += u64::from(matches!(turn, Turn::Spent { .. }));
+        if let Turn::Spent { .. } = turn {
+            self.serve(now, toll);
+        }
         turn
     }
 
-    fn learn(&mut self) {
-        self.sizer.learn(self.asked);
-        self.asked = 0;
+    fn serve(&mut self, now: Timestamp, toll: &mut Toll) {
+        self.sizing.served(1, now);
+        toll.admitted += 1;
     }
 }
 
@@ -237,16 +200,16 @@ mod tests {
 
     #[test]
     fn a_batch_of_one_strands_nothing_and_asks_every_time() {
-        let toll = measure(&SHAPE, 1, || Fixed(1)).unwrap();
+        let toll = measure(&SHAPE, 1, &Batch::Fixed(1)).unwrap();
         assert_eq!(toll.admitted, toll.could);
         assert!(toll.calls >= toll.admitted);
     }
 
     #[test]
     fn sizing_by_demand_strands_less_than_a_fixed_batch_and_asks_seldom() {
-        let fixed = measure(&SHAPE, 1, || Fixed(200)).unwrap();
-        let sized =
-            measure(&Shape { lending: Lending::Tapered(8), ..SHAPE }, 1, RootOfDemand::default).unwrap();
+        let fixed = measure(&SHAPE, 1, &Batch::Fixed(200)).unwrap();
+        let tapered = Shape { lending: Lending::Tapered(4), ..SHAPE };
+        let sized = measure(&tapered, 1, &Batch::learned()).unwrap();
         assert!(fixed.utilisation() < 0.9, "{fixed:?}");
         assert!(sized.utilisation() > 0.95 && sized.calls_per_decision() < 0.2, "{sized:?}");
     }

@@ -15,12 +15,14 @@
 //! * A unit is taken out of the purse before the clock is read, and the clock is read before the caller is told.
 
 mod authority;
+mod batch;
 mod holder;
 mod margin;
 mod purse;
 mod sizing;
 
 pub use authority::{Account, Authority, Epoch, Loan, Return, ReturnId, Term, Want};
+pub use batch::{Batch, Sizing};
 pub use holder::{Holder, Plan, Reply, Request, Turn};
 pub use margin::Margin;
 pub use purse::{Draw, PlainWord, Purse, Spend, UNITS_HELD_MAX, Word};

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use throttlekit_core::Cost;
-use throttlekit_core::lease::{Authority, Margin, Plan, Term, UNITS_HELD_MAX};
+use throttlekit_core::lease::{Authority, Batch, Margin, Plan, Term, UNITS_HELD_MAX};
 use throttlekit_core::rate::{Limit, LimitError};
 
 use super::TwoTier;
-use super::sizing::Batch;
 use crate::store::Store;
 use crate::{BootClock, LeaseClock, OnOutage, SharedLimiter};
 

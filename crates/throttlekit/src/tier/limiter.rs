@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use throttlekit_core::lease::{Authority, Plan, Spend, Term, Turn};
+use throttlekit_core::lease::{Authority, Plan, Sizing, Spend, Term, Turn, UNITS_HELD_MAX};
 use throttlekit_core::rate::{Limit, LimitError};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use tokio::runtime::Handle;
@@ -13,7 +13,6 @@ use super::builder::{Chosen, Mode, TierBuilder};
 use super::fetch::Fetch;
 use super::held::HeldKey;
 use super::keeper;
-use super::sizing::{BATCH_WORTH_IT, Sizing};
 use super::slot::{Desk, Slot};
 use super::stats::{Counters, TierStats};
 use super::table::{Place, Table};
@@ -97,7 +96,7 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
     /// Answers one ask, and charges it if allowed. Waits only if the store must be asked.
     pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Answer, StoreError> {
         let (ask, tier) = (ask.into(), &self.tier);
-        if tier.chosen.mode == Mode::Strict || ask.cost == 0 {
+        if tier.chosen.mode == Mode::Strict || ask.cost == 0 || ask.cost > UNITS_HELD_MAX {
             return tier.strict(ask).await;
         }
         let fingerprint = tier.hash.fingerprint(ask.key);
@@ -245,7 +244,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         match self.chosen.mode {
             Mode::Strict | Mode::CachedDeny => true,
             Mode::Leased => false,
-            Mode::Auto => sizing.batch(now) < BATCH_WORTH_IT,
+            Mode::Auto => !sizing.is_worth_it(now),
         }
     }
 

@@ -37,7 +37,6 @@ mod fetch;
 mod held;
 mod keeper;
 mod limiter;
-mod sizing;
 mod slot;
 mod stats;
 mod table;
@@ -45,9 +44,8 @@ mod table;
 pub use builder::{Mode, TierBuilder};
 pub use held::{HeldKey, Till};
 pub use limiter::TwoTier;
-pub use sizing::Batch;
 pub use stats::TierStats;
-pub use throttlekit_core::lease::{Margin, Sizer, SizerOptions, SizingError};
+pub use throttlekit_core::lease::{Batch, Margin, Sizer, SizerOptions, SizingError};
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -3,11 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throttlekit_core::lease::{Holder, Plan, Purse, Reply, Return, Turn};
+use throttlekit_core::lease::{Holder, Plan, Purse, Reply, Return, Sizing, Turn};
 use throttlekit_core::{Cost, Timestamp};
 use tokio::sync::Notify;
 
-use super::sizing::Sizing;
 use crate::Clock;
 use crate::store::{Lent, StoreError};
 use crate::sync::SharedWord;

@@ -1,9 +1,9 @@
-//! How many units would be good to hold.
+//! How many units would be good to fetch.
 
-use std::time::Duration;
+use core::time::Duration;
 
-use throttlekit_core::lease::{Sizer, SizerOptions};
-use throttlekit_core::{Cost, Timestamp};
+use super::{Sizer, SizerOptions};
+use crate::{Cost, Timestamp};
 
 /// How large a batch is fetched at once. Whatever it is, the bound holds; it trades calls to the store against units
 /// that lie idle.
@@ -27,10 +27,11 @@ impl Batch {
 /// suddenly hot need not wait for the learner.
 const GROWTH: Cost = 8;
 /// A batch below this saves nothing.
-pub(super) const BATCH_WORTH_IT: Cost = 2;
+const BATCH_WORTH_IT: Cost = 2;
 
-/// What one key spends, and what follows for its batches.
-pub(super) struct Sizing {
+/// What one key on one node spends, and what follows for its batches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sizing {
     untaught: Batch,
     batch: Batch,
     period: Duration,
@@ -39,23 +40,30 @@ pub(super) struct Sizing {
 }
 
 impl Sizing {
-    pub(super) fn new(batch: Batch, period: Duration) -> Self {
+    /// Of a key that has spent nothing yet. Demand is counted by periods of this length.
+    pub fn new(batch: Batch, period: Duration) -> Self {
         Self { untaught: batch.clone(), batch, period, ends: Timestamp::EPOCH, served: 0 }
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Forgets the key.
+    pub fn clear(&mut self) {
         self.batch = self.untaught.clone();
         (self.ends, self.served) = (Timestamp::EPOCH, 0);
     }
 
     /// Units were spent.
-    pub(super) fn served(&mut self, units: Cost, now: Timestamp) {
+    pub fn served(&mut self, units: Cost, now: Timestamp) {
         self.roll(now);
         self.served = self.served.saturating_add(units);
     }
 
-    /// How many would be good to hold now.
-    pub(super) fn batch(&mut self, now: Timestamp) -> Cost {
+    /// Whether a batch would save a call.
+    pub fn is_worth_it(&mut self, now: Timestamp) -> bool {
+        self.batch(now) >= BATCH_WORTH_IT
+    }
+
+    /// How many would be good to fetch now.
+    pub fn batch(&mut self, now: Timestamp) -> Cost {
         self.roll(now);
         match &self.batch {
             Batch::Fixed(units) => *units,
