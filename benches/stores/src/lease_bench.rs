@@ -17,10 +17,12 @@ const BATCH: u64 = 100;
 /// Decisions of one turn: about half a second each.
 const LEASED: u32 = 1_000_000;
 const STRICT: u32 = 12_000;
+/// A machine that does other things as well may keep an answer waiting.
+const DEADLINE: Duration = Duration::from_secs(5);
 
 const TIMES_STRICT_MIN: f64 = 50.0;
-/// One call in a hundred would be perfect: nothing lapses, nothing is given back.
-const CALLS_PER_DECISION_MAX: f64 = 1.0 / 80.0;
+/// A hundred would be perfect; what is fetched ahead of need is less, by what is left.
+const DECISIONS_PER_CALL_MIN: f64 = 80.0;
 
 /// More than all turns ask for.
 fn limit() -> Limit {
@@ -47,7 +49,7 @@ impl Bench {
         let url = env::var("THROTTLEKIT_REDIS").context("eval \"$(cargo xtask services up)\" first")?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (leased, strict) = runtime.block_on(async {
-            let store = RedisStore::builder(&url).connect().await?;
+            let store = RedisStore::builder(&url).deadline(DEADLINE).connect().await?;
             let tier = |mode| TwoTier::builder(store.clone(), "lease", limit()).mode(mode);
             let leased = tier(Mode::Leased).batch(Batch::Fixed(BATCH)).build()?;
             anyhow::Ok((leased, tier(Mode::Strict).build()?))
@@ -81,12 +83,8 @@ impl Bench {
         let by_text = self.redis.field("eval", "calls")?.unwrap_or(0.0);
         let theirs = self.redis.field("evalsha", "calls")?.context("no script was called")? + by_text;
         for (who, calls) in [("the limiter", ours), ("Redis", theirs)] {
-            let per_decision = calls / f64::from(LEASED);
-            report.at_most(
-                &format!("redis: calls per decision, counted by {who}"),
-                per_decision,
-                CALLS_PER_DECISION_MAX,
-            );
+            let name = format!("redis: decisions per call, counted by {who}");
+            report.at_least(&name, f64::from(LEASED) / calls, DECISIONS_PER_CALL_MIN);
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ const FIGURE: &str = "figure: ";
 pub(super) fn run(options: &[String]) -> Result<()> {
     let engines = services::up_only(&["redis"])?;
     let suite = ["lease".to_owned()];
-    let inproc = figure(package("inproc", &[], &[&suite, options].concat()))?;
+    let inproc = figure(package("inproc", &[], &[suite.as_slice(), options].concat()))?;
     let redis = figure(package("stores", &engines.env(), &suite))?;
     let merged = merged([inproc, redis]);
     println!("{FIGURE}{}", Value::Object(merged.clone()));
