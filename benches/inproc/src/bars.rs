@@ -29,6 +29,9 @@ const GOVERNOR_BEST: &str = "governor-best";
 /// The keyless anchor.
 pub const GOVERNOR_DIRECT: &str = "governor-direct";
 
+/// The least that a spend from shared units can cost.
+pub const FETCH_SUB: &str = "floor-fetch-sub";
+
 const fn bar(section: &'static str, ours: &'static str, peer: &'static str, view: View, max: f64) -> Bar {
     Bar { section, ours, peer, view, max }
 }
@@ -49,6 +52,9 @@ pub const BARS: &[Bar] = &[
     bar("hot-2t", "ours-trusted-precise", GOVERNOR, Together, 0.48),
     bar("1m-2t", "ours-trusted-precise", GOVERNOR, Together, 0.40),
     bar("keyless-2t", "ours-gate-precise", GOVERNOR_DIRECT, Together, 0.95),
+    bar("lease", "ours-lease-tick", FETCH_SUB, Throughput, 1.3),
+    bar("lease", "ours-lease-precise", GOVERNOR_DIRECT, Throughput, 1.0),
+    bar("lease-2t", "ours-till-tick", GOVERNOR_DIRECT, Together, 0.05),
 ];
 
 /// Bytes alive per live key at a million keys.

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::bars::INSTRUCTIONS_MAX;
 use crate::contenders::{Contender, build};
+use crate::lease;
 use crate::report::{Report, progress};
 use crate::workloads::Stream;
 
@@ -22,8 +23,28 @@ const REGION: &str = "throttlekit_inproc_region";
 const FEW: usize = 100_000;
 const KEYS: usize = 10_000;
 
-/// Counts and judges; says so where callgrind is not installed.
+/// Counts and judges.
 pub fn judge(report: &mut Report, required: bool) {
+    for (name, count) in counts(report, required, &CONTENDERS) {
+        if name == CONTENDERS[0] {
+            report.at_most(&format!("instructions, {name}"), count, INSTRUCTIONS_MAX);
+        } else {
+            note(report, name, count);
+        }
+    }
+}
+
+/// Counts those for which nothing is promised.
+pub fn tell(report: &mut Report, required: bool, names: &[&'static str]) {
+    counts(report, required, names).into_iter().for_each(|(name, count)| note(report, name, count));
+}
+
+fn note(report: &mut Report, name: &str, count: f64) {
+    report.note(&format!("instructions, {name}"), (count * 10.0).round() / 10.0);
+}
+
+/// Instructions of each; none, and a word about it, where callgrind is not installed.
+fn counts(report: &mut Report, required: bool, names: &[&'static str]) -> Vec<(&'static str, f64)> {
     progress("instructions");
     println!("\ninstructions per check over {KEYS} keys, the loop subtracted");
     let Some(nothing) = per_check("nothing") else {
@@ -31,16 +52,10 @@ pub fn judge(report: &mut Report, required: bool) {
         if required {
             report.holds("instructions are counted", false);
         }
-        return;
+        return Vec::new();
     };
-    for name in CONTENDERS {
-        let count = per_check(name).map_or(f64::NAN, |count| count - nothing);
-        if name == CONTENDERS[0] {
-            report.at_most(&format!("instructions, {name}"), count, INSTRUCTIONS_MAX);
-        } else {
-            report.note(&format!("instructions, {name}"), (count * 10.0).round() / 10.0);
-        }
-    }
+    let count = |name| per_check(name).map_or(f64::NAN, |count| count - nothing);
+    names.iter().map(|&name| (name, count(name))).collect()
 }
 
 /// The difference of a long and a short run, so that what happens once cancels.
@@ -68,7 +83,7 @@ fn collected(name: &str, count: usize) -> Option<u64> {
 
 /// What callgrind looks at: `count` checks by one contender that knows all keys.
 pub fn probe(name: &str, count: usize) {
-    let known = ["nothing"].into_iter().chain(CONTENDERS);
+    let known = ["nothing"].into_iter().chain(CONTENDERS).chain(lease::COUNTED);
     let name = known.into_iter().find(|known| *known == name).expect("a contender to count");
     let stream = Stream::even_10k();
     let contender = build(name);

@@ -1,4 +1,5 @@
-//! In-process benchmarks beside the peers, judged against the contract. `cargo xtask bench inproc` runs them.
+//! In-process benchmarks beside the peers, judged against the contract. `cargo xtask bench inproc` runs them,
+//! and `cargo xtask bench lease` those of leases.
 
 mod alloc;
 mod bars;
@@ -8,6 +9,7 @@ mod flood;
 mod growth;
 mod harness;
 mod instructions;
+mod lease;
 mod memory;
 mod os;
 mod pair;
@@ -19,12 +21,14 @@ use std::env;
 use std::process::ExitCode;
 
 use report::Report;
+use timing::Section;
 
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-const USAGE: &str = "usage: inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]
-PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions";
+const USAGE: &str = "usage: inproc [lease] [--quick] [--rounds N] [--only PART] [--require-callgrind]
+PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
+of leases one of lease, lease-2t, instructions";
 /// The parts that are not timed sections.
 const PROBES: [&str; 4] = ["memory", "growth", "flood", "instructions"];
 const ROUNDS: usize = 41;
@@ -40,29 +44,45 @@ fn main() -> ExitCode {
         ["growth", who] => println!("{}", growth::probe(who)),
         ["flood"] => println!("{}", flood::probe()),
         ["callgrind", name, count] => instructions::probe(name, count.parse().expect("a count")),
-        options => return Options::parse(options).map_or_else(refuse, |options| run(&options)),
+        ["lease", options @ ..] => return suite(options, lease::SECTIONS, lease_probes),
+        options => return suite(options, timing::SECTIONS, probes),
     }
     ExitCode::SUCCESS
 }
 
-fn run(options: &Options<'_>) -> ExitCode {
+/// Runs the timed sections, then what is not timed.
+fn suite(options: &[&str], sections: &[Section], probes: fn(&mut Report, &Options<'_>)) -> ExitCode {
+    let Some(options) = Options::parse(options, sections) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
     let mut report = Report::default();
     report.note("machine", os::machine());
     report.note("rounds", options.rounds);
-    timing::run(&mut report, options.rounds, options.only);
+    timing::run(&mut report, sections, options.rounds, options.only);
+    probes(&mut report, &options);
+    if report.end() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn lease_probes(report: &mut Report, options: &Options<'_>) {
+    if options.wants("instructions") {
+        instructions::tell(report, options.require_callgrind, &lease::COUNTED);
+    }
+}
+
+fn probes(report: &mut Report, options: &Options<'_>) {
     if options.wants("memory") {
-        memory::judge(&mut report);
+        memory::judge(report);
     }
     if options.wants("growth") {
-        growth::judge(&mut report);
+        growth::judge(report);
     }
     if options.wants("flood") {
-        flood::judge(&mut report);
+        flood::judge(report);
     }
     if options.wants("instructions") {
-        instructions::judge(&mut report, options.require_callgrind);
+        instructions::judge(report, options.require_callgrind);
     }
-    if report.end() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 struct Options<'a> {
@@ -72,7 +92,7 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    fn parse(mut words: &[&'a str]) -> Option<Self> {
+    fn parse(mut words: &[&'a str], sections: &[Section]) -> Option<Self> {
         let mut options = Self { rounds: ROUNDS, only: None, require_callgrind: false };
         while let [word, rest @ ..] = words {
             words = match (*word, rest) {
@@ -89,7 +109,7 @@ impl<'a> Options<'a> {
                     rest
                 }
                 ("--only", [part, rest @ ..]) => {
-                    options.only = Some(Some(*part).filter(|part| is_part(part))?);
+                    options.only = Some(Some(*part).filter(|part| is_part(sections, part))?);
                     rest
                 }
                 _ => return None,
@@ -103,11 +123,6 @@ impl<'a> Options<'a> {
     }
 }
 
-fn is_part(name: &str) -> bool {
-    timing::names().chain(PROBES).any(|part| part == name)
-}
-
-fn refuse() -> ExitCode {
-    eprintln!("{USAGE}");
-    ExitCode::from(2)
+fn is_part(sections: &[Section], name: &str) -> bool {
+    sections.iter().map(|section| section.name).chain(PROBES).any(|part| part == name)
 }

@@ -8,26 +8,33 @@ use crate::report::{Report, progress};
 use crate::workloads::{MANY, Stream};
 
 /// One table of the output.
-struct Section {
-    name: &'static str,
-    title: &'static str,
-    threads: usize,
-    stream: fn() -> Stream,
+pub struct Section {
+    /// Its name in bars and figures.
+    pub name: &'static str,
+    /// What is measured, for people.
+    pub title: &'static str,
+    /// One, or two at once.
+    pub threads: usize,
+    /// Which keys are asked for.
+    pub stream: fn() -> Stream,
     /// How many keys are known before the first check.
-    keys: usize,
+    pub keys: usize,
     /// How many checks bring a contender's lines back into the cache.
-    warm: usize,
+    pub warm: usize,
     /// At how many places each contender is set up.
-    places: usize,
-    contenders: &'static [&'static str],
+    pub places: usize,
+    /// Who runs; the anchor first.
+    pub contenders: &'static [&'static str],
 }
 
 /// The one key of the hot stream is among the first eight.
-const HOT_KEYS: usize = 8;
-const HOT_WARM: usize = 2_048;
+pub const HOT_KEYS: usize = 8;
+/// How many checks warm a contender whose one line is hot.
+pub const HOT_WARM: usize = 2_048;
 const MANY_WARM: usize = 32_768;
 
-const SECTIONS: &[Section] = &[
+/// Limiters of one process beside their peers.
+pub const SECTIONS: &[Section] = &[
     Section {
         name: "hot",
         title: "one hot key, one thread",
@@ -143,14 +150,9 @@ pub struct Row {
     pub views: Vec<(View, Sample)>,
 }
 
-/// The names of the sections.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    SECTIONS.iter().map(|section| section.name)
-}
-
 /// Runs all sections, or the one that is named.
-pub fn run(report: &mut Report, rounds: usize, only: Option<&str>) {
-    for section in SECTIONS.iter().filter(|section| only.is_none_or(|name| name == section.name)) {
+pub fn run(report: &mut Report, sections: &[Section], rounds: usize, only: Option<&str>) {
+    for section in sections.iter().filter(|section| only.is_none_or(|name| name == section.name)) {
         section.judge(report, rounds);
     }
 }

@@ -1,7 +1,10 @@
-//! What the shared stores cost beside what their engines do bare: `cargo xtask bench redis`, `… postgres`.
+//! What the shared stores cost beside what their engines do bare: `cargo xtask bench redis`, `… postgres`,
+//! `… lease`.
 //!
 //! Everything that is compared runs in turns within one run, and is judged by ratios of medians.
 
+mod commandstats;
+mod lease_bench;
 mod load;
 mod postgres_bench;
 mod redis_bench;
@@ -28,7 +31,8 @@ fn main() -> ExitCode {
 fn run(args: &[&str]) -> Result<bool> {
     match args {
         ["redis", rest @ ..] => redis_bench::run(turns::rounds_from(rest)?),
+        ["lease", rest @ ..] => lease_bench::run(turns::rounds_from(rest)?),
         ["postgres", rest @ ..] => postgres_bench::run(turns::rounds_from(rest)?),
-        _ => bail!("usage: cargo xtask bench redis|postgres [--rounds N]"),
+        _ => bail!("usage: cargo xtask bench redis|postgres|lease [--rounds N]"),
     }
 }

@@ -11,6 +11,7 @@ use throttlekit::{Rate, SharedLimiter};
 use throttlekit_redis::{ADMIT_SCRIPT, RedisStore};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::commandstats::CommandStats;
 use crate::load::{CALLERS, Dice, decisions_per_second};
 use crate::report::Report;
 use crate::shell::{number_before, output};
@@ -161,14 +162,10 @@ impl Bench {
     }
 
     fn usec_per_call(&self, sha: &str, ours: bool) -> Result<f64> {
-        let mut connection = Client::open(self.url.clone())?.get_connection()?;
-        redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut connection)?;
+        let mut stats = CommandStats::of(&self.url)?;
+        stats.reset()?;
         self.redis_benchmark("16", sha, ours)?;
-        let info: String = redis::cmd("INFO").arg("commandstats").query(&mut connection)?;
-        let line =
-            info.lines().find(|line| line.starts_with("cmdstat_evalsha:")).context("no script was called")?;
-        let usec = line.split("usec_per_call=").nth(1).and_then(|rest| rest.split(',').next());
-        usec.context("commandstats have changed")?.parse().context("usec_per_call is a number")
+        stats.field("evalsha", "usec_per_call")?.context("no script was called")
     }
 }
 

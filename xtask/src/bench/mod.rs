@@ -1,5 +1,7 @@
 //! `cargo xtask bench`: the benchmarks, which live outside the workspace so that no ordinary build pays for them.
 
+mod lease;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,24 +11,34 @@ use crate::services;
 
 const USAGE: &str = "\
 usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]
-       cargo xtask bench redis|postgres [--rounds N]";
+       cargo xtask bench redis|postgres [--rounds N]
+       cargo xtask bench lease [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
 /// Runs the suite that is named first, with the rest of the arguments.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     match args {
         // In-process checks beside the peers.
-        [suite, options @ ..] if suite == "inproc" => package("inproc", &[], options),
+        [suite, options @ ..] if suite == "inproc" => judge(package("inproc", &[], options)),
         // Shared stores beside what their engines do bare.
         [suite, ..] if suite == "redis" || suite == "postgres" => {
             let engines = services::up_only(&[suite])?;
-            package("stores", &engines.env(), args)
+            judge(package("stores", &engines.env(), args))
         }
+        // Both, about leases.
+        [suite, options @ ..] if suite == "lease" => lease::run(options),
         _ => bail!(USAGE),
     }
 }
 
-/// Runs one package of benchmarks, which fails when a bar is missed.
-fn package(name: &str, env: &[(&str, String)], options: &[String]) -> Result<()> {
+/// Runs a package of benchmarks, which fails when a bar is missed.
+fn judge(mut package: Command) -> Result<()> {
+    let status = package.status().context("cargo did not start")?;
+    ensure!(status.success(), "the benchmarks ended with {status}");
+    Ok(())
+}
+
+/// One package of benchmarks, ready to run.
+fn package(name: &str, env: &[(&str, String)], options: &[String]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["run", "--quiet", "--release", "--locked", "--manifest-path"]);
     command.arg(root().join("benches").join(name).join("Cargo.toml"));
@@ -34,9 +46,8 @@ fn package(name: &str, env: &[(&str, String)], options: &[String]) -> Result<()>
     if std::env::var_os("CARGO_TARGET_DIR").is_none() {
         command.arg("--target-dir").arg(root().join("target/benches"));
     }
-    let status = command.arg("--").args(options).status().context("cargo did not start")?;
-    ensure!(status.success(), "the benchmarks of {name} ended with {status}");
-    Ok(())
+    command.arg("--").args(options);
+    command
 }
 
 fn root() -> PathBuf {

@@ -63,6 +63,25 @@ impl<N: Now> Check for Word<N> {
     }
 }
 
+/// One atomic subtraction: what threads that share units cannot do without.
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// More than any run subtracts.
+    pub fn new() -> Self {
+        Self(AtomicU64::new(1 << 40))
+    }
+}
+
+impl Check for Counter {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
+        usize::from(consumed(self.0.fetch_sub(1, Relaxed)) > 0)
+    }
+}
+
 #[inline(always)]
 fn charge(tat: &AtomicU64, now: u64) -> Answer {
     let mut seen = tat.load(Relaxed);

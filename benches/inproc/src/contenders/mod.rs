@@ -2,6 +2,7 @@
 
 mod floor;
 mod governor;
+mod lease;
 mod ours;
 mod rate_net;
 
@@ -11,7 +12,7 @@ pub use ours::{Ask, limiter};
 use std::hint::black_box;
 use std::time::Duration;
 
-use throttlekit::{CoarseClock, SecretHash, TrustedHash};
+use throttlekit::{BootClock, CoarseClock, PreciseClock, SecretHash, TickClock, TrustedHash};
 
 use crate::os;
 use crate::workloads::{MANY, Stream, key, text};
@@ -157,6 +158,7 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "floor-by-16" => Contender::new(name, floor::By16(floor::Table::new(floor::Ticks))),
         "floor-direct-precise" => Contender::placed(name, floor::Word::new(floor::Ticks), place),
         "floor-direct-coarse" => Contender::placed(name, floor::Word::new(CoarseClock::start()), place),
+        "floor-fetch-sub" => Contender::placed(name, floor::Counter::new(), place),
         "ours-secret-precise" => Contender::new(name, ours::keyed::<_, SecretHash>(ours::default_clock())),
         "ours-secret-coarse" => Contender::new(name, ours::keyed::<_, SecretHash>(CoarseClock::start())),
         "ours-trusted-precise" => Contender::new(name, ours::keyed::<_, TrustedHash>(ours::default_clock())),
@@ -164,6 +166,14 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "ours-by-16" => Contender::new(name, ours::by_16::<_, TrustedHash>(ours::default_clock())),
         "ours-gate-precise" => Contender::placed(name, ours::keyless(ours::default_clock()), place),
         "ours-gate-coarse" => Contender::placed(name, ours::keyless(CoarseClock::start()), place),
+        "ours-lease-tick" => Contender::new(name, lease::spend(TickClock::new())),
+        "ours-lease-precise" => Contender::new(name, lease::spend(PreciseClock::new())),
+        "ours-lease-boot" => Contender::new(name, lease::spend(BootClock)),
+        "ours-till-tick" => Contender::new(name, lease::till(TickClock::new())),
+        "ours-till-precise" => Contender::new(name, lease::till(PreciseClock::new())),
+        "ours-lease-key-tick" => Contender::new(name, lease::try_check(TickClock::new())),
+        "ours-lease-key-precise" => Contender::new(name, lease::try_check(PreciseClock::new())),
+        "ours-lease-check-tick" => Contender::new(name, lease::check(TickClock::new())),
         unknown => panic!("no contender is called {unknown}"),
     }
 }

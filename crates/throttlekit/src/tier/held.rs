@@ -28,7 +28,8 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
     }
 
     /// Spends one unit or more from what the node holds, or nothing. Never waits.
-    #[inline]
+    // The locked instruction waits for every older store, so a call, which saves registers, is felt.
+    #[inline(always)]
     pub fn try_spend(&self, cost: Cost) -> Option<Decision> {
         let Spend::Spent { left } = self.slot.purse.spend(cost, || self.tier.clock.now()) else {
             return None;

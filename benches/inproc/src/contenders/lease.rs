@@ -1,0 +1,123 @@
+//! This house's leases: units fetched once from a store in memory, then spent by the node. All that the benchmarks know
+//! of their interface is on this page.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use throttlekit::store::MemoryStore;
+use throttlekit::tier::{Batch, HeldKey, Mode, Till};
+use throttlekit::{Ask, LeaseClock, Limit, TwoTier};
+use tokio::runtime::Builder;
+
+use super::{Check, consumed};
+use crate::workloads::Stream;
+
+/// More than any run spends of one key, all of it lent at once.
+const UNITS: u64 = 1 << 40;
+/// Longer than any run, and so is what is left of the one that runs now.
+const WINDOW: Duration = Duration::from_secs(3_650 * 86_400);
+/// More than the workloads ask for, so that every key finds a place.
+const KEYS_MAX: usize = 65_536;
+/// The key that is held.
+const HELD: &str = "key:held";
+/// What a thread draws from a shared lease at a time.
+const TILL_UNITS: u64 = 64;
+
+type Tier<C> = TwoTier<MemoryStore, C>;
+type Held<C> = HeldKey<MemoryStore, C>;
+
+fn tier<C: LeaseClock + 'static>(clock: C) -> Tier<C> {
+    let limit = Limit::fixed_window(UNITS, WINDOW).expect("a limit");
+    let builder = TwoTier::builder(MemoryStore::new(), "lease", limit).mode(Mode::Leased);
+    let builder = builder.batch(Batch::Fixed(UNITS)).lease_max(UNITS).share(1).keys_max(KEYS_MAX);
+    builder.refill_at_percent(0).return_after(None).clock(clock).build().expect("a limiter")
+}
+
+/// Has a key's whole limit lent to this node.
+fn fetch<C: LeaseClock + 'static>(tier: &Tier<C>, key: &str) {
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    let answer = runtime.block_on(tier.check(key)).expect("an answer");
+    assert!(answer.decision.allowed, "{key} is lent: {answer:?}");
+}
+
+fn held<C: LeaseClock + 'static>(clock: C) -> Held<C> {
+    let tier = tier(clock);
+    fetch(&tier, HELD);
+    tier.hold(HELD.as_bytes()).expect("a place for the key")
+}
+
+struct Spend<C: LeaseClock + 'static>(Held<C>);
+struct Drawer<C: LeaseClock + 'static>(&'static Held<C>);
+struct TryCheck<C>(Tier<C>);
+struct AsyncCheck<C>(Tier<C>);
+
+/// One lease that threads share, by a handle.
+pub fn spend<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
+    Spend(held(clock))
+}
+
+/// A part of it for each thread. What is held outlives the run: threads keep a part from call to call.
+pub fn till<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
+    Drawer(Box::leak(Box::new(held(clock))))
+}
+
+/// The lease of a key that is looked up.
+pub fn try_check<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
+    TryCheck(tier(clock))
+}
+
+/// The same with the whole answer, as a future that is ready.
+pub fn check<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
+    AsyncCheck(tier(clock))
+}
+
+impl<C: LeaseClock + 'static> Check for Spend<C> {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
+        usize::from(consumed(self.0.try_spend(1)).is_some_and(|decision| decision.allowed))
+    }
+}
+
+impl<C: LeaseClock + 'static> Check for Drawer<C> {
+    type Scratch = Option<Till<'static, MemoryStore, C>>;
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, _at: usize, till: &mut Self::Scratch) -> usize {
+        let till = till.get_or_insert_with(|| self.0.till(TILL_UNITS));
+        usize::from(consumed(till.try_spend(1)).is_some_and(|decision| decision.allowed))
+    }
+}
+
+impl<C: LeaseClock + 'static> Check for TryCheck<C> {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
+        let decision = self.0.try_check(Ask::of(stream.string(at).as_str()));
+        usize::from(consumed(decision).is_some_and(|decision| decision.allowed))
+    }
+
+    fn seed(&self, key: &str) {
+        fetch(&self.0, key);
+    }
+}
+
+impl<C: LeaseClock + 'static> Check for AsyncCheck<C> {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
+        let mut context = Context::from_waker(Waker::noop());
+        match pin!(self.0.check(stream.string(at).as_str())).poll(&mut context) {
+            Poll::Ready(Ok(answer)) => usize::from(consumed(answer).decision.allowed),
+            Poll::Ready(Err(_)) | Poll::Pending => 0,
+        }
+    }
+
+    fn seed(&self, key: &str) {
+        fetch(&self.0, key);
+    }
+}
