@@ -79,17 +79,17 @@ pub fn large() -> Vec<Entry> {
             1_547_324,
             Network { limit: 3, costs: &[1, 2], ..coupled.clone() },
         ),
-        Entry::network("N2 L2 B2, a fault", "2", None, Network { room: faulty, ..coupled.clone() }),
+        Entry::network("N2 L2 B2, a fault", "2", 9_010_168, Network { room: faulty, ..coupled.clone() }),
         Entry::network(
             "N2 L2 B2, a fault, a return, window 1",
             "2",
-            None,
+            9_479_894,
             Network { window: 1, room: Room { ticks: 1, returns: 1, ..faulty }, ..coupled.clone() },
         ),
         Entry::network(
             "N2 L3 B2, 2 waiters, 3 ticks, skew",
             "3",
-            None,
+            793_172,
             Network {
                 limit: 3,
                 clocks: &TWO,
@@ -100,7 +100,7 @@ pub fn large() -> Vec<Entry> {
         Entry::network(
             "N2 L2 B2, a return, 3 ticks, skew",
             "2",
-            None,
+            853_256,
             Network { clocks: &TWO, room: Room { ticks: 3, returns: 1, ..room }, ..coupled.clone() },
         ),
         Entry::network("N3 L2 B2", "2", 693_163, Network { clocks: &ALIKE, ..coupled.clone() }),
