@@ -462,18 +462,24 @@ BEGIN
 END
 $function$;
 
--- Deletes rows that have been idle for p_grace µs, at most p_max of them, and tells how many. Rows that are held are
--- not idle, so it waits for none.
+-- Deletes rows that have been idle for p_grace µs, and names of returns whose windows are over for as long, at most p_max
+-- together, and tells how many. Rows that are held are not idle, so it waits for none.
 CREATE OR REPLACE FUNCTION @schema@.sweep(p_now bigint, p_grace bigint, p_max bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
     now bigint := @clock@;
     deleted bigint;
+    names bigint;
 BEGIN
     DELETE FROM @schema@.state WHERE key IN (
         SELECT s.key FROM @schema@.state s WHERE s.idle_at < now - p_grace LIMIT p_max FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS deleted = ROW_COUNT;
-    RETURN deleted;
+    DELETE FROM @schema@.returned WHERE name IN (
+        SELECT r.name FROM @schema@.returned r WHERE r.expires < now - p_grace LIMIT p_max - deleted
+        FOR UPDATE SKIP LOCKED
+    );
+    GET DIAGNOSTICS names = ROW_COUNT;
+    RETURN deleted + names;
 END
 $function$;

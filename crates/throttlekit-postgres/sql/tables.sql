@@ -20,3 +20,9 @@ CREATE @unlogged@ TABLE IF NOT EXISTS @schema@.state (
     autovacuum_analyze_scale_factor = 0.1,
     autovacuum_vacuum_cost_delay = 0
 );
+
+-- Names of returns that were counted, each until the window is over into which it counted.
+CREATE @unlogged@ TABLE IF NOT EXISTS @schema@.returned (
+    name uuid PRIMARY KEY,
+    expires bigint NOT NULL
+);

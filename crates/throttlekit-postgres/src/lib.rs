@@ -33,6 +33,7 @@
 mod builder;
 mod error;
 mod lanes;
+mod lend;
 mod link;
 mod parcel;
 mod schema;

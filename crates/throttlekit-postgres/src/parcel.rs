@@ -5,7 +5,7 @@ use throttlekit::rate::shared::{Correction, Kind, SharedForm};
 use throttlekit::rate::{Need, State};
 use throttlekit::store::{Charge, Charges, Outcome, Settlement, Sight, StoreError};
 
-const CHARGE_NUMBERS: usize = 5;
+pub(crate) const CHARGE_NUMBERS: usize = 5;
 const CORRECTION_NUMBERS: usize = 6;
 
 /// Asks on their own, while they wait for others.
@@ -141,7 +141,7 @@ pub(crate) fn sorted<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 }
 
 /// Counted from one, as arrays are on the server.
-fn slot(keys: &[&str], key: &str) -> i32 {
+pub(crate) fn slot(keys: &[&str], key: &str) -> i32 {
     keys.partition_point(|other| *other < key) as i32 + 1
 }
 
@@ -166,7 +166,7 @@ fn correction_numbers(correction: &Correction) -> [i64; CORRECTION_NUMBERS] {
     }
 }
 
-fn filled<const N: usize>(numbers: &[i64]) -> [i64; N] {
+pub(crate) fn filled<const N: usize>(numbers: &[i64]) -> [i64; N] {
     std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0))
 }
 
@@ -192,26 +192,26 @@ pub(crate) fn sight(charges: &[Charge<'_>], reply: &[i64]) -> Result<Sight, Stor
     Ok(Sight { now, states: charges.iter().map(full).collect::<Result<_, _>>()? })
 }
 
-fn state(key: &str, state: Option<State>) -> Result<State, StoreError> {
+pub(crate) fn state(key: &str, state: Option<State>) -> Result<State, StoreError> {
     state.ok_or_else(|| StoreError::bad_state(format_args!("{key}: not a state of its limit")))
 }
 
 /// The rest of a reply.
-struct Reply<'a>(&'a [i64]);
+pub(crate) struct Reply<'a>(pub(crate) &'a [i64]);
 
 impl<'a> Reply<'a> {
-    fn number(&mut self) -> Result<i64, StoreError> {
+    pub(crate) fn number(&mut self) -> Result<i64, StoreError> {
         let (&number, rest) = self.0.split_first().ok_or_else(cut_short)?;
         self.0 = rest;
         Ok(number)
     }
 
-    fn instant(&mut self) -> Result<Timestamp, StoreError> {
+    pub(crate) fn instant(&mut self) -> Result<Timestamp, StoreError> {
         let micros = u64::try_from(self.number()?).map_err(|_| cut_short())?;
         Ok(Timestamp::from_micros(micros))
     }
 
-    fn numbers(&mut self) -> Result<&'a [i64], StoreError> {
+    pub(crate) fn numbers(&mut self) -> Result<&'a [i64], StoreError> {
         let count = usize::try_from(self.number()?).map_err(|_| cut_short())?;
         let (numbers, rest) = self.0.split_at_checked(count).ok_or_else(cut_short)?;
         self.0 = rest;

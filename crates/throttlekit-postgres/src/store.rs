@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use throttlekit::store::{Charge, Charges, Line, LineStats, Outcome, Settlement, Sight, Store, StoreError};
+use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lendable, Lent, Line, LineStats};
+use throttlekit::store::{Outcome, Settlement, Sight, Store, StoreError};
 use throttlekit::{Clock, Guarantee};
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
@@ -33,7 +34,7 @@ pub(crate) struct Inner {
     pub(crate) schema: Schema,
     pub(crate) builder: Builder,
     pub(crate) lanes: Lanes,
-    statements: Statements,
+    pub(crate) statements: Statements,
     /// Whether the server was found fit since the store was made.
     ready: AtomicBool,
     /// Held while finding out, so that one caller does.
@@ -41,7 +42,7 @@ pub(crate) struct Inner {
     report: Mutex<Option<Report>>,
 }
 
-struct Statements {
+pub(crate) struct Statements {
     admit_one: Statement,
     admit: Statement,
     /// The same, told how long to wait for a row.
@@ -49,6 +50,8 @@ struct Statements {
     admit_within: Statement,
     peek: Statement,
     settle: Statement,
+    pub(crate) lend: Statement,
+    pub(crate) give_back: Statement,
     forget: Statement,
 }
 
@@ -156,13 +159,17 @@ impl Inner {
     }
 
     /// What a function answers comes last, after settings.
-    async fn numbers(&self, statement: &Statement, params: &[Param<'_>]) -> Result<Vec<i64>, Failure> {
+    pub(crate) async fn numbers(
+        &self,
+        statement: &Statement,
+        params: &[Param<'_>],
+    ) -> Result<Vec<i64>, Failure> {
         let row = self.link.one_row(statement, params).await?;
         row.try_get(row.len() - 1).map_err(|error| StoreError::misconfigured(error).into())
     }
 
     /// Calls a function that answers nothing.
-    async fn run(&self, statement: &Statement, params: &[Param<'_>]) -> Result<(), Failure> {
+    pub(crate) async fn run(&self, statement: &Statement, params: &[Param<'_>]) -> Result<(), Failure> {
         self.ready().await?;
         self.link.one_row(statement, params).await.map(drop)
     }
@@ -228,6 +235,8 @@ impl Statements {
             admit_within: within("$7", "admit($1, $2, $3, $4, $5, $6)"),
             peek: call("peek($1, $2, $3)"),
             settle: call("settle($1, $2, $3, $4, $5, $6)"),
+            lend: call("lend($1, $2, $3, $4, $5)"),
+            give_back: call("give_back($1, $2, $3, $4)"),
             forget: call("forget($1)"),
         })
     }
@@ -280,6 +289,20 @@ impl Store for PostgresStore {
             (&numbers, Type::INT8_ARRAY),
         ];
         self.call(self.inner.run(&self.inner.statements.settle, &params)).await
+    }
+
+    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+        let lendable = Lendable::of(asks);
+        let lent = match &lendable.asks[..] {
+            [] => Vec::new(),
+            asks => self.call(self.inner.lend(asks)).await.unwrap_or_else(|e| vec![Err(e); asks.len()]),
+        };
+        lendable.answers(lent)
+    }
+
+    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        backs.iter().try_for_each(|given| given.authority().map(drop))?;
+        self.call(self.inner.give_back(backs)).await
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {

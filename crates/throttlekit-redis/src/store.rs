@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, LineStats, Outcome};
+use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lendable, Lent, LineStats, Outcome};
 use throttlekit::store::{Settlement, Sight, Store, StoreError};
 use throttlekit::{Clock, ManualClock};
 use throttlekit_core::rate::shared::Correction;
@@ -192,14 +192,18 @@ impl Store for RedisStore {
     }
 
     async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
-        let flights = self.flights(asks, |ask| ask.key);
+        let lendable = Lendable::of(asks);
+        let flights = self.flights(&lendable.asks, |ask| ask.key);
         let answers = join_all(flights.iter().map(|flight| self.lease_flight(flight))).await;
-        each_in_order(&flights, answers)
+        let lent = each_in_order(&flights, answers);
+        lendable.answers(lent)
     }
 
     async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        backs.iter().try_for_each(|given| given.authority().map(drop))?;
+        let backs: Vec<_> = backs.iter().copied().filter(|given| given.back.units > 0).collect();
         let (script, head) = (&self.scripts.give_back, self.preamble());
-        let flights = self.flights(backs, |given| given.key);
+        let flights = self.flights(&backs, |given| given.key);
         let taken = join_all(flights.iter().map(|flight| {
             self.route.call(flight.slot, |by| wire::give_back(script, by, head, &flight.items))
         }));

@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use throttlekit::store::{Charge, Charges, MemoryStore, Outcome, Settlement, Sight, Store, StoreError};
+use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
+use throttlekit::store::{Settlement, Sight, Store, StoreError};
 use throttlekit::{Ask, Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally};
 
 /// A store that can be taken away.
@@ -40,6 +41,18 @@ impl Store for Flaky {
     async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
         self.reachable()?;
         self.kept.settle(settlements).await
+    }
+
+    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+        match self.reachable() {
+            Ok(()) => self.kept.lease(asks).await,
+            Err(error) => vec![Err(error); asks.len()],
+        }
+    }
+
+    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        self.reachable()?;
+        self.kept.give_back(backs).await
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {

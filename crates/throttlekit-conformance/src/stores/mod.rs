@@ -20,7 +20,9 @@
 mod coverage;
 mod examine;
 mod hot_key;
+mod lending;
 mod planted;
+mod planted_lending;
 mod play;
 mod policy;
 mod reference;
@@ -36,4 +38,4 @@ pub use planted::{PlantedStore, STORE_BUGS, StoreBug};
 pub use reference::CoreStates;
 pub use report::{FEATURES, StoreReport};
 pub use vectors::examine_vectors;
-pub use world::{StoreAsk, StoreOperation, StoreWorld, Used};
+pub use world::{StoreAsk, StoreLease, StoreOperation, StoreWorld, Used};

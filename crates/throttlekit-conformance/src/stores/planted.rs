@@ -3,11 +3,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throttlekit::store::{Charge, Charges, Outcome, Settlement, Sight, Store, StoreError};
+use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome};
+use throttlekit::store::{Settlement, Sight, Store, StoreError};
 use throttlekit::{Cadence, Clock, Cost, Limit, ManualClock, Retry, Timestamp};
 use throttlekit_core::rate::shared::{Kind, SharedForm};
 use throttlekit_core::rate::{Need, Rule, Settle, State};
 
+use super::planted_lending::{lend, take_back};
 use super::reference::CoreStates;
 use super::world::MICRO;
 
@@ -41,10 +43,20 @@ pub enum StoreBug {
     MarkByClock,
     NamesTheFirst,
     RetryEarly,
+    LendsMoreThanIsLeft,
+    LendsAllOrNothing,
+    LendsForFree,
+    ShareIgnored,
+    ShareRoundedDown,
+    LeastIgnored,
+    EpochByClock,
+    ReturnCountsTwice,
+    ReturnIntoAnyWindow,
+    ReturnLost,
 }
 
 /// Every bug with its name.
-pub const STORE_BUGS: [(&str, StoreBug); 26] = {
+pub const STORE_BUGS: [(&str, StoreBug); 36] = {
     use StoreBug::*;
     [
         ("denial_charges_some", DenialChargesSome),
@@ -73,6 +85,16 @@ pub const STORE_BUGS: [(&str, StoreBug); 26] = {
         ("mark_by_clock", MarkByClock),
         ("names_the_first", NamesTheFirst),
         ("retry_early", RetryEarly),
+        ("lends_more_than_is_left", LendsMoreThanIsLeft),
+        ("lends_all_or_nothing", LendsAllOrNothing),
+        ("lends_for_free", LendsForFree),
+        ("share_ignored", ShareIgnored),
+        ("share_rounded_down", ShareRoundedDown),
+        ("least_ignored", LeastIgnored),
+        ("epoch_by_clock", EpochByClock),
+        ("return_counts_twice", ReturnCountsTwice),
+        ("return_into_any_window", ReturnIntoAnyWindow),
+        ("return_lost", ReturnLost),
     ]
 };
 
@@ -256,6 +278,16 @@ impl Store for PlantedStore {
         let count = if self.is(StoreBug::SettleFirstOnly) { 1 } else { settlements.len() };
         settlements.iter().take(count).for_each(|settlement| self.correct(&mut known, settlement));
         Ok(())
+    }
+
+    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+        let mut known = self.lock();
+        asks.iter().map(|ask| lend(&mut known, self.bug, ask, self.now())).collect()
+    }
+
+    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        let mut known = self.lock();
+        backs.iter().try_for_each(|given| take_back(&mut known, self.bug, given, self.now()))
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {

@@ -9,6 +9,7 @@ use throttlekit::{Cost, Decision, ManualClock, Retry, Timestamp};
 use throttlekit_core::rate::shared::Kind;
 use throttlekit_core::rate::{Mark, Rule};
 
+use super::lending::Lending;
 use super::policy::{Placed, Policy};
 use super::reference::CoreStates;
 use super::report::Notes;
@@ -48,6 +49,7 @@ pub(super) struct Play<'a> {
     places: BTreeMap<Option<u8>, BTreeMap<String, usize>>,
     /// Of each admitted ask, until it is settled.
     receipts: Vec<Option<Vec<Charged>>>,
+    pub(super) lending: Lending,
     /// The last ask that was told to wait, and until when.
     denied: Option<(StoreAsk, Timestamp)>,
     last: Vec<Decision>,
@@ -76,6 +78,7 @@ impl<'a> Play<'a> {
             rules: CoreStates::default(),
             places: BTreeMap::new(),
             receipts: Vec::new(),
+            lending: Lending::default(),
             denied: None,
             last: Vec::new(),
             in_debt: BTreeSet::new(),
@@ -106,6 +109,11 @@ impl<'a> Play<'a> {
             StoreOperation::Peek(keys) => self.peek(seat, keys).await,
             StoreOperation::Forecast { keys, limit, cost } => self.forecast(seat, keys, *limit, *cost).await,
             StoreOperation::Settle { receipt, used } => self.settle(seat, *receipt, used).await,
+            StoreOperation::Lease(asks) => self.lease(store, asks).await,
+            StoreOperation::GiveBack { loan, units, twice } => {
+                self.give_back(store, *loan, *units, *twice).await
+            }
+            StoreOperation::GiveBackAgain(back) => self.give_back_again(store, *back).await,
             StoreOperation::Reset(keys) => self.reset(seat, keys).await,
             StoreOperation::StepBack(by) => self.step_back(store, *by).await,
             StoreOperation::Wait(by) => {
@@ -146,7 +154,7 @@ impl<'a> Play<'a> {
 
     /// Goes on with these states, unless one of them lies so far ahead that a script's sums would not be exact;
     /// then the operation is left out of the world.
-    fn adopt(&mut self, next: CoreStates) -> bool {
+    pub(super) fn adopt(&mut self, next: CoreStates) -> bool {
         let reach = self.world.specs.iter().map(reach).max().unwrap_or(0);
         let fits =
             |(limit, state): &(throttlekit::Limit, _)| limit.idle_at(state).as_nanos() <= EXACT_END - reach;
@@ -278,7 +286,7 @@ impl<'a> Play<'a> {
     }
 
     /// Compares the states of all keys that were ever asked for.
-    async fn look_at_all<S: Store>(&mut self, store: &Arc<S>) -> Heard {
+    pub(super) async fn look_at_all<S: Store>(&mut self, store: &Arc<S>) -> Heard {
         for names in self.places.values() {
             let charge = |(key, limit): (&'_ String, &usize)| (key.clone(), *limit);
             let named: Vec<(String, usize)> = names.iter().map(charge).collect();
@@ -293,7 +301,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    fn remember(&mut self, ask: &Placed) {
+    pub(super) fn remember(&mut self, ask: &Placed) {
         let names = self.places.entry(ask.home).or_default();
         names.extend(ask.names.iter().cloned().zip(0..));
     }

@@ -1,15 +1,19 @@
 //! The reference: the pure rules over a plain map, asked as a store is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use throttlekit::store::{Charge, Charges, Outcome, Settlement, Sight};
+use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome, Settlement, Sight, StoreError};
 use throttlekit_core::Timestamp;
+use throttlekit_core::lease::ReturnId;
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 
 /// What a store must remember, and what it must answer.
 #[derive(Clone, Debug, Default)]
 pub struct CoreStates {
     pub(super) states: HashMap<String, (Limit, State)>,
+    /// Returns that have arrived. A reset forgets none: a copy that comes late must not count against what is lent
+    /// afresh.
+    pub(super) returned: HashSet<ReturnId>,
 }
 
 impl CoreStates {
@@ -37,6 +41,22 @@ impl CoreStates {
     pub fn settle(&mut self, s: &Settlement<'_>, now: Timestamp) {
         let limit = s.form.limit();
         limit.settle(self.entry(s.key, limit), s.mark, s.charged, s.actual, now);
+    }
+
+    /// Answers one ask for units, and charges what it lends.
+    pub fn lend(&mut self, ask: &LeaseAsk<'_>, now: Timestamp) -> Result<Lent, StoreError> {
+        let authority = ask.authority()?;
+        let loan = authority.lend(self.entry(ask.key, authority.limit()), ask.want, now);
+        Ok(Lent { now, loan })
+    }
+
+    /// Takes lent units back into their window, once for each name.
+    pub fn take_back(&mut self, given: &GiveBack<'_>, now: Timestamp) -> Result<(), StoreError> {
+        let authority = given.authority()?;
+        if self.returned.insert(given.id) {
+            authority.take_back(self.entry(given.key, authority.limit()), given.back, now);
+        }
+        Ok(())
     }
 
     /// Forgets a key.

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// What the worlds of a proof must contain, each in some of them.
-pub const FEATURES: [&str; 41] = [
+pub const FEATURES: [&str; 53] = [
+    "a flight of leases",
     "a flight of none",
     "a flight of several",
     "a key twice in one flight",
+    "a limit that does not lend",
     "all of several",
     "any of several",
     "any where some deny",
@@ -24,8 +26,18 @@ pub const FEATURES: [&str; 41] = [
     "five limits or more",
     "forecast",
     "gcra",
+    "give back",
+    "give back again",
+    "give back into a window that is over",
+    "give back more than was lent",
     "home by key",
     "leaky-bucket",
+    "lease for a time",
+    "lease for a window",
+    "lease for ever",
+    "lease of a share",
+    "lease of what is left",
+    "lease refused",
     "left out beyond exact",
     "looked after a denial",
     "month",

@@ -8,7 +8,11 @@ impl StoreWorld {
         let operations = (0..self.operations.len()).rev();
         let limits = (0..self.specs.len()).rev().filter(|_| self.specs.len() > 1);
         let asks = operations.clone().flat_map(|index| {
-            let asks = if let StoreOperation::Admit(asks) = &self.operations[index] { asks.len() } else { 0 };
+            let asks = match &self.operations[index] {
+                StoreOperation::Admit(asks) => asks.len(),
+                StoreOperation::Lease(asks) => asks.len(),
+                _ => 0,
+            };
             (0..asks).filter(move |_| asks > 1).map(move |ask| (index, ask))
         });
         operations
@@ -25,8 +29,10 @@ impl StoreWorld {
 
     fn without_ask(&self, index: usize, ask: usize) -> Self {
         let mut smaller = self.clone();
-        if let StoreOperation::Admit(asks) = &mut smaller.operations[index] {
-            asks.remove(ask);
+        match &mut smaller.operations[index] {
+            StoreOperation::Admit(asks) => drop(asks.remove(ask)),
+            StoreOperation::Lease(asks) => drop(asks.remove(ask)),
+            _ => {}
         }
         smaller
     }
@@ -56,10 +62,21 @@ fn forget_limit(operation: &mut StoreOperation, gone: usize) -> bool {
             keys.remove(gone);
             return moved(*limit, gone).is_some_and(|place| set(limit, place));
         }
+        StoreOperation::Lease(asks) => {
+            asks.retain_mut(|ask| {
+                ask.keys.remove(gone);
+                moved(ask.limit, gone).is_some_and(|place| set(&mut ask.limit, place))
+            });
+            return !asks.is_empty();
+        }
         StoreOperation::WaitForReset(limit, _) => {
             return moved(*limit, gone).is_some_and(|place| set(limit, place));
         }
-        StoreOperation::Wait(_) | StoreOperation::Retry(_) | StoreOperation::StepBack(_) => {}
+        StoreOperation::GiveBack { .. }
+        | StoreOperation::GiveBackAgain(_)
+        | StoreOperation::Wait(_)
+        | StoreOperation::Retry(_)
+        | StoreOperation::StepBack(_) => {}
     }
     true
 }

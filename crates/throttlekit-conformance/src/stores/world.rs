@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use throttlekit_core::lease::Want;
 use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_core::rate::{Cadence, Need, Rule, State};
 use throttlekit_core::{Cost, Timestamp};
@@ -27,6 +28,19 @@ pub(super) const KEYS: u8 = 3;
 /// What each limit is asked at: who, and for how much.
 pub type StoreAsk = Vec<(u8, Cost)>;
 
+/// What a node asks to be lent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreLease {
+    /// One key of each limit.
+    pub keys: Vec<u8>,
+    /// On this limit, which may be one that does not lend.
+    pub limit: usize,
+    /// Whether what is lent lives until it is spent; else as is usual for the limit's kind.
+    pub carries: bool,
+    /// How much.
+    pub want: Want,
+}
+
 /// One thing that happens to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreOperation {
@@ -50,6 +64,19 @@ pub enum StoreOperation {
         /// What each limit finds to have been used.
         used: Vec<Used>,
     },
+    /// Nodes are lent units, in one flight.
+    Lease(Vec<StoreLease>),
+    /// Units that were lent for a window come back.
+    GiveBack {
+        /// Of which loan, counted round.
+        loan: usize,
+        /// How many of its units; more than it had would be the node's error.
+        units: Used,
+        /// Whether the same arrives twice in one flight.
+        twice: bool,
+    },
+    /// A return that has arrived arrives again; which one, counted round.
+    GiveBackAgain(usize),
     /// One key of each limit is forgotten.
     Reset(Vec<u8>),
     /// Time goes by.
@@ -192,7 +219,7 @@ fn roll_start(dice: &mut Dice, specs: &[Spec]) -> Timestamp {
 fn roll_operation(dice: &mut Dice, specs: &[Spec]) -> StoreOperation {
     let limit = dice.below(specs.len() as u64) as usize;
     let off = dice.below(3).cast_signed() - 1;
-    match dice.below(26) {
+    match dice.below(33) {
         0..=9 => StoreOperation::Admit(vec![roll_ask(dice, specs)]),
         10 | 11 => roll_flight(dice, specs),
         12 => StoreOperation::Peek(roll_keys(dice, specs)),
@@ -208,6 +235,16 @@ fn roll_operation(dice: &mut Dice, specs: &[Spec]) -> StoreOperation {
         19 => StoreOperation::StepBack(roll_wait_micros(dice, &specs[limit])),
         20 | 21 => StoreOperation::Retry(off),
         22 | 23 => StoreOperation::WaitForReset(limit, off),
+        24..=27 => {
+            let count = if dice.once_in(3) { dice.between(2, 4) } else { 1 };
+            StoreOperation::Lease((0..count).map(|_| roll_lease(dice, specs)).collect())
+        }
+        28 | 29 => StoreOperation::GiveBack {
+            loan: dice.below(64) as usize,
+            units: roll_used(dice, &specs[limit]),
+            twice: dice.once_in(4),
+        },
+        30 => StoreOperation::GiveBackAgain(dice.below(64) as usize),
         _ => StoreOperation::Wait(roll_wait_micros(dice, &specs[limit])),
     }
 }
@@ -265,6 +302,28 @@ fn roll_used(dice: &mut Dice, spec: &Spec) -> Used {
     let few = More(dice.between(2, 9));
     let (full, any) = (More(limit), More(dice.any_size(u64::MAX)));
     dice.pick(&[Nothing, Nothing, Half, Half, OneLess, AsCharged, OneMore, few, full, any])
+}
+
+fn roll_lease(dice: &mut Dice, specs: &[Spec]) -> StoreLease {
+    let any = dice.below(specs.len() as u64) as usize;
+    let lending: Vec<usize> = (0..specs.len()).filter(|&limit| lends(&specs[limit])).collect();
+    let limit = if lending.is_empty() || dice.once_in(8) { any } else { dice.pick(&lending) };
+    let want = roll_want(dice, &specs[limit]);
+    StoreLease { keys: roll_keys(dice, specs), limit, carries: dice.once_in(5), want }
+}
+
+pub(super) fn lends(spec: &Spec) -> bool {
+    matches!(spec, Spec::Window { .. } | Spec::Gcra { .. } | Spec::TokenBucket { .. })
+}
+
+/// Mostly what a node might want; now and then what none would.
+fn roll_want(dice: &mut Dice, spec: &Spec) -> Want {
+    let limit = spec.limit().map_or(1, |limit| limit.units());
+    let (part, any) = (dice.between(1, limit), dice.any_size(u64::MAX));
+    let wants = roll_store_cost(dice, spec);
+    let least = dice.pick(&[1, 1, 1, 1, 0, 2, part, limit, limit + 1, any]);
+    let share = dice.pick(&[1, 1, 1, 2, 2, 3, 4, 10, 0, part, any, u64::MAX]);
+    Want { wants, least, share }
 }
 
 /// A wait to the microsecond around an edge.

@@ -6,7 +6,8 @@ local p = 3
 for i = 1, #KEYS, 2 do
   local stored = read_window(KEYS[i])
   local finish = tonumber(ARGV[p])
-  if stored[1] == finish and call('SET', KEYS[i + 1], '1', 'NX', 'PX', ttl(finish)) then
+  -- A name counts as seen also where there is nothing to take back from, as a copy of it may come later.
+  if call('SET', KEYS[i + 1], '1', 'NX', 'PX', ttl(finish)) and stored[1] == finish then
     write_window(KEYS[i], finish, max(stored[2] - ARGV[p + 1], 0))
   end
   p = p + 2

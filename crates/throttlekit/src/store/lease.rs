@@ -56,9 +56,45 @@ impl Lent {
 }
 
 impl LeaseAsk<'_> {
-    /// The rule that answers.
+    /// The rule that answers, or why this limit does not lend.
     pub fn authority(&self) -> Result<Authority, StoreError> {
-        Authority::new(*self.form.limit(), self.term)
-            .map_err(|e| StoreError::misconfigured(format_args!("{e}")))
+        if !self.form.counts_units() {
+            return Err(StoreError::misconfigured(
+                "this limit does not lend: its units are too many or too odd",
+            ));
+        }
+        Authority::new(*self.form.limit(), self.term).map_err(StoreError::misconfigured)
+    }
+}
+
+impl GiveBack<'_> {
+    /// The rule that takes it back, or why this limit does not.
+    pub fn authority(&self) -> Result<Authority, StoreError> {
+        Authority::new(*self.form.limit(), Term::Window).map_err(StoreError::misconfigured)
+    }
+}
+
+/// Asks without those whose limits do not lend, which are refused before anything is charged.
+#[derive(Clone, Debug)]
+pub struct Lendable<'a> {
+    /// What a store is to answer.
+    pub asks: Vec<LeaseAsk<'a>>,
+    refusals: Vec<Option<StoreError>>,
+}
+
+impl<'a> Lendable<'a> {
+    /// Sorts out asks.
+    pub fn of(asks: &[LeaseAsk<'a>]) -> Self {
+        let refusals: Vec<_> = asks.iter().map(|ask| ask.authority().err()).collect();
+        let fit = asks.iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none());
+        Self { asks: fit.map(|(ask, _)| *ask).collect(), refusals }
+    }
+
+    /// The answers to all asks, in order, from those to [`asks`](Self::asks).
+    pub fn answers(self, lent: Vec<Result<Lent, StoreError>>) -> Vec<Result<Lent, StoreError>> {
+        let mut lent = lent.into_iter();
+        let mut next =
+            || lent.next().unwrap_or_else(|| Err(StoreError::bad_state("fewer answers than asks")));
+        self.refusals.into_iter().map(|refusal| refusal.map_or_else(&mut next, Err)).collect()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::lease::{Authority, ReturnId, Term};
+use throttlekit_core::lease::ReturnId;
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 
 use super::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome, Settlement, Sight, Store, StoreError};
@@ -140,9 +140,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn take_back(&self, given: &GiveBack<'_>) -> Result<(), StoreError> {
-        let limit = given.form.limit();
-        let authority = Authority::new(*limit, Term::Window)
-            .map_err(|error| StoreError::misconfigured(format_args!("{error}")))?;
+        let (authority, limit) = (given.authority()?, given.form.limit());
         let map = self.map(limit)?;
         let _shared = read(&self.asks);
         let now = self.now();

@@ -15,10 +15,11 @@ mod outcome;
 
 pub use error::StoreError;
 pub use key::{KEY_PART_MAX, KeySpace};
-pub use lease::{GiveBack, LeaseAsk, Lent};
+pub use lease::{GiveBack, LeaseAsk, Lendable, Lent};
 pub use line::{Line, LineOptions, LineStats, Probe};
 pub use memory::MemoryStore;
 pub use outcome::{Charge, Charges, Outcome, Settlement, Sight};
+pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
 
 use crate::Guarantee;
 
@@ -57,10 +58,10 @@ pub trait Store: Send + Sync + 'static {
     /// flight for each place.
     fn lease(&self, asks: &[LeaseAsk<'_>]) -> impl Future<Output = Vec<Result<Lent, StoreError>>> + Send;
 
-    /// Takes lent units back into their windows.
+    /// Takes lent units back into their windows. Each return counts once, however often it arrives.
     fn give_back(&self, backs: &[GiveBack<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Forgets keys.
+    /// Forgets keys, but not which returns have been counted.
     fn reset(&self, keys: &[&str]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// What an answer of this store is worth.

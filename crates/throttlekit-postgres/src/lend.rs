@@ -1,0 +1,78 @@
+//! Lending: asks and returns as arrays for the server, and its replies as what was lent.
+
+use throttlekit::rate::Mark;
+use throttlekit::rate::shared::{Correction, SharedForm};
+use throttlekit::store::{GiveBack, LeaseAsk, Lent, StoreError};
+use tokio_postgres::types::Type;
+
+use crate::error::Failure;
+use crate::link::Param;
+use crate::parcel::{CHARGE_NUMBERS, Reply, filled, kind, slot, sorted, state};
+use crate::store::Inner;
+
+impl Inner {
+    /// The answer to each ask.
+    pub(crate) async fn lend(&self, asks: &[LeaseAsk<'_>]) -> Result<Vec<Result<Lent, StoreError>>, Failure> {
+        let keys = sorted(asks.iter().map(|ask| ask.key));
+        let slots: Vec<i32> = asks.iter().map(|ask| slot(&keys, ask.key)).collect();
+        let kinds: Vec<i32> = asks.iter().map(|ask| kind(ask.form)).collect();
+        let numbers: Vec<i64> = asks.iter().flat_map(numbers_of).collect();
+        let now = self.now();
+        let params: [Param<'_>; 5] = [
+            (&now, Type::INT8),
+            (&keys, Type::TEXT_ARRAY),
+            (&slots, Type::INT4_ARRAY),
+            (&kinds, Type::INT4_ARRAY),
+            (&numbers, Type::INT8_ARRAY),
+        ];
+        self.ready().await?;
+        let reply = self.numbers(&self.statements.lend, &params).await?;
+        let mut reply = Reply(&reply);
+        Ok(asks.iter().map(|ask| lent(ask, &mut reply)).collect())
+    }
+
+    /// Takes units back. Those of no unit say nothing.
+    pub(crate) async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), Failure> {
+        let mut backs: Vec<_> = backs.iter().filter(|given| given.back.units > 0).collect();
+        if backs.is_empty() {
+            return Ok(());
+        }
+        backs.sort_by_key(|given| given.id);
+        let keys = sorted(backs.iter().map(|given| given.key));
+        let slots: Vec<i32> = backs.iter().map(|given| slot(&keys, given.key)).collect();
+        let names: Vec<String> = backs.iter().map(|given| format!("{:032x}", given.id.0)).collect();
+        let numbers: Vec<i64> = backs.iter().flat_map(|given| back_numbers(given)).collect();
+        let params: [Param<'_>; 4] = [
+            (&keys, Type::TEXT_ARRAY),
+            (&slots, Type::INT4_ARRAY),
+            (&names, Type::TEXT_ARRAY),
+            (&numbers, Type::INT8_ARRAY),
+        ];
+        self.run(&self.statements.give_back, &params).await
+    }
+}
+
+/// A charge of one unit, and the want in numbers that fit.
+fn numbers_of(ask: &LeaseAsk<'_>) -> [i64; CHARGE_NUMBERS + 3] {
+    let form: &SharedForm = ask.form;
+    let [a, b, c, d, e] = filled(&form.charge(1));
+    let want = form.clamped(ask.want);
+    let [wants, least, share] = [want.wants, want.least, want.share].map(|number| number as i64);
+    [a, b, c, d, e, wants, least, share]
+}
+
+/// The end of the window, and the units.
+fn back_numbers(given: &GiveBack<'_>) -> [i64; 2] {
+    match given.form.correction(Mark(given.back.epoch.0), given.back.units, 0) {
+        Correction::Refund(numbers) => filled(&numbers),
+        Correction::Nothing | Correction::Owe(_) => [0; 2],
+    }
+}
+
+fn lent(ask: &LeaseAsk<'_>, reply: &mut Reply<'_>) -> Result<Lent, StoreError> {
+    let (granted, now, numbers) = (reply.number()?, reply.instant()?, reply.numbers()?);
+    let Ok(granted) = u64::try_from(granted) else {
+        return Err(StoreError::bad_state(format_args!("{}: a number that is out of range", ask.key)));
+    };
+    Lent::of(ask, &state(ask.key, ask.form.state(numbers))?, now, granted)
+}
