@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod prove;
+mod prove_fleet;
 mod prove_stores;
 mod services;
 mod vectors;
@@ -16,6 +17,9 @@ usage: cargo xtask <command>
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
+  prove fleet [--seconds N]
+                           fleets of node processes over a Redis of their own, N seconds of storm (default 120), and
+                           every planted fault
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
@@ -28,6 +32,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(),
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
+        ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
         ["services", ref rest @ ..] => services::run(rest),

@@ -1,6 +1,7 @@
 //! Parts of a node that are wrong on purpose. None of them is in the library.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome, ReturnId};
@@ -28,25 +29,33 @@ impl Clock for SlowClock {
 
 impl LeaseClock for SlowClock {}
 
-/// A clock that stands still while the process is stopped. It is read so often that a long time between two readings is
-/// such a stop.
-pub(crate) struct FrozenClock(Mutex<(Timestamp, Timestamp)>);
+/// A clock that stands still while the process is stopped: a thread winds it by what has gone since, but by no more than a
+/// running process is ever late.
+#[derive(Clone)]
+pub(crate) struct FrozenClock(Arc<AtomicU64>);
 
 impl FrozenClock {
-    const STEP_MAX: Duration = Duration::from_millis(20);
+    const WIND_EVERY: Duration = Duration::from_millis(1);
+    const LATE_MAX: Duration = Duration::from_millis(50);
 
     pub(crate) fn new() -> Self {
-        Self(Mutex::new((BootClock.now(), BootClock.now())))
+        let clock = Self(Arc::new(AtomicU64::new(BootClock.now().as_nanos())));
+        let (wound, mut read) = (clock.clone(), BootClock.now());
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(Self::WIND_EVERY);
+                let gone = BootClock.now().since(read);
+                read = read + gone;
+                wound.0.fetch_add(gone.min(Self::LATE_MAX).as_nanos() as u64, Relaxed);
+            }
+        });
+        clock
     }
 }
 
 impl Clock for FrozenClock {
     fn now(&self) -> Timestamp {
-        let mut at = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = BootClock.now();
-        let (read, shown) = *at;
-        *at = (now, shown + now.since(read).min(Self::STEP_MAX));
-        at.1
+        Timestamp::from_nanos(self.0.load(Relaxed))
     }
 }
 

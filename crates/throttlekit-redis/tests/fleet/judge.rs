@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use super::{Admission, demand};
+use super::Admission;
+use super::demand::{Beat, beat};
 
 /// Law `lease-coupled`: of any windows in a row, as many times the limit as there are windows.
 ///
@@ -56,18 +57,18 @@ impl Windows {
         self.certain.iter().filter(|&&units| units > self.limit).count()
     }
 
-    /// What was admitted in each window that lies in this time as a whole and in which demand was above the limit.
-    pub(crate) fn heavy(&self, (begin, end): (u64, u64)) -> Vec<u64> {
+    /// What was admitted in each window that lies in this time as a whole and in which demand was far above the limit.
+    pub(crate) fn brisk(&self, (begin, end): (u64, u64)) -> Vec<u64> {
         let whole = |number: u64| number * self.length >= begin && (number + 1) * self.length <= end;
         let numbered = self.certain.iter().zip(self.first..);
-        numbered.filter(|(_, n)| whole(*n) && !demand::is_light(*n)).map(|(&units, _)| units).collect()
+        numbered.filter(|(_, n)| whole(*n) && beat(*n) == Beat::Brisk).map(|(&units, _)| units).collect()
     }
 
     /// What a table shows of it.
     pub(crate) fn facts(&self, whole: (u64, u64)) -> Vec<(&'static str, u64)> {
-        let heavy = self.heavy(whole);
-        let full = heavy.iter().filter(|&&units| units == self.limit).count() as u64;
-        let used = heavy.iter().sum::<u64>() * 100 / (heavy.len() as u64 * self.limit).max(1);
+        let brisk = self.brisk(whole);
+        let full = brisk.iter().filter(|&&units| units == self.limit).count() as u64;
+        let used = brisk.iter().sum::<u64>() * 100 / (brisk.len() as u64 * self.limit).max(1);
         vec![
             ("windows", self.certain.len() as u64),
             ("admitted", self.admitted),
@@ -75,7 +76,7 @@ impl Windows {
             ("most", self.most()),
             ("beyond", self.beyond),
             ("across", self.across),
-            ("heavy", heavy.len() as u64),
+            ("brisk", brisk.len() as u64),
             ("full", full),
             ("used_percent", used),
         ]

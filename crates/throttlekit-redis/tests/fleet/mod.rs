@@ -17,14 +17,13 @@ mod weather;
 use std::time::Duration;
 
 use throttlekit_conformance::Dice;
-use tokio::time::sleep;
 
 use crate::common::policy;
-use crate::rig::{Server, now};
+use crate::rig::{Proxy, Server, now};
 pub(crate) use judge::{Rolling, Windows};
 pub(crate) use log::Admission;
 pub(crate) use node::TILL;
-pub(crate) use plan::{Broken, NodePlan, Plan, Rule};
+pub(crate) use plan::{Broken, NodeClock, NodePlan, Plan, Rule};
 pub(crate) use weather::{Fault, Struck};
 
 use member::Fleet;
@@ -39,6 +38,9 @@ pub(crate) struct Ran {
     /// When every node had begun and when the first was ended, in microseconds: what lies between is whole.
     pub(crate) whole: (u64, u64),
     pub(crate) struck: Struck,
+    /// Replies that were lost, and requests that were carried out twice.
+    pub(crate) lost: u64,
+    pub(crate) repeated: u64,
 }
 
 /// Runs the plan for so long, or until `enough` is seen.
@@ -61,9 +63,16 @@ pub(crate) async fn run(plan: &Plan, length: Duration, mut enough: impl FnMut(&[
         }
     }
     let whole = (begun, log::micros());
-    weather.clear(&mut fleet).await;
+    weather.clear(&fleet);
     fleet.end();
-    Ran { admissions: fleet.admissions(), whole, struck: weather.struck }
+    let sum = |of: fn(&Proxy) -> u64| fleet.members.iter().map(|member| of(&member.proxy)).sum();
+    Ran {
+        whole,
+        struck: weather.struck,
+        lost: sum(Proxy::lost),
+        repeated: sum(Proxy::repeated),
+        admissions: fleet.admissions(),
+    }
 }
 
 /// How long a storm lasts: what is asked for, or what suits a test.

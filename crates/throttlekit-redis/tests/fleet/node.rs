@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use throttlekit::store::Store;
 use throttlekit::tier::{Batch, TierBuilder};
-use throttlekit::{Ask, LeaseClock, TwoTier};
+use throttlekit::{Ask, LeaseClock, LimitError, PreciseClock, TickClock, TwoTier};
 use throttlekit_conformance::Dice;
 use throttlekit_redis::RedisStore;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::broken::{AnchoredAtReply, FrozenClock, ReturnsTwice, SlowClock};
+use super::demand::Demand;
 use super::log::{Admission, Log, micros};
 use super::member::Post;
-use super::{Broken, NodePlan, Plan, demand};
+use super::plan::NodeClock;
+use super::{Broken, NodePlan, Plan};
 
 const KEY: &str = "shared";
 const CALLERS: u64 = 4;
@@ -37,19 +39,20 @@ pub(crate) async fn serve(plan: &Plan, post: &Post) -> ! {
     let node = &plan.nodes[post.number];
     let store = RedisStore::builder(&post.url).deadline(DEADLINE).breaker(5, PROBE_EVERY);
     let store = store.connect().await.unwrap();
-    match node.broken {
-        None => start(builder(store, plan, node, post).build().unwrap(), plan, post),
-        Some(Broken::SlowClock(times)) => {
-            start(builder(store, plan, node, post).clock(SlowClock::by(times)).build().unwrap(), plan, post);
+    let tier = |store| builder(store, plan, node, post);
+    match (node.broken, node.clock) {
+        (None, NodeClock::Boot) => start(tier(store).build(), plan, post),
+        (None, NodeClock::Precise) => start(tier(store).clock(PreciseClock::new()).build(), plan, post),
+        (None, NodeClock::Tick) => start(tier(store).clock(TickClock::new()).build(), plan, post),
+        (Some(Broken::SlowClock(times)), _) => {
+            start(tier(store).clock(SlowClock::by(times)).build(), plan, post)
         }
-        Some(Broken::FrozenClock) => {
-            start(builder(store, plan, node, post).clock(FrozenClock::new()).build().unwrap(), plan, post);
+        (Some(Broken::FrozenClock), _) => start(tier(store).clock(FrozenClock::new()).build(), plan, post),
+        (Some(Broken::AnchoredAtReply), _) => {
+            start(builder(AnchoredAtReply(store), plan, node, post).build(), plan, post);
         }
-        Some(Broken::AnchoredAtReply) => {
-            start(builder(AnchoredAtReply(store), plan, node, post).build().unwrap(), plan, post);
-        }
-        Some(Broken::ReturnsTwice) => {
-            start(builder(ReturnsTwice(store), plan, node, post).build().unwrap(), plan, post);
+        (Some(Broken::ReturnsTwice), _) => {
+            start(builder(ReturnsTwice(store), plan, node, post).build(), plan, post)
         }
     }
     std::future::pending().await
@@ -71,28 +74,40 @@ fn builder<S: Store>(store: S, plan: &Plan, node: &NodePlan, post: &Post) -> Tie
     }
 }
 
-fn start<S: Store, C: LeaseClock + 'static>(limiter: TwoTier<S, C>, plan: &Plan, post: &Post) {
-    let till = plan.nodes[post.number].till;
-    let (limiter, log, beat) = (Arc::new(limiter), Arc::new(Log::open(&post.log)), plan.rule.beat());
-    for caller in 0..CALLERS {
-        let dice = Dice::new(u64::from(std::process::id()) * CALLERS + caller);
-        tokio::spawn(ask_on(limiter.clone(), log.clone(), beat, caller, till, dice));
+fn start<S: Store, C: LeaseClock + 'static>(
+    limiter: Result<TwoTier<S, C>, LimitError>,
+    plan: &Plan,
+    post: &Post,
+) {
+    let caller = |number: u64| Caller {
+        number,
+        has_till: plan.nodes[post.number].till && number == 1,
+        demand: Demand::of(plan, post.number),
+        dice: Dice::new(u64::from(std::process::id()) * CALLERS + number),
+    };
+    let (limiter, log) = (Arc::new(limiter.unwrap()), Arc::new(Log::open(&post.log)));
+    for number in 0..CALLERS {
+        tokio::spawn(ask_on(limiter.clone(), log.clone(), caller(number)));
     }
 }
 
-/// One caller. The first asks for one unit at a time, so that the last of a window is spent; the second may have a till.
+struct Caller {
+    number: u64,
+    has_till: bool,
+    demand: Demand,
+    dice: Dice,
+}
+
+/// Asks for ever. The first caller asks for one unit at a time, so that the last of a window is spent.
 async fn ask_on<S: Store, C: LeaseClock + 'static>(
     limiter: Arc<TwoTier<S, C>>,
     log: Arc<Log>,
-    beat: Duration,
-    caller: u64,
-    till: bool,
-    mut dice: Dice,
+    mut caller: Caller,
 ) {
-    let held = limiter.hold(KEY.as_bytes()).filter(|_| caller == 1 && till);
+    let held = limiter.hold(KEY.as_bytes()).filter(|_| caller.has_till);
     let mut till = held.as_ref().map(|held| held.till(TILL));
     loop {
-        let cost = if caller == 0 { 1 } else { dice.between(1, COST_MAX) };
+        let cost = if caller.number == 0 { 1 } else { caller.dice.between(1, COST_MAX) };
         let from = micros();
         let admitted = match till.as_mut().and_then(|till| till.try_spend(cost)) {
             Some(decision) => decision.allowed,
@@ -105,7 +120,7 @@ async fn ask_on<S: Store, C: LeaseClock + 'static>(
         if admitted {
             log.write(Admission { from, to, cost });
         }
-        match demand::pause(to, beat, admitted, &mut dice) {
+        match caller.demand.pause(to, admitted, &mut caller.dice) {
             Duration::ZERO => yield_now().await,
             pause => sleep(pause).await,
         }

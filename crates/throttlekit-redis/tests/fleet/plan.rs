@@ -36,7 +36,16 @@ pub(crate) struct NodePlan {
     pub(crate) till: bool,
     /// Carries units over, as one of so many nodes.
     pub(crate) carry: Option<u64>,
+    pub(crate) clock: NodeClock,
     pub(crate) broken: Option<Broken>,
+}
+
+/// The clocks a node may hold leases by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeClock {
+    Boot,
+    Precise,
+    Tick,
 }
 
 /// What is wrong with a node that a judge must catch.
@@ -59,9 +68,10 @@ impl NodePlan {
             batch: Some(batch),
             refill_at_percent: 25,
             share: 4,
-            return_after: Duration::from_millis(120),
+            return_after: Duration::from_secs(1),
             till: true,
             carry: None,
+            clock: NodeClock::Boot,
             broken: None,
         }
     }
@@ -69,6 +79,11 @@ impl NodePlan {
     /// Seldom asked, seldom lent to; sizes learned.
     pub(crate) fn auto() -> Self {
         Self { mode: Mode::Auto, batch: None, ..Self::leased(0) }
+    }
+
+    /// Gives back soon what it does not need.
+    pub(crate) fn generous(self) -> Self {
+        Self { return_after: Duration::from_millis(40), ..self }
     }
 
     pub(crate) fn broken(self, how: Broken) -> Self {
@@ -91,7 +106,15 @@ impl Rule {
     pub(crate) fn beat(self) -> Duration {
         match self {
             Self::Window { length, .. } => length,
-            Self::Gcra { hold, .. } => hold * 4,
+            Self::Gcra { hold, .. } => hold * 8,
+        }
+    }
+
+    /// What may pass in a beat, but for bursts.
+    pub(crate) fn units_per_beat(self) -> u64 {
+        match self {
+            Self::Window { limit, .. } => limit,
+            Self::Gcra { per_second, .. } => u64::from(per_second) * self.beat().as_millis() as u64 / 1_000,
         }
     }
 

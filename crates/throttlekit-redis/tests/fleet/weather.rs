@@ -102,7 +102,7 @@ impl Weather {
     }
 
     /// Ends whatever goes on.
-    pub(crate) async fn clear(&mut self, fleet: &mut Fleet) {
+    pub(crate) fn clear(&mut self, fleet: &Fleet) {
         self.end(fleet, Timestamp::MAX);
     }
 
