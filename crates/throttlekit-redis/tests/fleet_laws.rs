@@ -20,6 +20,7 @@ const STORM: &[Fault] = &[
     Fault::Delay,
     Fault::Delay,
     Fault::Kill,
+    Fault::Leave,
     Fault::LoseReply,
     Fault::Repeat,
     Fault::Repeat,

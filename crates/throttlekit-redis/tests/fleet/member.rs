@@ -31,6 +31,28 @@ pub(crate) struct Fleet {
     test: &'static str,
     policy: String,
     pub(crate) members: Vec<Member>,
+    /// Nodes that were told to end.
+    leaving: Vec<Child>,
+}
+
+/// A node that another has taken the place of.
+#[must_use]
+pub(crate) struct Replaced<'a> {
+    old: Child,
+    leaving: &'a mut Vec<Child>,
+}
+
+impl Replaced<'_> {
+    /// `kill -9`.
+    pub(crate) fn kill(mut self) {
+        let _ = (self.old.kill(), self.old.wait());
+    }
+
+    /// Its input ends, and so does the node once it has given back what it holds.
+    pub(crate) fn leave(mut self) {
+        self.old.stdin = None;
+        self.leaving.push(self.old);
+    }
 }
 
 pub(crate) struct Member {
@@ -42,7 +64,8 @@ pub(crate) struct Member {
 impl Fleet {
     /// Every node asks when this returns.
     pub(crate) async fn start(plan: &Plan, server: &Server, policy: &str) -> Self {
-        let mut fleet = Self { test: plan.test, policy: policy.to_owned(), members: Vec::new() };
+        let mut fleet =
+            Self { test: plan.test, policy: policy.to_owned(), members: Vec::new(), leaving: Vec::new() };
         for number in 0..plan.nodes.len() {
             let proxy = Proxy::before(server.port).await;
             let log = server.folder().join(format!("node-{number}"));
@@ -74,11 +97,11 @@ impl Fleet {
             .unwrap()
     }
 
-    /// `kill -9`, and another in its place.
-    pub(crate) fn replace(&mut self, number: usize) {
+    /// Starts another node in the place of this one, which is to be ended.
+    pub(crate) fn replace(&mut self, number: usize) -> Replaced<'_> {
         let child = self.spawn(number, &self.members[number].proxy, &self.members[number].log);
-        let mut old = std::mem::replace(&mut self.members[number].child, child);
-        let _ = (old.kill(), old.wait());
+        let old = std::mem::replace(&mut self.members[number].child, child);
+        Replaced { old, leaving: &mut self.leaving }
     }
 
     /// Stops a node in its tracks (`STOP`), or lets it go on (`CONT`).
@@ -93,8 +116,8 @@ impl Fleet {
     }
 
     pub(crate) fn end(&mut self) {
-        for member in &mut self.members {
-            let _ = (member.child.kill(), member.child.wait());
+        for child in self.members.iter_mut().map(|member| &mut member.child).chain(&mut self.leaving) {
+            let _ = (child.kill(), child.wait());
         }
     }
 }

@@ -22,7 +22,6 @@ use crate::common::policy;
 use crate::rig::{Proxy, Server, now};
 pub(crate) use judge::{Rolling, Windows};
 pub(crate) use log::Admission;
-pub(crate) use node::TILL;
 pub(crate) use plan::{Broken, NodeClock, NodePlan, Plan, Rule};
 pub(crate) use weather::{Fault, Struck};
 

@@ -9,7 +9,7 @@ use throttlekit::tier::{Batch, TierBuilder};
 use throttlekit::{Ask, LeaseClock, LimitError, PreciseClock, TickClock, TwoTier};
 use throttlekit_conformance::Dice;
 use throttlekit_redis::RedisStore;
-use tokio::task::yield_now;
+use tokio::task::{spawn_blocking, yield_now};
 use tokio::time::sleep;
 
 use super::broken::{AnchoredAtReply, FrozenClock, ReturnsTwice, SlowClock};
@@ -23,7 +23,7 @@ const KEY: &str = "shared";
 const CALLERS: u64 = 4;
 const COST_MAX: u64 = 3;
 /// Units that a till takes out at a time.
-pub(crate) const TILL: u64 = 4;
+const TILL: u64 = 4;
 /// The most a learner may ask for.
 const LEARNED_MAX: u64 = 100;
 /// Longer than replies are held up, so that late ones count.
@@ -32,10 +32,6 @@ const PROBE_EVERY: Duration = Duration::from_millis(20);
 
 /// Serves until its parent is gone or ends it.
 pub(crate) async fn serve(plan: &Plan, post: &Post) -> ! {
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(0);
-    });
     let node = &plan.nodes[post.number];
     let store = RedisStore::builder(&post.url).deadline(DEADLINE).breaker(5, PROBE_EVERY);
     let store = store.connect().await.unwrap();
@@ -89,6 +85,14 @@ fn start<S: Store, C: LeaseClock + 'static>(
     for number in 0..CALLERS {
         tokio::spawn(ask_on(limiter.clone(), log.clone(), caller(number)));
     }
+    tokio::spawn(end_with_input(limiter));
+}
+
+/// A node whose parent has let go of it gives back what it holds, and ends.
+async fn end_with_input<S: Store, C: LeaseClock + 'static>(limiter: Arc<TwoTier<S, C>>) {
+    let _ = spawn_blocking(|| std::io::stdin().read(&mut [0])).await;
+    let _ = limiter.close().await;
+    std::process::exit(0);
 }
 
 struct Caller {

@@ -15,6 +15,8 @@ use crate::rig::{Server, now};
 pub(crate) enum Fault {
     /// `kill -9` of a node, and another in its place.
     Kill,
+    /// A node ends as it should, giving back what it holds while its callers still ask; and another in its place.
+    Leave,
     /// `SIGSTOP`, for up to one and a half windows.
     Stop,
     /// Every reply comes later.
@@ -33,8 +35,9 @@ pub(crate) enum Fault {
     ClientPause,
 }
 
-pub(crate) const FAULTS: [Fault; 9] = [
+pub(crate) const FAULTS: [Fault; 10] = [
     Fault::Kill,
+    Fault::Leave,
     Fault::Stop,
     Fault::Delay,
     Fault::LoseReply,
@@ -127,7 +130,8 @@ impl Weather {
     ) -> Option<Duration> {
         let proxy = &fleet.members[node].proxy;
         match fault {
-            Fault::Kill => fleet.replace(node),
+            Fault::Kill => fleet.replace(node).kill(),
+            Fault::Leave => fleet.replace(node).leave(),
             Fault::LoseReply => proxy.lose_next_reply(),
             Fault::Repeat => proxy.repeat_next_requests(self.dice.between(1, 4)),
             Fault::Reset => proxy.reset_all(),
