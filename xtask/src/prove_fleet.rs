@@ -13,6 +13,18 @@ const SECONDS: u64 = 120;
 const STORMS: u64 = 2;
 const FLEETS: usize = 3;
 const PLANTED: usize = 6;
+const FAULTS: [&str; 10] = [
+    "kill",
+    "leave",
+    "stop",
+    "delay",
+    "lose_reply",
+    "repeat",
+    "half_open",
+    "reset",
+    "script_flush",
+    "client_pause",
+];
 const COLUMNS: [&str; 7] = ["windows", "admitted", "across", "bound", "most", "beyond", "faults"];
 
 /// What one fleet told, in words of the form `what=number`.
@@ -102,6 +114,8 @@ fn figure(fleets: &[Told], storm_seconds: u64, seconds: u64) -> serde_json::Valu
     let of = |name: &str, what: &str| {
         fleets.iter().find(|fleet| fleet.name == name).map_or(0, |fleet| fleet.fact(what))
     };
+    let struck =
+        |fault: &str| (fault.to_owned(), json!(fleets.iter().map(|fleet| fleet.fact(fault)).sum::<u64>()));
     let honest = || fleets.iter().filter(|fleet| !fleet.is_planted());
     let planted = || fleets.iter().filter(|fleet| fleet.is_planted());
     json!({
@@ -110,10 +124,14 @@ fn figure(fleets: &[Told], storm_seconds: u64, seconds: u64) -> serde_json::Valu
         "windows": honest().map(|fleet| fleet.fact("windows")).sum::<u64>(),
         "admitted": honest().map(|fleet| fleet.fact("admitted")).sum::<u64>(),
         "faults": honest().map(|fleet| fleet.fact("faults")).sum::<u64>(),
+        "faults_by_kind": FAULTS.into_iter().map(struck).collect::<serde_json::Map<_, _>>(),
         "violations": honest().filter(|fleet| fleet.fact("beyond") > 0).count(),
         "limit": of("coupled-storm", "bound"),
         "most_in_a_window": of("coupled-storm", "most"),
-        "healthy_full_of_brisk": [of("coupled-healthy", "full"), of("coupled-healthy", "brisk")],
+        "healthy_full": of("coupled-healthy", "full"),
+        "healthy_maybe_full": of("coupled-healthy", "maybe_full"),
+        "healthy_of": of("coupled-healthy", "brisk"),
+        "storm_used_percent": of("coupled-storm", "used_percent"),
         "rolling_bound": of("rolling-storm", "bound"),
         "rolling_most": of("rolling-storm", "most"),
         "planted": planted().count(),

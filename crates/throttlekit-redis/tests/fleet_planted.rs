@@ -13,7 +13,7 @@ const WINDOW: Duration = Duration::from_millis(500);
 const COUPLED: Rule = Rule::Window { limit: LIMIT, length: WINDOW };
 const BATCH: u64 = 60;
 /// A fleet that is not caught within this time is not caught.
-const CAUGHT_WITHIN: Duration = Duration::from_secs(16);
+const CAUGHT_WITHIN: Duration = Duration::from_secs(18);
 
 /// One node of four is broken.
 async fn is_caught(name: &str, test: &'static str, broken: Broken, faults: &'static [Fault]) {

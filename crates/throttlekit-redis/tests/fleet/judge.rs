@@ -19,6 +19,8 @@ pub(crate) struct Windows {
     first: u64,
     /// What certainly lies in each window.
     pub(crate) certain: Vec<u64>,
+    /// What may lie in each.
+    possible: Vec<u64>,
     pub(crate) admitted: u64,
     /// What lies across an edge.
     pub(crate) across: u64,
@@ -34,12 +36,21 @@ impl Windows {
         let last = admissions.iter().map(|one| of(one.to)).max().unwrap_or(0);
         let count = (last - first + 1) as usize;
         let mut by_start = vec![Vec::new(); count];
-        let mut windows =
-            Self { limit, length, first, certain: vec![0; count], admitted: 0, across: 0, beyond: 0 };
+        let mut windows = Self {
+            limit,
+            length,
+            first,
+            certain: vec![0; count],
+            possible: vec![0; count],
+            admitted: 0,
+            across: 0,
+            beyond: 0,
+        };
         for one in admissions {
             let (from, to) = ((of(one.from) - first) as usize, (of(one.to) - first) as usize);
             by_start[from].push((to, one.cost));
             windows.admitted += one.cost;
+            windows.possible[from..=to].iter_mut().for_each(|units| *units += one.cost);
             match from == to {
                 true => windows.certain[from] += one.cost,
                 false => windows.across += one.cost,
@@ -57,18 +68,21 @@ impl Windows {
         self.certain.iter().filter(|&&units| units > self.limit).count()
     }
 
-    /// What was admitted in each window that lies in this time as a whole and in which demand was far above the limit.
-    pub(crate) fn brisk(&self, (begin, end): (u64, u64)) -> Vec<u64> {
+    /// What certainly and what possibly was admitted in each window that lies in this time as a whole and in which demand
+    /// was far above the limit.
+    pub(crate) fn brisk(&self, (begin, end): (u64, u64)) -> Vec<(u64, u64)> {
         let whole = |number: u64| number * self.length >= begin && (number + 1) * self.length <= end;
-        let numbered = self.certain.iter().zip(self.first..);
-        numbered.filter(|(_, n)| whole(*n) && beat(*n) == Beat::Brisk).map(|(&units, _)| units).collect()
+        let counts = self.certain.iter().copied().zip(self.possible.iter().copied());
+        let numbered = counts.zip(self.first..);
+        numbered.filter(|(_, n)| whole(*n) && beat(*n) == Beat::Brisk).map(|(units, _)| units).collect()
     }
 
-    /// What a table shows of it.
+    /// What a table shows of it: of the windows of brisk demand, how many were certainly and possibly used in full.
     pub(crate) fn facts(&self, whole: (u64, u64)) -> Vec<(&'static str, u64)> {
         let brisk = self.brisk(whole);
-        let full = brisk.iter().filter(|&&units| units == self.limit).count() as u64;
-        let used = brisk.iter().sum::<u64>() * 100 / (brisk.len() as u64 * self.limit).max(1);
+        let count =
+            |full: &dyn Fn(&(u64, u64)) -> bool| brisk.iter().filter(|units| full(units)).count() as u64;
+        let used = brisk.iter().map(|(certain, _)| certain).sum::<u64>();
         vec![
             ("windows", self.certain.len() as u64),
             ("admitted", self.admitted),
@@ -77,8 +91,9 @@ impl Windows {
             ("beyond", self.beyond),
             ("across", self.across),
             ("brisk", brisk.len() as u64),
-            ("full", full),
-            ("used_percent", used),
+            ("full", count(&|(certain, _)| *certain == self.limit)),
+            ("maybe_full", count(&|(_, possible)| *possible >= self.limit)),
+            ("used_percent", used * 100 / (brisk.len() as u64 * self.limit).max(1)),
         ]
     }
 }

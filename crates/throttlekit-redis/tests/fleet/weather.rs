@@ -7,6 +7,7 @@ use throttlekit_conformance::Dice;
 use tokio::time::sleep;
 
 use super::Plan;
+use super::log::micros;
 use super::member::Fleet;
 use crate::rig::{Server, now};
 
@@ -17,7 +18,7 @@ pub(crate) enum Fault {
     Kill,
     /// A node ends as it should, giving back what it holds while its callers still ask; and another in its place.
     Leave,
-    /// `SIGSTOP`, for up to one and a half windows.
+    /// `SIGSTOP`, over the edge of a beat and up to half of the next.
     Stop,
     /// Every reply comes later.
     Delay,
@@ -48,6 +49,19 @@ pub(crate) const FAULTS: [Fault; 10] = [
     Fault::ClientPause,
 ];
 
+const NAMES: [&str; FAULTS.len()] = [
+    "kill",
+    "leave",
+    "stop",
+    "delay",
+    "lose_reply",
+    "repeat",
+    "half_open",
+    "reset",
+    "script_flush",
+    "client_pause",
+];
+
 /// How often each fault struck.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Struck([u64; FAULTS.len()]);
@@ -61,6 +75,12 @@ impl Struck {
         self.0.iter().sum()
     }
 
+    /// What a table shows of it.
+    pub(crate) fn facts(&self) -> Vec<(&'static str, u64)> {
+        let each = NAMES.into_iter().zip(self.0);
+        std::iter::once(("faults", self.all())).chain(each).collect()
+    }
+
     /// Faults that did not occur.
     pub(crate) fn missing(&self) -> Vec<Fault> {
         FAULTS.into_iter().filter(|&fault| self.of(fault) == 0).collect()
@@ -69,7 +89,7 @@ impl Struck {
 
 const STEP: Duration = Duration::from_millis(10);
 /// A fault begins in one step of so many.
-const ONCE_IN: u64 = 4;
+const ONCE_IN: u64 = 3;
 
 pub(crate) struct Weather {
     faults: &'static [Fault],
@@ -94,8 +114,9 @@ impl Weather {
     pub(crate) async fn step(&mut self, fleet: &mut Fleet, server: &Server) {
         sleep(STEP).await;
         self.end(fleet, now());
-        let node = self.dice.pick(&self.targets);
-        if self.faults.is_empty() || self.ends[node].is_some() || !self.dice.once_in(ONCE_IN) {
+        let node = self.dice.below(self.ends.len() as u64) as usize;
+        let spared = !self.targets.contains(&node) || self.ends[node].is_some();
+        if spared || self.faults.is_empty() || !self.dice.once_in(ONCE_IN) {
             return;
         }
         let fault = self.dice.pick(self.faults);
@@ -145,7 +166,10 @@ impl Weather {
         }
         let beat = self.beat.as_millis() as u64;
         match fault {
-            Fault::Stop => Some(Duration::from_millis(self.dice.between(beat / 4, beat * 3 / 2))),
+            Fault::Stop => {
+                let rest = beat - micros() / 1_000 % beat;
+                Some(Duration::from_millis(rest + self.dice.below(beat / 2)))
+            }
             Fault::Delay => Some(Duration::from_millis(self.dice.between(beat / 2, beat * 2))),
             Fault::HalfOpen => Some(Duration::from_millis(self.dice.between(beat / 4, beat))),
             _ => None,
