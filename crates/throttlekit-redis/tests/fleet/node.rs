@@ -41,14 +41,14 @@ pub(crate) async fn serve(plan: &Plan, post: &Post) -> ! {
         (None, NodeClock::Precise) => start(tier(store).clock(PreciseClock::new()).build(), plan, post),
         (None, NodeClock::Tick) => start(tier(store).clock(TickClock::new()).build(), plan, post),
         (Some(Broken::SlowClock(times)), _) => {
-            start(tier(store).clock(SlowClock::by(times)).build(), plan, post)
+            start(tier(store).clock(SlowClock::by(times)).build(), plan, post);
         }
         (Some(Broken::FrozenClock), _) => start(tier(store).clock(FrozenClock::new()).build(), plan, post),
         (Some(Broken::AnchoredAtReply), _) => {
             start(builder(AnchoredAtReply(store), plan, node, post).build(), plan, post);
         }
         (Some(Broken::ReturnsTwice), _) => {
-            start(builder(ReturnsTwice(store), plan, node, post).build(), plan, post)
+            start(builder(ReturnsTwice(store), plan, node, post).build(), plan, post);
         }
     }
     std::future::pending().await
