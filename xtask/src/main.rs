@@ -3,7 +3,9 @@
 mod bench;
 mod ci;
 mod prove;
+mod prove_failover;
 mod prove_fleet;
+mod prove_learn;
 mod prove_stores;
 mod services;
 mod vectors;
@@ -15,11 +17,14 @@ usage: cargo xtask <command>
 
   ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
+  prove learn              what the learners pay beside the best in hindsight, and every planted bug
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
   prove fleet [--seconds N]
                            fleets of node processes over a Redis of their own, N seconds of storm (default 120), and
                            every planted fault
+  prove failover [--rounds N]
+                           N rounds (default 100) in which a Redis primary fails, for each mode of dealing with it
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
@@ -31,8 +36,10 @@ fn main() -> ExitCode {
     let result = match words[..] {
         ["ci"] => ci::run(),
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
+        ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),
+        ["prove", "failover", ref rest @ ..] => prove_failover::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
         ["services", ref rest @ ..] => services::run(rest),

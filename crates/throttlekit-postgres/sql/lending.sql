@@ -19,6 +19,8 @@ CREATE OR REPLACE FUNCTION @schema@.lend(
 ) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
+    -- No function of ours writes more, until the year 2255.
+    exact_max CONSTANT bigint := 9007199254740991;
     -- Of each key: its row as it is after the asks so far. Where there is none, a is missing.
     w_a bigint[] := '{}';
     w_b bigint[] := '{}';
@@ -69,7 +71,7 @@ BEGIN
             s_a := w_a[slot];
             s_b := w_b[slot];
             has := s_a IS NOT NULL;
-            IF has AND (s_a < 0 OR s_b < 0 OR s_b > 9007199254740991) THEN
+            IF s_a NOT BETWEEN 0 AND exact_max OR s_b NOT BETWEEN 0 AND exact_max THEN
                 reply := reply || ARRAY[-1, now, 0];
                 CONTINUE;
             END IF;
@@ -138,6 +140,7 @@ CREATE OR REPLACE FUNCTION @schema@.give_back(
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
+    exact_max CONSTANT bigint := 9007199254740991;
     held boolean[] := '{}';
     row @schema@.state;
     slot int;
@@ -145,7 +148,7 @@ BEGIN
     FOR slot IN 1 .. cardinality(p_keys) LOOP
         SELECT * INTO row FROM @schema@.state s WHERE s.key = p_keys[slot] FOR UPDATE;
         held[slot] := FOUND;
-        IF FOUND AND (row.a < 0 OR row.b < 0 OR row.b > 9007199254740991) THEN
+        IF row.a NOT BETWEEN 0 AND exact_max OR row.b NOT BETWEEN 0 AND exact_max THEN
             RAISE EXCEPTION '%: a number that is out of range', p_keys[slot] USING ERRCODE = 'TK001';
         END IF;
     END LOOP;

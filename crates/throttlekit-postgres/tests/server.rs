@@ -8,12 +8,24 @@ use std::time::Duration;
 
 use common::{address, ask, builder, clear, client, form, fresh, url};
 use throttlekit::rate::Need;
-use throttlekit::store::{Charge, Charges, LineOptions, Settlement, Store, StoreError};
+use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, LineOptions, Settlement, Store, StoreError};
+use throttlekit::store::{Return, ReturnId, Term, Want};
 use throttlekit::{Guarantee, Limit, Rate, SharedLimiter};
 use throttlekit_postgres::{Durability, PostgresStore, Warning};
 
 fn per_hour(units: u64) -> throttlekit::rate::shared::SharedForm {
     form(Limit::gcra(Rate::per_hour(units)).unwrap())
+}
+
+/// Leases twice in one call and gives back twice in one.
+async fn lend_and_take_back(store: &PostgresStore, key: &str) {
+    let form = form(Limit::fixed_window(10, Duration::from_secs(36_000_000)).unwrap());
+    let lease =
+        LeaseAsk { key, form: &form, term: Term::Window, want: Want { wants: 3, least: 1, share: 1 } };
+    let loan = store.lease(&[lease, lease]).await[1].as_ref().unwrap().loan;
+    let back = Return { epoch: loan.epoch, units: loan.granted };
+    let given = GiveBack { key, form: &form, id: ReturnId(1), back };
+    store.give_back(&[given, GiveBack { id: ReturnId(2), ..given }]).await.unwrap();
 }
 
 /// The server itself counts: as many statements as decisions, whether of one charge or of many.
@@ -42,6 +54,8 @@ async fn a_decision_is_one_statement() {
     store.settle(&[Settlement { key: "s", form: &form, mark, charged: 2, actual: 1 }]).await.unwrap();
     store.reset(&["s"]).await.unwrap();
     assert_eq!(calls().await - before, 63);
+    lend_and_take_back(&store, "l").await;
+    assert_eq!(calls().await - before, 65);
 }
 
 /// Asks that find all connections busy travel together: fewer statements than asks, each answered as if alone. One that
@@ -142,8 +156,9 @@ async fn no_decision_reads_the_whole_table() {
     clear(schema).await;
     builder(schema).migrate().await.unwrap();
     let beside = client().await;
-    beside.batch_execute("VACUUM ANALYZE tk_test_plans.state").await.unwrap();
-    let text = "SELECT seq_scan FROM pg_stat_all_tables WHERE schemaname = $1 AND relname = 'state'";
+    beside.batch_execute("VACUUM ANALYZE tk_test_plans.state, tk_test_plans.returned").await.unwrap();
+    let text = "SELECT sum(seq_scan)::bigint FROM pg_stat_all_tables
+                WHERE schemaname = $1 AND relname IN ('state', 'returned')";
     let scans = async || -> i64 { beside.query_one(text, &[&schema]).await.unwrap().get(0) };
     let before = scans().await;
     for way in [builder(schema), builder(schema).pooled(true)] {
@@ -158,6 +173,7 @@ async fn no_decision_reads_the_whole_table() {
             let settlement = Settlement { key: &keys[0], form: &form, mark, charged: 0, actual: 1 };
             store.settle(&[settlement]).await.unwrap();
             store.reset(&[&keys[0]]).await.unwrap();
+            lend_and_take_back(&store, &keys[1].replace('b', "w")).await;
         }
         drop(store);
         // The server counts when a session ends.
@@ -394,10 +410,11 @@ async fn a_role_with_the_documented_grants_can_decide() {
     assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("grant")), "{error}");
     let grants = "GRANT USAGE ON SCHEMA tk_test_grants TO tk_test_app;
                   GRANT SELECT ON tk_test_grants.version TO tk_test_app;
-                  GRANT SELECT, INSERT, UPDATE, DELETE ON tk_test_grants.state TO tk_test_app";
+                  GRANT SELECT, INSERT, UPDATE, DELETE ON tk_test_grants.state, tk_test_grants.returned TO tk_test_app";
     owner.batch_execute(grants).await.unwrap();
     let store = store.connect().await.unwrap();
     assert!(ask(&store, "k", &per_hour(5), 1).await.unwrap().verdict.decision.allowed);
+    lend_and_take_back(&store, "l").await;
     store.sweep(1).await.unwrap();
     store.reset(&["k"]).await.unwrap();
     clear(schema).await;

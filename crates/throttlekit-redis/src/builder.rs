@@ -1,13 +1,18 @@
 //! What a store is made of.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use throttlekit::ManualClock;
 use throttlekit::store::{LineOptions, StoreError};
 
+use crate::check::Demands;
 use crate::cluster::Cluster;
 use crate::dial::Dialer;
-use crate::node::Node;
+use crate::exposure::Books;
+use crate::failover::Failover;
+use crate::node::{Node, Setup};
 use crate::route::{Route, Seat};
 use crate::sentinel::Sentinels;
 use crate::store::RedisStore;
@@ -42,6 +47,7 @@ pub struct Builder {
     line: LineOptions,
     grace: Duration,
     clock: Option<ManualClock>,
+    failover: Failover,
 }
 
 #[derive(Debug)]
@@ -65,7 +71,16 @@ impl Builder {
     }
 
     fn of(kind: Kind, urls: Vec<String>) -> Self {
-        Self { urls, kind, ca: None, servers: None, line: LineOptions::default(), grace: GRACE, clock: None }
+        Self {
+            urls,
+            kind,
+            ca: None,
+            servers: None,
+            line: LineOptions::default(),
+            grace: GRACE,
+            clock: None,
+            failover: Failover::default(),
+        }
     }
 
     /// How long a call may take before it counts as unanswered; 100 ms unless chosen. A call that a cluster node
@@ -107,6 +122,12 @@ impl Builder {
         self
     }
 
+    /// What to do about charges that a failover may lose; nothing unless chosen, see [`Failover`].
+    pub fn failover(mut self, failover: Failover) -> Self {
+        self.failover = failover;
+        self
+    }
+
     /// Decides at the time of this clock instead of the server's. For tests.
     pub fn clock(mut self, clock: ManualClock) -> Self {
         self.clock = Some(clock);
@@ -144,21 +165,47 @@ impl Builder {
             return Err(StoreError::misconfigured("no address was given"));
         };
         self.refuse_halves(&dialers)?;
-        let line = self.line;
+        self.failover.refuse_nonsense(self.line.deadline)?;
+        let setup = self.setup();
+        let books = setup.books.clone();
         let route = match self.kind {
             Kind::Single => {
                 let client = first.seed()?;
-                Route::new(|me| Seat::Single(Node::new(first.address(), client, line, me.clone())))
+                Route::new(|me| Seat::Single(Node::new(first.address(), &client, &setup, me.clone())))
             }
-            Kind::Cluster => Route::new(|_| Seat::Cluster(Box::new(Cluster::new(dialers, line)))),
+            Kind::Cluster => Route::new(|_| Seat::Cluster(Box::new(Cluster::new(dialers, setup)))),
             Kind::Sentinel { service } => {
                 let servers = self.servers.as_deref().unwrap_or(DEFAULT_SERVERS);
                 let servers = Dialer::new(servers, self.ca)?;
-                Route::new(|_| Seat::Sentinel(Box::new(Sentinels::new(dialers, service, servers, line))))
+                Route::new(|_| Seat::Sentinel(Box::new(Sentinels::new(dialers, service, servers, setup))))
             }
         };
         start(&route).await?;
-        Ok(RedisStore::new(route, self.grace, self.clock))
+        if let Some(every) = self.failover.sample() {
+            tokio::spawn(sample(Arc::downgrade(&route), every));
+        }
+        Ok(RedisStore::new(route, self.grace, self.clock, self.failover, books))
+    }
+
+    fn setup(&self) -> Setup {
+        let demands = Demands {
+            fenced: self.failover.isolation().is_some(),
+            waited: matches!(self.failover, Failover::Wait { .. }),
+            told: self.failover.sample().is_some(),
+            in_cluster: matches!(self.kind, Kind::Cluster),
+            behind_sentinel: matches!(self.kind, Kind::Sentinel { .. }),
+        };
+        let books = demands.told.then(|| Arc::new(Books::default()));
+        Setup { line: self.line, failover: self.failover, demands, books }
+    }
+}
+
+/// Asks all primaries how far their replicas are, until the store is gone.
+async fn sample(route: Weak<Route>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(route) = route.upgrade() else { return };
+        join_all(route.nodes().iter().map(|node| node.sample())).await;
     }
 }
 

@@ -6,6 +6,7 @@ use redis::aio::MultiplexedConnection;
 use throttlekit::store::StoreError;
 
 use crate::error::store_error;
+use crate::replication::{Replication, field};
 
 /// The first versions whose scripts replicate their effects, so that they may read the clock and write.
 const REDIS_MIN: (u32, u32) = (7, 0);
@@ -27,6 +28,26 @@ impl fmt::Display for Warning {
     }
 }
 
+/// What is asked of a server beyond deciding.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Demands {
+    /// That it names its replication id.
+    pub(crate) fenced: bool,
+    /// That it waits for replicas.
+    pub(crate) waited: bool,
+    /// That it tells how far its replicas are.
+    pub(crate) told: bool,
+    pub(crate) in_cluster: bool,
+    pub(crate) behind_sentinel: bool,
+}
+
+/// What a check found.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) warnings: Vec<Warning>,
+    pub(crate) replication: Option<Replication>,
+}
+
 /// Tries what the scripts do.
 const RIGHTS: &str = include_str!("lua/rights.lua");
 /// No caller's key looks like these: a `%` of ours is followed by two digits.
@@ -36,7 +57,8 @@ const RIGHTS_KEYS: [&str; 2] = ["tk:{%rights}g:", "tk:{%rights}l:"];
 pub(crate) async fn check(
     node: &str,
     connection: &mut MultiplexedConnection,
-) -> Result<Vec<Warning>, StoreError> {
+    demands: Demands,
+) -> Result<Checked, StoreError> {
     let info: String = match redis::cmd("INFO").query_async(connection).await {
         Ok(info) => info,
         Err(error) if !matches!(error.code(), Some("NOPERM" | "ERR")) => return Err(store_error(&error)),
@@ -44,20 +66,60 @@ pub(crate) async fn check(
             let what = format!(
                 "INFO is refused ({error}), so version and eviction could not be checked; grant +info"
             );
-            may_decide(connection).await?;
-            return Ok(vec![Warning { node: node.to_owned(), what }]);
+            if demands.fenced || demands.told {
+                return Err(StoreError::misconfigured("the failover mode chosen takes INFO; grant +info"));
+            }
+            may_decide(connection, demands).await?;
+            return Ok(Checked {
+                warnings: vec![Warning { node: node.to_owned(), what }],
+                replication: None,
+            });
         }
     };
-    let found = judge(&info)?;
-    may_decide(connection).await?;
-    Ok(found.into_iter().map(|what| Warning { node: node.to_owned(), what }).collect())
+    let mut found = judge(&info)?;
+    may_decide(connection, demands).await?;
+    let replication = Replication::parse(&info);
+    found.extend(judge_replication(replication.as_ref(), demands)?);
+    let warnings = found.into_iter().map(|what| Warning { node: node.to_owned(), what }).collect();
+    Ok(Checked { warnings, replication })
+}
+
+/// Whether the failover mode chosen can work, and what it would not cover.
+fn judge_replication(said: Option<&Replication>, demands: Demands) -> Result<Option<String>, StoreError> {
+    let Some(said) = said else {
+        return match demands.fenced || demands.told {
+            true => Err(StoreError::misconfigured(
+                "it does not name its replication id, which the failover mode chosen takes; is there a proxy in between?",
+            )),
+            false => Ok(None),
+        };
+    };
+    let may_be_replaced = demands.behind_sentinel || (said.has_replicas && !demands.in_cluster);
+    let warned = demands.fenced && said.is_primary && may_be_replaced && !said.needs_replicas;
+    Ok(warned.then(|| {
+        "min-replicas-to-write is 0: if it is cut off and replaced it goes on taking writes, which no fence covers; set it \
+         to 1, with min-replicas-max-lag"
+            .into()
+    }))
 }
 
 /// Tries the commands that the scripts use. A cluster node without their slot and a replica answer otherwise, and say
 /// nothing about rights.
-async fn may_decide(connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
+async fn may_decide(connection: &mut MultiplexedConnection, demands: Demands) -> Result<(), StoreError> {
+    if demands.waited
+        && let Err(error) = redis::cmd("WAIT").arg(0).arg(1).query_async::<i64>(connection).await
+        && error.code() == Some("NOPERM")
+    {
+        return Err(StoreError::misconfigured(
+            "its user may not run WAIT; docs/redis.md has the ACL it needs",
+        ));
+    }
     let mut cmd = redis::cmd("EVAL");
-    cmd.arg(RIGHTS).arg(RIGHTS_KEYS.len()).arg(&RIGHTS_KEYS[..]);
+    cmd.arg(RIGHTS).arg(RIGHTS_KEYS.len()).arg(&RIGHTS_KEYS[..]).arg(if demands.fenced {
+        "fence"
+    } else {
+        ""
+    });
     let tried: Result<Vec<String>, _> = cmd.query_async(connection).await;
     let refused = match tried {
         Ok(refused) if refused.is_empty() => return Ok(()),
@@ -70,11 +132,7 @@ async fn may_decide(connection: &mut MultiplexedConnection) -> Result<(), StoreE
 }
 
 fn judge(info: &str) -> Result<Vec<String>, StoreError> {
-    let field = |name: &str| {
-        info.lines()
-            .find_map(|line| line.split_once(':').filter(|(key, _)| *key == name))
-            .map(|(_, value)| value.trim())
-    };
+    let field = |name: &str| field(info, name);
     let mut warnings = Vec::new();
     let version = field("redis_version").and_then(parse_version).unwrap_or_default();
     if (version.0, version.1) < REDIS_MIN {
@@ -133,5 +191,21 @@ mod tests {
         assert!(judge(&info("8.2.0", "allkeys-lru", "1000000")).is_err());
         assert_eq!(judge(&info("8.2.0", "allkeys-lru", "0")).unwrap().len(), 1);
         assert_eq!(judge(&info("7.0.15", "noeviction", "0")).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_fence_says_what_it_does_not_cover() {
+        let said = |more: &str| Replication::parse(&format!("role:master\r\nmaster_replid:ab\r\n{more}"));
+        let replica = "slave0:ip=::1,port=1,state=online,offset=5,lag=0\r\n";
+        let fenced = Demands { fenced: true, ..Demands::default() };
+        let warns = |more: &str, demands| judge_replication(said(more).as_ref(), demands).unwrap().is_some();
+        assert!(warns(replica, fenced));
+        assert!(warns("", Demands { behind_sentinel: true, ..fenced }));
+        assert!(!warns("", fenced), "nobody could take over");
+        assert!(!warns(replica, Demands { in_cluster: true, ..fenced }), "a cluster sees to it itself");
+        assert!(!warns(&format!("{replica}min_slaves_good_slaves:1\r\n"), fenced));
+        assert!(!warns(replica, Demands::default()));
+        assert!(judge_replication(None, fenced).is_err());
+        assert!(judge_replication(None, Demands::default()).is_ok());
     }
 }

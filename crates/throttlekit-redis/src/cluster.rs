@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::Value;
-use throttlekit::store::{LineOptions, LineStats, StoreError};
+use throttlekit::store::{LineStats, StoreError};
 use tokio::time::timeout;
 
 use crate::dial::Dialer;
-use crate::node::Node;
+use crate::node::{Node, Setup};
 use crate::route::Route;
 use crate::slot::SLOTS;
 
@@ -21,7 +21,7 @@ const NODES_MAX: usize = 2_048;
 
 pub(crate) struct Cluster {
     dialers: Vec<Dialer>,
-    options: LineOptions,
+    setup: Setup,
     map: RwLock<Map>,
 }
 
@@ -38,8 +38,8 @@ struct Map {
 type View = Vec<(u16, u16, String)>;
 
 impl Cluster {
-    pub(crate) fn new(dialers: Vec<Dialer>, options: LineOptions) -> Self {
-        Self { dialers, options, map: RwLock::default() }
+    pub(crate) fn new(dialers: Vec<Dialer>, setup: Setup) -> Self {
+        Self { dialers, setup, map: RwLock::default() }
     }
 
     pub(crate) fn node(&self, slot: u16) -> Option<Arc<Node>> {
@@ -87,7 +87,7 @@ impl Cluster {
                 "the cluster names more than {NODES_MAX} nodes"
             )));
         }
-        let make = || Node::new(address.to_owned(), client, self.options, route.clone());
+        let make = || Node::new(address.to_owned(), &client, &self.setup, route.clone());
         Ok(map.nodes.entry(address.to_owned()).or_insert_with(make).clone())
     }
 

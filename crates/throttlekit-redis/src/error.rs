@@ -43,6 +43,11 @@ impl Trouble {
         matches!(self, Self::Moved(_) | Self::Ask(_) | Self::NoScript | Self::TryAgain)
     }
 
+    /// Whether it is certain that the call did nothing.
+    pub(crate) fn is_not_run(&self) -> bool {
+        self.is_answer() || matches!(self, Self::Demoted | Self::Refused(_))
+    }
+
     /// Of making a connection: whatever is not a redirection is the loss of it.
     pub(crate) fn or_lost(self) -> Self {
         match self {
@@ -80,6 +85,9 @@ pub(crate) fn store_error(error: &RedisError) -> StoreError {
         Some("OOM") => {
             StoreError::unavailable("it is out of memory and refuses writes; give it more, or fewer keys")
         }
+        _ if detail.contains("TKNOID") || error.to_string().contains("TKNOID") => StoreError::misconfigured(
+            "it does not name its replication id, so nothing can be fenced; is there a proxy in between?",
+        ),
         _ => match bad_key(&error.to_string()) {
             Some(key) => StoreError::bad_state(key),
             // Inside a script a refusal for want of memory or rights comes as a plain error with its code.

@@ -27,20 +27,28 @@
 //!   says it did not run is sent on: to the node that a redirection names, or with the text of a script that it
 //!   had forgotten.
 //! * Replication is asynchronous: a failover may forget the last charges, so that a window admits the limit and as
-//!   much again as was lost. `docs/failure-modes.md` has the numbers.
+//!   much again as was lost. [`Failover`] says what to do about it: count it, wait for replicas, or fence.
 //!
 //! # What it needs
 //!
 //! Redis 7.0 or Valkey 7.2 and later, `maxmemory-policy noeviction`, and a user that may run
 //! `EVAL EVALSHA GET SET DEL TIME LRANGE LLEN LINDEX LREM LTRIM LSET RPUSH RPOP PEXPIRE INFO ROLE PING` on the keys `tk:*`
-//! (in a cluster also `CLUSTER|SLOTS` and `ASKING`). [`Builder::connect`] checks this.
+//! (to wait for replicas also `WAIT`, to fence `PTTL`, in a cluster `CLUSTER|SLOTS` and `ASKING`). [`Builder::connect`] checks this.
 
 mod builder;
 mod check;
 mod cluster;
 mod dial;
 mod error;
+mod exposure;
+mod failover;
+mod fence;
+mod ledger;
+mod link;
 mod node;
+mod past;
+mod replication;
+mod request;
 mod route;
 mod script;
 mod sentinel;
@@ -50,8 +58,10 @@ mod wire;
 
 pub use builder::Builder;
 pub use check::Warning;
+pub use exposure::Exposure;
+pub use failover::Failover;
 pub use route::RouteStats;
-pub use script::ADMIT as ADMIT_SCRIPT;
+pub use script::{ADMIT as ADMIT_SCRIPT, FENCED_ADMIT as FENCED_ADMIT_SCRIPT};
 pub use slot::slot_of;
 pub use store::RedisStore;
 

@@ -11,7 +11,8 @@ use tokio::time::sleep;
 use crate::check::Warning;
 use crate::cluster::Cluster;
 use crate::error::Trouble;
-use crate::node::{Node, Request};
+use crate::node::Node;
+use crate::request::{Errand, Reply, Request};
 use crate::sentinel::Sentinels;
 use crate::wire::By;
 
@@ -74,39 +75,50 @@ impl Route {
     /// Calls a script on the node that has `slot`. Sent again only where a node said that it did not run it: once
     /// in full, once elsewhere.
     pub(crate) async fn call(&self, slot: u16, cmd: impl Fn(By) -> Cmd) -> Result<Value, StoreError> {
+        Ok(self.carry(slot, Errand::Plain, cmd).await?.value)
+    }
+
+    /// The same for a script that may charge so many units: what a failover could do to them is seen to.
+    pub(crate) async fn charge(
+        &self,
+        slot: u16,
+        units: u64,
+        cmd: impl Fn(By) -> Cmd,
+    ) -> Result<Reply, StoreError> {
+        self.carry(slot, Errand::Charge(units), cmd).await
+    }
+
+    async fn carry(&self, slot: u16, errand: Errand, cmd: impl Fn(By) -> Cmd) -> Result<Reply, StoreError> {
+        let plain = |by| Request { cmd: cmd(by), asking: false, errand };
+        let asking = |by| Request { asking: true, ..plain(by) };
         let node = self.node(slot)?;
-        match self.call_node(&node, &cmd, Request::One).await {
+        match self.call_node(&node, plain).await {
             Err(Trouble::Moved(to)) => {
                 self.counters.redirected.fetch_add(1, Relaxed);
                 self.look_soon();
                 let node = self.moved(slot, &beside(&to, &node.address))?;
-                self.finish(self.call_node(&node, &cmd, Request::One).await)
+                self.finish(self.call_node(&node, plain).await)
             }
             Err(Trouble::Ask(to)) => {
                 self.counters.redirected.fetch_add(1, Relaxed);
                 let node = self.at(&beside(&to, &node.address))?;
-                self.finish(self.call_node(&node, &cmd, Request::asking).await)
+                self.finish(self.call_node(&node, asking).await)
             }
             answer => self.finish(answer),
         }
     }
 
-    async fn call_node(
-        &self,
-        node: &Node,
-        cmd: &impl Fn(By) -> Cmd,
-        request: fn(Cmd) -> Request,
-    ) -> Result<Value, Trouble> {
-        match node.send(&request(cmd(By::Sha))).await {
+    async fn call_node(&self, node: &Node, request: impl Fn(By) -> Request) -> Result<Reply, Trouble> {
+        match node.send(&request(By::Sha)).await {
             Err(Trouble::NoScript) => {
                 self.counters.no_script.fetch_add(1, Relaxed);
-                node.send(&request(cmd(By::Text))).await
+                node.send(&request(By::Text)).await
             }
             answer => answer,
         }
     }
 
-    fn finish(&self, answer: Result<Value, Trouble>) -> Result<Value, StoreError> {
+    fn finish(&self, answer: Result<Reply, Trouble>) -> Result<Reply, StoreError> {
         answer.map_err(|trouble| {
             match &trouble {
                 Trouble::Demoted => {

@@ -10,9 +10,11 @@ pub(crate) struct ScriptText {
 
 pub(crate) struct Scripts {
     pub(crate) admit: ScriptText,
+    pub(crate) fenced_admit: ScriptText,
     pub(crate) peek: ScriptText,
     pub(crate) settle: ScriptText,
     pub(crate) lease: ScriptText,
+    pub(crate) fenced_lease: ScriptText,
     pub(crate) give_back: ScriptText,
 }
 
@@ -26,7 +28,17 @@ pub const ADMIT: &str = concat!(
     include_str!("lua/now.lua"),
     include_str!("lua/one.lua"),
     include_str!("lua/state.lua"),
-    include_str!("lua/admit.lua")
+    include_str!("lua/admit.lua"),
+    include_str!("lua/each.lua")
+);
+/// The same for [`Failover::Fence`](crate::Failover::Fence).
+pub const FENCED_ADMIT: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/admit.lua"),
+    include_str!("lua/fence.lua"),
+    include_str!("lua/each.lua")
 );
 const PEEK: &str = concat!(
     "#!lua\n",
@@ -45,7 +57,16 @@ const LEASE: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
     include_str!("lua/state.lua"),
-    include_str!("lua/lease.lua")
+    include_str!("lua/lease.lua"),
+    include_str!("lua/each_lease.lua")
+);
+const FENCED_LEASE: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/lease.lua"),
+    include_str!("lua/fence.lua"),
+    include_str!("lua/each_lease.lua")
 );
 const GIVE_BACK: &str = concat!(
     "#!lua\n",
@@ -58,9 +79,11 @@ impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
             admit: ScriptText::new(ADMIT),
+            fenced_admit: ScriptText::new(FENCED_ADMIT),
             peek: ScriptText::new(PEEK),
             settle: ScriptText::new(SETTLE),
             lease: ScriptText::new(LEASE),
+            fenced_lease: ScriptText::new(FENCED_LEASE),
             give_back: ScriptText::new(GIVE_BACK),
         }
     }

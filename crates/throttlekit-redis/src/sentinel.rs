@@ -4,11 +4,11 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use throttlekit::store::{LineOptions, LineStats, StoreError};
+use throttlekit::store::{LineStats, StoreError};
 use tokio::time::timeout;
 
 use crate::dial::Dialer;
-use crate::node::Node;
+use crate::node::{Node, Setup};
 use crate::route::Route;
 
 /// How long a Sentinel may take to answer.
@@ -19,7 +19,7 @@ pub(crate) struct Sentinels {
     service: String,
     /// How the servers themselves are reached.
     servers: Dialer,
-    options: LineOptions,
+    setup: Setup,
     primary: RwLock<Primary>,
 }
 
@@ -31,13 +31,8 @@ struct Primary {
 }
 
 impl Sentinels {
-    pub(crate) fn new(
-        sentinels: Vec<Dialer>,
-        service: String,
-        servers: Dialer,
-        options: LineOptions,
-    ) -> Self {
-        Self { sentinels, service, servers, options, primary: RwLock::default() }
+    pub(crate) fn new(sentinels: Vec<Dialer>, service: String, servers: Dialer, setup: Setup) -> Self {
+        Self { sentinels, service, servers, setup, primary: RwLock::default() }
     }
 
     pub(crate) fn primary(&self) -> Result<Arc<Node>, StoreError> {
@@ -63,7 +58,7 @@ impl Sentinels {
             return;
         }
         let Ok(client) = self.servers.client(address) else { return };
-        let node = Node::new(address.clone(), client, self.options, route.clone());
+        let node = Node::new(address.clone(), &client, &self.setup, route.clone());
         let mut primary = self.primary.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(former) = primary.node.replace(node) {
             primary.retired = primary.retired.plus(former.stats().past());

@@ -6,11 +6,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lendable, Lent, LineStats, Outcome};
 use throttlekit::store::{Settlement, Sight, Store, StoreError};
-use throttlekit::{Clock, ManualClock};
+use throttlekit::{Clock, Guarantee, ManualClock};
 use throttlekit_core::rate::shared::Correction;
 
 use crate::builder::Builder;
 use crate::check::Warning;
+use crate::exposure::{Books, Exposure};
+use crate::failover::Failover;
+use crate::fence::Fences;
 use crate::route::{Route, RouteStats};
 use crate::script::Scripts;
 use crate::slot::slot_of;
@@ -26,6 +29,8 @@ pub struct RedisStore {
     scripts: Arc<Scripts>,
     grace: Duration,
     clock: Option<ManualClock>,
+    fences: Option<Arc<Fences>>,
+    books: Option<Arc<Books>>,
 }
 
 impl RedisStore {
@@ -47,8 +52,16 @@ impl RedisStore {
         Builder::sentinel(urls.into_iter().map(Into::into).collect(), service.into())
     }
 
-    pub(crate) fn new(route: Arc<Route>, grace: Duration, clock: Option<ManualClock>) -> Self {
-        Self { route, scripts: Arc::new(Scripts::new()), grace, clock }
+    pub(crate) fn new(
+        route: Arc<Route>,
+        grace: Duration,
+        clock: Option<ManualClock>,
+        failover: Failover,
+        books: Option<Arc<Books>>,
+    ) -> Self {
+        let by_slot = route.splits_by_slot();
+        let fences = failover.isolation().map(|isolation| Arc::new(Fences::new(isolation, by_slot)));
+        Self { route, scripts: Arc::new(Scripts::new()), grace, clock, fences, books }
     }
 
     /// The same store deciding at the time of this clock. For tests.
@@ -59,6 +72,12 @@ impl RedisStore {
     /// What an operator should know about the servers that are asked now.
     pub fn warnings(&self) -> Vec<Warning> {
         self.route.warnings()
+    }
+
+    /// What failovers may lose and have lost of what this process charged. All zero, unless it is sampled: see
+    /// [`Failover::Async`].
+    pub fn exposure(&self) -> Exposure {
+        self.books.as_ref().map(|books| books.exposure()).unwrap_or_default()
     }
 
     /// What the lines to all nodes have seen, together.
@@ -100,9 +119,31 @@ impl RedisStore {
         slot: u16,
         asks: &[&Charges<'_>],
     ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
-        let (script, head) = (&self.scripts.admit, self.preamble());
-        let answer = self.route.call(slot, |by| wire::admit(script, by, head, asks)).await?;
-        wire::outcomes(asks, &answer)
+        let (scripts, head) = (&self.scripts, self.preamble());
+        let cmd = |by| match &self.fences {
+            None => wire::admit(&scripts.admit, by, head, asks),
+            Some(fences) => wire::fenced_admit(&scripts.fenced_admit, by, head, asks, &fences.at(slot)),
+        };
+        let units = asks.iter().copied().map(units_of).sum();
+        let reply = self.route.charge(slot, units, cmd).await?;
+        let outcomes = wire::outcomes(asks, &reply.value)?;
+        self.note(asks, &outcomes);
+        let each = asks.iter().zip(&outcomes);
+        let charged = each.filter(|(_, outcome)| is_admitted(outcome)).map(|(ask, _)| units_of(ask)).sum();
+        match reply.spend(charged) {
+            None => Ok(outcomes),
+            Some(why) => {
+                Ok(outcomes.into_iter().map(|o| if is_admitted(&o) { Err(why.clone()) } else { o }).collect())
+            }
+        }
+    }
+
+    /// Takes note of when the store answered, for what answers are worth after a failover.
+    fn note(&self, asks: &[&Charges<'_>], outcomes: &[Result<Outcome, StoreError>]) {
+        let Some(books) = &self.books else { return };
+        if let Some(outcome) = outcomes.iter().flatten().next() {
+            books.answered(outcome.now, asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.form));
+        }
     }
 
     async fn peek_flight(&self, flight: &Flight<'_, Charge<'_>>) -> Result<Sight, StoreError> {
@@ -127,10 +168,35 @@ impl RedisStore {
         &self,
         flight: &Flight<'_, LeaseAsk<'_>>,
     ) -> Result<Vec<Result<Lent, StoreError>>, StoreError> {
-        let (script, head) = (&self.scripts.lease, self.preamble());
-        let cmd = |by| wire::lease(script, by, head, &flight.items);
-        wire::lent(&flight.items, &self.route.call(flight.slot, cmd).await?)
+        let (scripts, head, asks) = (&self.scripts, self.preamble(), &flight.items);
+        let cmd = |by| match &self.fences {
+            None => wire::lease(&scripts.lease, by, head, asks, None),
+            Some(fences) => wire::lease(&scripts.fenced_lease, by, head, asks, Some(&fences.at(flight.slot))),
+        };
+        let most = asks.iter().map(|ask| ask.form.clamped(ask.want).wants).sum();
+        let reply = self.route.charge(flight.slot, most, cmd).await?;
+        let lent = wire::lent(asks, &reply.value)?;
+        if let (Some(books), Some(Ok(first))) = (&self.books, lent.iter().find(|lent| lent.is_ok())) {
+            books.answered(first.now, asks.iter().map(|ask| ask.form));
+        }
+        let granted = |lent: &Result<Lent, StoreError>| lent.as_ref().map_or(0, |lent| lent.loan.granted);
+        match reply.spend(lent.iter().map(granted).sum()) {
+            None => Ok(lent),
+            Some(why) => {
+                Ok(lent.into_iter().map(|l| if granted(&l) > 0 { Err(why.clone()) } else { l }).collect())
+            }
+        }
     }
+}
+
+/// The most that one key loses if this ask is lost. What is beyond a limit is never charged.
+fn units_of(ask: &Charges<'_>) -> u64 {
+    let can_pass = |charge: &&Charge<'_>| charge.cost <= charge.form.limit().units();
+    ask.charges.iter().filter(can_pass).map(|charge| charge.cost).max().unwrap_or(0)
+}
+
+fn is_admitted(outcome: &Result<Outcome, StoreError>) -> bool {
+    outcome.as_ref().is_ok_and(|outcome| outcome.verdict.decision.allowed)
 }
 
 /// What goes in one call, and where in the whole each item stands.
@@ -222,6 +288,12 @@ impl Store for RedisStore {
             })
         }));
         deleted.await.into_iter().try_for_each(|answer| answer.map(drop))
+    }
+
+    /// Exact, but for a while after a primary changed whose charges may be lost: then by so many units of this
+    /// process's own, where they are counted. See [`Failover::Async`].
+    fn guarantee(&self) -> Guarantee {
+        self.books.as_ref().map_or(Guarantee::Exact, |books| books.guarantee())
     }
 }
 

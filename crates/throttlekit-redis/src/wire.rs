@@ -6,6 +6,7 @@ use throttlekit::{Timestamp, rate::Need};
 use throttlekit_core::rate::Mark;
 use throttlekit_core::rate::shared::{Correction, Kind};
 
+use crate::fence::{self, Fence};
 use crate::script::ScriptText;
 
 /// By which command a script is called.
@@ -56,6 +57,11 @@ pub(crate) fn admit(script: &ScriptText, by: By, head: Preamble, asks: &[&Charge
         cmd.arg(time).arg(depth);
         return cmd;
     }
+    charges(&mut cmd, asks);
+    cmd
+}
+
+fn charges(cmd: &mut Cmd, asks: &[&Charges<'_>]) {
     for ask in asks {
         let count = ask.charges.len() as i64;
         cmd.arg(if ask.need == Need::Any { -count } else { count });
@@ -66,7 +72,6 @@ pub(crate) fn admit(script: &ScriptText, by: By, head: Preamble, asks: &[&Charge
             });
         }
     }
-    cmd
 }
 
 /// The two numbers of the case that the script has by itself: a unit is whole microseconds, so every state is.
@@ -124,10 +129,22 @@ pub(crate) fn settle(
     cmd
 }
 
-pub(crate) fn lease(script: &ScriptText, by: By, head: Preamble, asks: &[&LeaseAsk<'_>]) -> Cmd {
-    let mut cmd = call(script, by, asks.len());
+pub(crate) fn lease(
+    script: &ScriptText,
+    by: By,
+    head: Preamble,
+    asks: &[&LeaseAsk<'_>],
+    fence: Option<&Fence<'_>>,
+) -> Cmd {
+    let mut cmd = call(script, by, if fence.is_some() { 2 * asks.len() + 1 } else { asks.len() });
     for ask in asks {
         cmd.arg(ask.key);
+    }
+    if let Some(fence) = fence {
+        for ask in asks {
+            cmd.arg(fence::seal_of(ask.key));
+        }
+        cmd.arg(fence.witness);
     }
     preamble(&mut cmd, head);
     for ask in asks {
@@ -137,6 +154,9 @@ pub(crate) fn lease(script: &ScriptText, by: By, head: Preamble, asks: &[&LeaseA
         });
         let want = ask.form.clamped(ask.want);
         cmd.arg(want.wants).arg(want.least).arg(want.share);
+    }
+    if let Some(fence) = fence {
+        cmd.arg(fence.isolation_micros);
     }
     cmd
 }
@@ -154,6 +174,29 @@ pub(crate) fn give_back(script: &ScriptText, by: By, head: Preamble, backs: &[&G
             cmd.arg(number);
         });
     }
+    cmd
+}
+
+/// The same in a fence: beside each key its seal, then the witness.
+pub(crate) fn fenced_admit(
+    script: &ScriptText,
+    by: By,
+    head: Preamble,
+    asks: &[&Charges<'_>],
+    fence: &Fence<'_>,
+) -> Cmd {
+    let keys = || asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.key);
+    let mut cmd = call(script, by, 2 * keys().count() + 1);
+    keys().for_each(|key| {
+        cmd.arg(key);
+    });
+    keys().for_each(|key| {
+        cmd.arg(fence::seal_of(key));
+    });
+    cmd.arg(fence.witness);
+    preamble(&mut cmd, head);
+    charges(&mut cmd, asks);
+    cmd.arg(fence.isolation_micros);
     cmd
 }
 
@@ -194,10 +237,15 @@ fn one_of_many(ask: &Charges<'_>, reply: &Value, now: Timestamp) -> Result<Outco
     let Value::Array(parts) = reply else { return Err(unexpected()) };
     let [Value::Int(admitted), states @ ..] = &parts[..] else { return Err(unexpected()) };
     if let (-1, [Value::BulkString(key)]) = (*admitted, states) {
-        return Err(StoreError::bad_state(String::from_utf8_lossy(key)));
+        return Err(refused(key));
     }
     let states = states.iter().map(numbers).collect::<Result<Vec<_>, _>>()?;
     outcome(ask, states.iter().map(Vec::as_slice), now, *admitted == 1)
+}
+
+/// Why an ask was not answered: a fence, or a key that holds something foreign.
+fn refused(said: &[u8]) -> StoreError {
+    fence::refusal(said).unwrap_or_else(|| StoreError::bad_state(String::from_utf8_lossy(said)))
 }
 
 fn outcome<'n>(
@@ -231,7 +279,10 @@ pub(crate) fn lent(
 fn one_lent(ask: &LeaseAsk<'_>, reply: &Value, now: Timestamp) -> Result<Lent, StoreError> {
     let Value::Array(parts) = reply else { return Err(unexpected()) };
     let [Value::Int(granted), state] = &parts[..] else { return Err(unexpected()) };
-    let Ok(granted) = u64::try_from(*granted) else { return Err(StoreError::bad_state(ask.key)) };
+    if let (-1, Value::BulkString(said)) = (*granted, state) {
+        return Err(refused(said));
+    }
+    let granted = u64::try_from(*granted).map_err(|_| unexpected())?;
     let state = ask.form.state(&numbers(state)?).ok_or_else(|| StoreError::bad_state(ask.key))?;
     Lent::of(ask, &state, now, granted)
 }

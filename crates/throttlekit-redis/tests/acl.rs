@@ -2,10 +2,12 @@
 
 mod rig;
 
+use std::time::Duration;
+
 use rig::{DAY, Server};
 use throttlekit::store::StoreError;
 use throttlekit::{Ask, Limit, Rate, SharedLimiter};
-use throttlekit_redis::RedisStore;
+use throttlekit_redis::{Builder, Failover, RedisStore};
 
 /// The line of `docs/redis.md`.
 fn documented() -> String {
@@ -25,7 +27,11 @@ fn limits() -> [(&'static str, Limit); 4] {
 }
 
 async fn store(server: &Server) -> Result<RedisStore, StoreError> {
-    RedisStore::builder(format!("redis://throttlekit:secret@127.0.0.1:{}", server.port)).connect().await
+    builder(server).connect().await
+}
+
+fn builder(server: &Server) -> Builder {
+    RedisStore::builder(format!("redis://throttlekit:secret@127.0.0.1:{}", server.port))
 }
 
 #[tokio::test]
@@ -50,6 +56,29 @@ async fn a_right_that_is_missing_is_named_at_the_start() {
         let server = Server::start(&[]).await;
         server.ask::<()>(&format!("{} {but}", documented())).await;
         match store(&server).await {
+            Err(StoreError::Misconfigured(why)) => assert!(why.contains(named), "{but}: {why}"),
+            other => panic!("{but}: {other:?}"),
+        }
+    }
+}
+
+/// A fence asks for the id in its scripts, a wait for `WAIT`, samples for `INFO`: each says so when connecting.
+#[tokio::test]
+async fn each_failover_mode_names_the_right_that_it_misses() {
+    let fence = Failover::Fence { isolation: Duration::from_secs(1) };
+    let wait = Failover::Wait { replicas: 1, within: Duration::from_millis(10) };
+    let sampled = Failover::Async { sample: Some(Duration::from_secs(1)) };
+    for (failover, but, named) in [
+        (fence, "-info", "+info"),
+        (fence, "-pttl", "PTTL"),
+        (wait, "-wait", "WAIT"),
+        (sampled, "-info", "+info"),
+    ] {
+        let server = Server::start(&[]).await;
+        server.ask::<()>(&documented()).await;
+        builder(&server).failover(failover).connect().await.unwrap();
+        server.ask::<()>(&format!("{} {but}", documented())).await;
+        match builder(&server).failover(failover).connect().await {
             Err(StoreError::Misconfigured(why)) => assert!(why.contains(named), "{but}: {why}"),
             other => panic!("{but}: {other:?}"),
         }

@@ -1,5 +1,13 @@
 //! The production lease machine under a model checker and in a simulated fleet.
 //!
-//! [`models`] explores every interleaving of small worlds.
+//! [`operation`] is the one vocabulary of what can happen, and [`world`] lets it happen to production code.
+//! [`models`] explores every interleaving of small worlds. [`fleet`] runs large ones under [`faults`], and finds the
+//! bugs that are [`planted`].
 
+pub mod dice;
+pub mod faults;
+pub mod fleet;
 pub mod models;
+pub mod operation;
+pub mod planted;
+pub mod world;

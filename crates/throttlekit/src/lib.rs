@@ -2,7 +2,7 @@
 //!
 //! Today the crate answers for rates: inside one process with exact integer arithmetic, memory fixed by a cap, and a
 //! check that neither blocks on I/O nor allocates where a key's state is one word; over a fleet with the same answers
-//! from a shared store. Concurrency and cost are not here yet.
+//! from a shared store, one round trip an ask or one a batch. Concurrency and cost are not here yet.
 //!
 //! ```
 //! use throttlekit::{Ask, Limiter, Rate, Retry};
@@ -25,6 +25,7 @@
 //! | one limit without keys: a route, a backend, the process | [`Gate`] |
 //! | several limits that one request must clear together | [`Limits`] |
 //! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
+//! | the same with much traffic on one limit | `TwoTier`, which fetches units in batches and spends them in process |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
 //!
 //! Each answers with a [`Decision`], and a denial is an answer, not an error. The only error is a [`LimitError`],

@@ -1,8 +1,10 @@
 //! `same-everywhere`: the store in memory answers as the pure rules do, field by field, and keeps the same states.
 #![cfg(feature = "store")]
 
+use std::sync::Arc;
+
 use throttlekit::store::MemoryStore;
-use throttlekit_conformance::stores::{STORE_WORLDS, examine_store, examine_vectors};
+use throttlekit_conformance::stores::{STORE_WORLDS, examine_store, examine_vectors, lend_storm};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn same_everywhere_in_a_memory_store() {
@@ -17,4 +19,11 @@ async fn same_everywhere_on_the_vectors() {
     let make = |clock| async { Ok(MemoryStore::with_clock(clock).keys_max(64)) };
     let report = examine_vectors(make).await.unwrap_or_else(|difference| panic!("{difference}"));
     assert_eq!((report.timelines, report.left_out.len()), (28, 1), "{:?}", report.left_out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lent_units_are_never_more_than_the_limit_and_none_is_lost_in_memory() {
+    let seen = lend_storm(Arc::new(MemoryStore::new()), "storm").await;
+    assert!(seen.most_out <= seen.limit && seen.lent > seen.limit && seen.parts > 0, "{seen:?}");
+    assert_eq!(seen.out, seen.limit, "{seen:?}");
 }

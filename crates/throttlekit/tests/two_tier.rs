@@ -377,3 +377,31 @@ async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {
     assert!(admitted <= LIMIT, "{admitted} of {LIMIT}");
     assert!(admitted >= LIMIT * 95 / 100, "{admitted} of {LIMIT}: too much lies idle");
 }
+
+/// Places pass from key to key all the time; no key spends another's units.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn lease_coupled_holds_for_each_of_many_keys_that_share_few_places() {
+    const LIMIT: u64 = 300;
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let builder = leased(store, per_minute(LIMIT), &clocks.1).batch(Batch::Fixed(5)).keys_max(8);
+    let limiter = builder.refill_at_percent(50).build().unwrap();
+    let admitted: Arc<Vec<AtomicU64>> = Arc::new((0..40).map(|_| AtomicU64::new(0)).collect());
+    let tasks = (0..16_usize).map(|task| {
+        let (limiter, admitted) = (limiter.clone(), admitted.clone());
+        tokio::spawn(async move {
+            for ask in 0..2_000_usize {
+                let key = (ask * 7 + task * 3) % admitted.len();
+                let cost = 1 + (ask % 2) as u64;
+                if limiter.check(Ask::of(&key.to_be_bytes()).cost(cost)).await.unwrap().decision.allowed {
+                    admitted[key].fetch_add(cost, Relaxed);
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    let each: Vec<_> = admitted.iter().map(|units| units.load(Relaxed)).collect();
+    assert!(each.iter().all(|units| (LIMIT - 10..=LIMIT).contains(units)), "{each:?}");
+}

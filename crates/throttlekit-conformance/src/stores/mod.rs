@@ -20,6 +20,7 @@
 mod coverage;
 mod examine;
 mod hot_key;
+mod lend_storm;
 mod lending;
 mod planted;
 mod planted_lending;
@@ -34,6 +35,7 @@ mod world;
 
 pub use examine::{LANES, STORE_WORLDS, examine_store, find_store_bug};
 pub use hot_key::{PROCESSES, Storm, TASKS, storm, storm_in_processes, storm_policy};
+pub use lend_storm::{LendStorm, lend_storm};
 pub use planted::{PlantedStore, STORE_BUGS, StoreBug};
 pub use reference::CoreStates;
 pub use report::{FEATURES, StoreReport};

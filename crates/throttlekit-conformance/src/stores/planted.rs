@@ -53,10 +53,12 @@ pub enum StoreBug {
     ReturnCountsTwice,
     ReturnIntoAnyWindow,
     ReturnLost,
+    ReturnsForgottenByReset,
+    ReturnsSeenOnlyIfTaken,
 }
 
 /// Every bug with its name.
-pub const STORE_BUGS: [(&str, StoreBug); 36] = {
+pub const STORE_BUGS: [(&str, StoreBug); 38] = {
     use StoreBug::*;
     [
         ("denial_charges_some", DenialChargesSome),
@@ -95,6 +97,8 @@ pub const STORE_BUGS: [(&str, StoreBug); 36] = {
         ("return_counts_twice", ReturnCountsTwice),
         ("return_into_any_window", ReturnIntoAnyWindow),
         ("return_lost", ReturnLost),
+        ("returns_forgotten_by_reset", ReturnsForgottenByReset),
+        ("returns_seen_only_if_taken", ReturnsSeenOnlyIfTaken),
     ]
 };
 
@@ -298,6 +302,9 @@ impl Store for PlantedStore {
         };
         let mut known = self.lock();
         keys.iter().take(count).for_each(|key| known.reset(key));
+        if self.is(StoreBug::ReturnsForgottenByReset) {
+            known.returned.clear();
+        }
         Ok(())
     }
 }

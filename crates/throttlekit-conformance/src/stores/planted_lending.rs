@@ -50,10 +50,14 @@ pub(super) fn take_back(
     given: &GiveBack<'_>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
+    let state = known.state(given.key);
+    let present = given.form.limit().mark(&state, now);
     match bug {
         StoreBug::ReturnCountsTwice => drop(known.returned.remove(&given.id)),
+        StoreBug::ReturnsSeenOnlyIfTaken if Epoch(present.0) != given.back.epoch => return Ok(()),
+        StoreBug::ReturnsSeenOnlyIfTaken if state == State::Fresh => return Ok(()),
         StoreBug::ReturnIntoAnyWindow => {
-            let epoch = Epoch(given.form.limit().mark(&known.state(given.key), now).0);
+            let epoch = Epoch(present.0);
             return known.take_back(&GiveBack { back: Return { epoch, ..given.back }, ..*given }, now);
         }
         StoreBug::ReturnLost => return Ok(()),

@@ -140,13 +140,14 @@ impl StoreWorld {
     /// The world of a seed.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        let specs = roll_specs(&mut dice);
+        let lending = dice.once_in(3);
+        let specs = if lending { roll_lending_specs(&mut dice) } else { roll_specs(&mut dice) };
         let need = dice.pick(&[Need::All, Need::All, Need::Any]);
         let home = dice.once_in(3).then(|| dice.below(specs.len() as u64) as usize);
         let start = roll_start(&mut dice, &specs);
         let (looks, through_limiter) = (dice.once_in(8), specs.len() <= 3 && dice.once_in(4));
         let count = dice.between(4, OPERATIONS_MAX);
-        let operations = (0..count).map(|_| roll_operation(&mut dice, &specs)).collect();
+        let operations = (0..count).map(|_| roll_operation(&mut dice, &specs, lending)).collect();
         Self { seed, need, specs, home, start, looks, through_limiter, operations }
     }
 
@@ -175,6 +176,15 @@ fn micros(nanos: u64) -> u64 {
 fn roll_specs(dice: &mut Dice) -> Vec<Spec> {
     let count = if dice.once_in(16) { dice.between(5, 16) } else { dice.between(1, 4) };
     (0..count).map(|_| roll_shareable(dice)).collect()
+}
+
+/// A window, from which units are lent and to which they come back, and perhaps another limit.
+fn roll_lending_specs(dice: &mut Dice) -> Vec<Spec> {
+    let mut specs: Vec<Spec> = (0..dice.between(1, 2)).map(|_| roll_shareable(dice)).collect();
+    while !matches!(specs[0], Spec::Window { .. }) {
+        specs[0] = roll_shareable(dice);
+    }
+    specs
 }
 
 fn roll_shareable(dice: &mut Dice) -> Spec {
@@ -216,10 +226,14 @@ fn roll_start(dice: &mut Dice, specs: &[Spec]) -> Timestamp {
     Timestamp::from_nanos(start).min(last)
 }
 
-fn roll_operation(dice: &mut Dice, specs: &[Spec]) -> StoreOperation {
+/// In a world about lending, every other thing is: a return takes a loan before it, and a copy of it a return.
+fn roll_operation(dice: &mut Dice, specs: &[Spec], lending: bool) -> StoreOperation {
+    if lending && dice.once_in(2) {
+        return roll_lending(dice, specs);
+    }
     let limit = dice.below(specs.len() as u64) as usize;
     let off = dice.below(3).cast_signed() - 1;
-    match dice.below(33) {
+    match dice.below(27) {
         0..=9 => StoreOperation::Admit(vec![roll_ask(dice, specs)]),
         10 | 11 => roll_flight(dice, specs),
         12 => StoreOperation::Peek(roll_keys(dice, specs)),
@@ -235,17 +249,24 @@ fn roll_operation(dice: &mut Dice, specs: &[Spec]) -> StoreOperation {
         19 => StoreOperation::StepBack(roll_wait_micros(dice, &specs[limit])),
         20 | 21 => StoreOperation::Retry(off),
         22 | 23 => StoreOperation::WaitForReset(limit, off),
-        24..=27 => {
+        24 => roll_lending(dice, specs),
+        _ => StoreOperation::Wait(roll_wait_micros(dice, &specs[limit])),
+    }
+}
+
+fn roll_lending(dice: &mut Dice, specs: &[Spec]) -> StoreOperation {
+    let nth = dice.below(64) as usize;
+    match dice.below(12) {
+        0..=5 => {
             let count = if dice.once_in(3) { dice.between(2, 4) } else { 1 };
             StoreOperation::Lease((0..count).map(|_| roll_lease(dice, specs)).collect())
         }
-        28 | 29 => StoreOperation::GiveBack {
-            loan: dice.below(64) as usize,
-            units: roll_used(dice, &specs[limit]),
-            twice: dice.once_in(4),
-        },
-        30 => StoreOperation::GiveBackAgain(dice.below(64) as usize),
-        _ => StoreOperation::Wait(roll_wait_micros(dice, &specs[limit])),
+        6..=8 => {
+            let (units, twice) = (roll_used(dice, &specs[0]), dice.once_in(4));
+            StoreOperation::GiveBack { loan: nth, units, twice }
+        }
+        9 | 10 => StoreOperation::GiveBackAgain(nth),
+        _ => StoreOperation::Reset(roll_keys(dice, specs)),
     }
 }
 

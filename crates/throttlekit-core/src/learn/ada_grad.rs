@@ -44,6 +44,11 @@ impl AdaGrad {
         self.at
     }
 
+    /// E: how much the gradients since the last restart, and what it was told then, weigh.
+    pub fn energy(&self) -> f64 {
+        self.energy
+    }
+
     /// Moves against the gradient of the loss at [`at`](Self::at). A gradient whose square is not finite is ignored.
     pub fn step(&mut self, gradient: f64) {
         let energy = self.energy + gradient * gradient;

@@ -145,6 +145,28 @@ mod tests {
         }
     }
 
+    /// Against losses that fall on whoever is trusted more, and on scales that jump about.
+    #[test]
+    fn the_anytime_pace_stays_within_its_bound() {
+        for scale_step in [1u32, 3, 17] {
+            let mut hedge = Hedge::<2>::anytime();
+            let (mut paid, mut totals, mut squares, mut widest) = (0.0, [0.0; 2], 0.0, 0.0f64);
+            for round in 0..5_000u32 {
+                let [a, b] = hedge.weights();
+                let width = f64::from((round * scale_step) % 101);
+                let losses = if a >= b { [width, 0.0] } else { [0.0, width] };
+                paid += a * losses[0] + b * losses[1];
+                totals = [totals[0] + losses[0], totals[1] + losses[1]];
+                squares += width * width;
+                widest = widest.max(width);
+                let ln2 = libm::log(2.0);
+                let bound = libm::sqrt(ln2 * squares) + (2.0 + 4.0 / 3.0 * ln2) * widest;
+                assert!(paid - least(&totals) <= bound, "round {round}: {paid} {totals:?} {bound}");
+                hedge.observe(&losses);
+            }
+        }
+    }
+
     #[test]
     fn weights_stay_weights_at_the_ends_of_all_ranges() {
         let ends = [0.0, 1e-320, 1.0, 1e300, f64::MAX, f64::MIN];

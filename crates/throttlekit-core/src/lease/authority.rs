@@ -161,7 +161,7 @@ impl Authority {
 pub struct Account {
     /// The limit's state.
     pub state: State,
-    /// Returns counted in the window of the last one. Those of other windows count for nothing anyway.
+    /// Returns counted in the key's window. Those of other windows count for nothing anyway.
     counted: (Epoch, Vec<ReturnId>),
 }
 
@@ -173,6 +173,11 @@ impl Account {
 
     /// [`Authority::take_back`], once for each name.
     pub fn take_back(&mut self, authority: &Authority, id: ReturnId, back: Return, now: Timestamp) {
+        // The window that was last charged, whatever the clock shows. A straggler of an earlier one must not make
+        // us forget which returns of this one have been counted.
+        if back.epoch != authority.epoch(&self.state, Timestamp::EPOCH) {
+            return;
+        }
         if self.counted.0 != back.epoch {
             self.counted = (back.epoch, Vec::new());
         }
@@ -234,6 +239,18 @@ mod tests {
         account.lend(&authority, WANT_8, later);
         account.take_back(&authority, ReturnId(2), back, later);
         assert_eq!(authority.look(&account.state, WANT_8, later).granted, 2);
+    }
+
+    #[test]
+    fn a_straggler_of_an_earlier_window_lets_no_return_count_twice() {
+        let (authority, mut account) = (window(10), Account::default());
+        let old = account.lend(&authority, WANT_8, Timestamp::EPOCH);
+        let later = Timestamp::from_millis(10_000);
+        let new = account.lend(&authority, WANT_8, later);
+        for (id, epoch) in [(2, new.epoch), (1, old.epoch), (2, new.epoch)] {
+            account.take_back(&authority, ReturnId(id), Return { epoch, units: 3 }, later);
+        }
+        assert_eq!(authority.look(&account.state, WANT_8, later).granted, 5);
     }
 
     #[test]

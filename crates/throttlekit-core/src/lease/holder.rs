@@ -38,6 +38,8 @@ pub struct Holder {
     /// What those who wait would cost together, and the cheapest of them. None wait: zero.
     waiting: Cost,
     cheapest: Cost,
+    /// Of those whom the last reply woke, what it could not serve. They are about to ask again.
+    unserved: Cost,
     /// Asked for ahead of need.
     low: bool,
 }
@@ -111,6 +113,7 @@ impl Holder {
             denial: None,
             waiting: 0,
             cheapest: 0,
+            unserved: 0,
             low: false,
         }
     }
@@ -120,18 +123,24 @@ impl Holder {
         Self::new(self.plan)
     }
 
-    /// A caller that the purse could not serve.
-    pub fn handle_ask<W: Word>(&mut self, purse: &Purse<W>, cost: Cost, now: Timestamp) -> Turn {
-        if let Spend::Spent { left } = purse.spend(cost, || now) {
+    /// A caller that the purse could not serve. One that asks for nothing is served, and told what is left.
+    ///
+    /// The clock is read after units are taken out, as in [`Purse::spend`]: a thread that slept between reading it and
+    /// coming here would spend units that have died.
+    pub fn handle_ask<W: Word>(&mut self, purse: &Purse<W>, cost: Cost, now: impl Fn() -> Timestamp) -> Turn {
+        if cost == 0 {
+            return Turn::Spent { left: purse.left(now()) };
+        }
+        if let Spend::Spent { left } = purse.spend(cost, &now) {
             return Turn::Spent { left };
         }
         if let Some(batch) = self.next.take() {
             purse.fill(batch.units, batch.until, false);
-            if let Spend::Spent { left } = purse.spend(cost, || now) {
+            if let Spend::Spent { left } = purse.spend(cost, &now) {
                 return Turn::Spent { left };
             }
         }
-        if let Some(decision) = self.denied(cost, now) {
+        if let Some(decision) = self.denied(cost, now()) {
             return Turn::Deny(decision);
         }
         self.cheapest = if self.waiting == 0 { cost } else { self.cheapest.min(cost) };
@@ -154,8 +163,8 @@ impl Holder {
         self.low = self.next.is_none() && self.denied(Cost::MAX, now).is_none();
     }
 
-    /// The request to send now, if one is needed and none is under way. `batch` says how many units would be good
-    /// to hold; any number is safe.
+    /// The request to send now, if one is needed and none is under way. `batch` says how many units would be
+    /// good to fetch; any number is safe.
     pub fn poll_request<W: Word>(
         &mut self,
         purse: &Purse<W>,
@@ -166,26 +175,35 @@ impl Holder {
         if self.flight.is_some() || (self.waiting == 0 && !self.low) {
             return None;
         }
-        let left = purse.left(now);
-        let short_of = if self.waiting == 0 { left + 1 } else { self.cheapest };
-        // Units that die at another time do not add up with those in the purse.
-        let adds_up = if matches!(self.plan.term, Term::Rolling(_)) { 0 } else { left };
-        let least = short_of.saturating_sub(adds_up).max(1);
-        let good = batch.max(self.waiting).min(self.plan.lease_max).min(UNITS_HELD_MAX);
-        let wants = good.saturating_sub(left).max(least);
-        self.flight = Some(Flight { id, sent: now, short_of });
         self.low = false;
+        let left = purse.left(now);
+        let room = self.plan.lease_max.min(UNITS_HELD_MAX).saturating_sub(left);
+        // It may have run low while a request was under way whose reply has put that right.
+        if self.waiting == 0 && (self.next.is_some() || batch <= left || room == 0) {
+            return None;
+        }
+        let (short_of, least) = match self.plan.term {
+            _ if self.waiting == 0 => (left + 1, 1),
+            // Units that die at another time do not add up with those in the purse.
+            Term::Rolling(_) => (self.cheapest, self.cheapest),
+            Term::Window | Term::Carry => (self.cheapest, self.cheapest.saturating_sub(left).max(1)),
+        };
+        let wants = batch.max(self.waiting).max(self.unserved).min(room).max(least);
+        self.flight = Some(Flight { id, sent: now, short_of });
+        self.unserved = 0;
         Some(Request { id, want: Want { wants, least, share: self.plan.share } })
     }
 
     /// A reply. Units are credited here and nowhere else; then everyone who waits asks again.
     pub fn handle_reply<W: Word>(&mut self, purse: &Purse<W>, id: u64, loan: Loan, now: Timestamp) -> Reply {
+        let woken = self.waiting;
         let Some(flight) = self.land(id) else { return Reply::Late };
         if loan.granted == 0 {
             self.handle_denial(flight.short_of, loan.decision, flight.sent);
             return Reply::Denied;
         }
         self.denial = None;
+        self.unserved = woken.saturating_sub(loan.granted);
         let until = loan.lives.map_or(Timestamp::MAX, |lives| self.plan.margin.deadline(flight.sent, lives));
         if until <= now {
             return Reply::Lapsed;
@@ -206,8 +224,12 @@ impl Holder {
                 self.next = Some(Batch { units: loan.granted, until });
             }
             Term::Rolling(_) => purse.fill(loan.granted, until, false),
-            // Units of one window die with it, and the newest reply knows best when that is.
-            Term::Window => purse.fill(loan.granted, until, loan.epoch == self.epoch),
+            // Units of one window die with it, and the newest reply knows best when that is. Dead ones stay dead: they
+            // were not counted when these were asked for.
+            Term::Window => {
+                let keep = loan.epoch == self.epoch && purse.left(now) > 0;
+                purse.fill(loan.granted, until, keep);
+            }
             Term::Carry => purse.fill(loan.granted, until, true),
         }
         self.epoch = loan.epoch;

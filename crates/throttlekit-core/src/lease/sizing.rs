@@ -120,18 +120,16 @@ impl SizerOptions {
 
 /// The longest step, in e-folds. [`AdaGrad`] takes none that is longer than its scale.
 const STEP_SCALE: f64 = 1.0;
-/// So many windows in a row that pull the same way say that the demand has moved …
+/// So many windows in a row that pull the same way may say that the demand has moved.
 const RUN: u32 = 16;
-/// … if what they ask for is farther away than this, in e-folds. Nearer, a window costs at most 13 % too much, and
-/// ordinary steps get there.
-const JUMP: f64 = 0.5;
 
 /// Learns the size of a lease from the demand of each window: [`AdaGrad`] on ln b.
 ///
-/// It begins anew after its first window, and after 16 windows in a row that pull the same way and together ask
-/// for a batch half an e-fold away: at the batch that was best for those windows, with steps as long as their cost
-/// suggests. So it follows a demand that moves, and does not crawl after one that jumped. It does so for the n-th time
-/// in window (n−1)² at the earliest.
+/// It begins anew after its first window, and after 16 or more in a row that pulled the same way, once it has paid
+/// √E more for them than one batch for all of them would have cost, where E is the energy of its steps: standing still
+/// has then cost about as much as beginning anew may. It goes on at that batch, with steps as long as its cost
+/// suggests. So it follows a demand that moves, does not crawl after one that jumped, and is not moved by one that is
+/// merely rough. It begins anew for the n-th time in window (n−1)² at the earliest.
 ///
 /// Against the best fixed batch u in hindsight, over any T windows, before batches are rounded to whole units:
 ///
@@ -156,6 +154,7 @@ struct Run {
     up: bool,
     windows: u32,
     demand: f64,
+    paid: f64,
 }
 
 impl Sizer {
@@ -187,14 +186,21 @@ impl Sizer {
         let demand = demand as f64;
         let gradient = self.options.gradient(self.point.at(), demand);
         self.windows = self.windows.saturating_add(1);
-        self.run.extend(gradient < 0.0, demand);
+        self.run.extend(gradient < 0.0, demand, self.options.cost(self.point.at(), demand));
         if self.has_moved() { self.restart() } else { self.point.step(gradient) }
     }
 
     fn has_moved(&self) -> bool {
-        let far = (self.options.best_aim(self.run.mean()) - self.point.at()).abs() >= JUMP;
         let may = self.restarts.saturating_mul(self.restarts) <= self.windows;
-        self.windows == 1 || (self.run.windows >= RUN && far && may)
+        self.windows == 1
+            || (self.run.windows >= RUN && may && self.lost() >= libm::sqrt(self.point.energy()))
+    }
+
+    /// What the run has cost beyond the best one batch for it.
+    fn lost(&self) -> f64 {
+        let mean = self.run.mean();
+        let best = self.options.cost(self.options.best_aim(mean), mean);
+        self.run.paid - best * f64::from(self.run.windows)
     }
 
     /// At the best batch b* of a demand the second derivative of the cost is the cost itself, √(2KDs). Its square as
@@ -215,12 +221,13 @@ impl Default for Sizer {
 }
 
 impl Run {
-    fn extend(&mut self, up: bool, demand: f64) {
+    fn extend(&mut self, up: bool, demand: f64, cost: f64) {
         if up != self.up {
             *self = Self { up, ..Self::default() };
         }
         self.windows = self.windows.saturating_add(1);
         self.demand += demand;
+        self.paid += cost;
     }
 
     fn mean(&self) -> f64 {

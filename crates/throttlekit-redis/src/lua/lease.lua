@@ -3,8 +3,8 @@
 -- KEYS: one per ask. ARGV: now or '', grace in ms; then per ask: its kind, the numbers of a charge of one unit (see
 --   SharedForm), and how many it wants, the least, and one part in how many.
 -- Answer: now, then per ask { units lent, state before }, or { -1, key } where a key holds something foreign.
--- Mirrors Authority::lend.
-local lend = {}
+-- Mirrors Authority::lend. Each rule looks and says what it would write, as in admit.lua.
+local rules = {}
 
 local function divided_up(a, b)
   local rest = fmod(a, b)
@@ -18,7 +18,7 @@ local function granted_of(left, p)
   return units < least and 0 or units
 end
 
-function lend.g(key, p)
+function rules.g(key, p)
   local unit, unit_rest, base = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 4])
   local stored = read_gcra(key)
   local instant, ticks = charged_gcra(stored, 0, 0, base)
@@ -45,38 +45,20 @@ function lend.g(key, p)
     left = left + 1
   end
   local granted = granted_of(left, p + 5)
-  if granted > 0 then
+  return granted > 0, { granted, stored }, function()
     local time, rest = time_of(granted)
     local _, _, after, after_ticks = charged_gcra(stored, time, rest, base)
     write_gcra(key, after, after_ticks)
   end
-  return { granted, stored }
 end
 
-function lend.w(key, p, kind)
+function rules.w(key, p, kind)
   local stored = read_window(key)
   local finish, used = current_window(stored, kind, p)
   local granted = granted_of(max(ARGV[p + 1] - used, 0), p + numbers_of[kind])
-  if granted > 0 then
+  return granted > 0, { granted, unless_over(stored) }, function()
     write_window(key, finish, used + granted)
   end
-  return { granted, unless_over(stored) }
 end
 
-lend.m = lend.w
-
-local answer, p = { now }, 3
-for i = 1, #KEYS do
-  local kind = ARGV[p]
-  local fine, reply = pcall(lend[kind], KEYS[i], p + 1, kind)
-  if not fine then
-    local bad_key = type(reply) == 'string' and string.match(reply, '^TKBAD (.*)$')
-    if not bad_key then
-      error(reply, 0)
-    end
-    reply = { -1, bad_key }
-  end
-  p = p + 1 + numbers_of[kind] + 3
-  answer[i + 1] = reply
-end
-return answer
+rules.m = rules.w

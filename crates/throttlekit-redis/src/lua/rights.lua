@@ -1,6 +1,7 @@
 #!lua
 -- Which of the commands that our scripts use this user may not run.
--- KEYS: where a string may be written and a list, both ours and gone within a second. Answer: names of commands.
+-- KEYS: where a string may be written and a list, both ours and gone within a second. ARGV: 'fence' or ''.
+-- Answer: names of commands.
 local refused = {}
 
 local function try(command, ...)
@@ -25,4 +26,8 @@ try('LREM', KEYS[2], 1, 'none')
 try('LTRIM', KEYS[2], 0, 0)
 try('RPOP', KEYS[2])
 try('DEL', KEYS[1])
+if ARGV[1] == 'fence' then
+  try('INFO', 'replication')
+  try('PTTL', KEYS[1])
+end
 return refused

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod load;
+mod pair;
 mod proxy;
 mod sentinel;
 mod server;
@@ -14,6 +15,7 @@ use throttlekit_redis::RedisStore;
 
 pub(crate) use cluster::{Cluster, window_key};
 pub(crate) use load::{Heard, Load, admitted, ask_once, exact_after, labelled};
+pub(crate) use pair::Pair;
 pub(crate) use proxy::Proxy;
 pub(crate) use sentinel::Sentinels;
 pub(crate) use server::{Connection, Server, ask};

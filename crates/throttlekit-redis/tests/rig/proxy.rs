@@ -1,7 +1,7 @@
 //! A proxy on loopback that forwards, delays, falls silent, loses replies and resets.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,7 +24,7 @@ pub(crate) struct Proxy {
 }
 
 struct State {
-    upstream: u16,
+    upstream: AtomicU16,
     mode: watch::Sender<Mode>,
     /// Connections made before this number are silent for ever.
     silenced_before: AtomicU64,
@@ -43,7 +43,7 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State {
-            upstream,
+            upstream: upstream.into(),
             mode: watch::Sender::new(Mode::Forward),
             silenced_before: AtomicU64::new(0),
             made: AtomicU64::new(0),
@@ -112,6 +112,12 @@ impl Proxy {
         self.state.repeated.load(SeqCst)
     }
 
+    /// Cuts all connections off; new ones go to this port.
+    pub(crate) fn lead_to(&self, port: u16) {
+        self.state.upstream.store(port, SeqCst);
+        self.reset_all();
+    }
+
     /// Cuts all connections off.
     pub(crate) fn reset_all(&self) {
         self.state.resets.send_modify(|resets| *resets += 1);
@@ -121,7 +127,9 @@ impl Proxy {
 impl State {
     async fn serve(&self, mut client: TcpStream) {
         let number = self.made.fetch_add(1, SeqCst);
-        let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.upstream)).await else { return };
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.upstream.load(SeqCst))).await else {
+            return;
+        };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let mut resets = self.resets.subscribe();
         resets.mark_unchanged();
@@ -156,7 +164,9 @@ impl State {
 
     /// The same bytes over a connection of their own, up to the first of the replies.
     async fn again(&self, request: &[u8]) {
-        let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.upstream)).await else { return };
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.upstream.load(SeqCst))).await else {
+            return;
+        };
         if server.write_all(request).await.is_ok() && server.read(&mut [0; 1_024]).await.is_ok() {
             self.repeated.fetch_add(1, SeqCst);
         }

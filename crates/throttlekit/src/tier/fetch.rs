@@ -51,13 +51,11 @@ impl<S: Store, C: LeaseClock + 'static> Fetch<S, C> {
         let Some(place) = tier.table.find(self.fingerprint) else { return };
         let slot = place.slot;
         let reply = slot.desk().reply(slot, self.request.id, lent, tier.clock.now());
-        if reply == Reply::Credited {
-            let percent = u64::from(tier.chosen.refill_at_percent);
-            // A batch that was cut short is the last of its window: fetching ahead would only ask again.
-            let ahead = if lent.loan.granted < self.request.want.wants { 0 } else { percent };
-            slot.low.store(lent.loan.granted.saturating_mul(ahead) / 100, Relaxed);
-        } else {
+        if reply != Reply::Credited {
             tier.counters.units_lapsed.fetch_add(lent.loan.granted, Relaxed);
+        } else if lent.loan.granted < self.request.want.wants {
+            // The last of its window: to fetch ahead would only be refused.
+            slot.low.store(0, Relaxed);
         }
         slot.bell.notify_waiters();
     }

@@ -177,7 +177,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
 
     pub(super) fn new_slot(&self) -> Slot {
         let period = self.chosen.period(self.shared.form().limit());
-        Slot::new(self.plan, Sizing::new(self.chosen.batch.clone(), period))
+        Slot::new(self.plan, Sizing::new(self.chosen.batch.clone(), period), self.chosen.refill_at_percent)
     }
 
     /// The key's slot, which stays its own while `pins` counts whoever relies on that.
@@ -218,7 +218,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
             if self.is_cold(&mut desk.sizing, now) {
                 return desk.holder.denied(ask.cost, now).map_or(Round::Strict, Round::Answer);
             }
-            match desk.ask(slot, ask.cost, now) {
+            match desk.ask(slot, ask.cost, &self.clock) {
                 Turn::Spent { left } => return Round::Answer(self.allowed(slot, left)),
                 Turn::Deny(decision) => return Round::Answer(decision),
                 Turn::Wait => {}

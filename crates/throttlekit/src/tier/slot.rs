@@ -8,6 +8,7 @@ use throttlekit_core::{Cost, Timestamp};
 use tokio::sync::Notify;
 
 use super::sizing::Sizing;
+use crate::Clock;
 use crate::store::{Lent, StoreError};
 use crate::sync::SharedWord;
 
@@ -19,6 +20,7 @@ pub(super) struct Slot {
     pub(super) low: AtomicU64,
     /// When the whole limit is free again, by the store's clock.
     pub(super) reset_at: AtomicU64,
+    refill_at_percent: u64,
     desk: Mutex<Desk>,
     /// Rings when a request has come back.
     pub(super) bell: Notify,
@@ -44,11 +46,12 @@ pub(super) struct Desk {
 }
 
 impl Slot {
-    pub(super) fn new(plan: Plan, sizing: Sizing) -> Self {
+    pub(super) fn new(plan: Plan, sizing: Sizing, refill_at_percent: u8) -> Self {
         Self {
             purse: Purse::new(),
             low: AtomicU64::new(0),
             reset_at: AtomicU64::new(0),
+            refill_at_percent: refill_at_percent.into(),
             desk: Mutex::new(Desk {
                 key: None,
                 holder: Holder::new(plan),
@@ -80,8 +83,12 @@ impl Slot {
         desk.is_free(self, now).then_some(desk.asked_at)
     }
 
-    /// Makes the slot as new, if it still is idle.
-    pub(super) fn clear(&self, now: Timestamp) -> bool {
+    /// Makes the slot as new and nobody's, if it still is idle.
+    ///
+    /// Both at the desk, so that whoever finds there that it is still its key's, can rely on it. And the purse is
+    /// emptied first: units taken out by a thread that found the slot before do not belong with the deadline which
+    /// that thread has read.
+    pub(super) fn clear(&self, now: Timestamp, disown: impl FnOnce()) -> bool {
         let Some(mut desk) = self.try_desk() else { return false };
         if !desk.is_free(self, now) {
             return false;
@@ -89,6 +96,7 @@ impl Slot {
         self.purse.empty(now);
         self.low.store(0, Relaxed);
         desk.clear();
+        disown();
         true
     }
 }
@@ -106,14 +114,14 @@ impl Desk {
     }
 
     /// A caller that the purse could not serve.
-    pub(super) fn ask(&mut self, slot: &Slot, cost: Cost, now: Timestamp) -> Turn {
-        self.asked_at = now;
+    pub(super) fn ask(&mut self, slot: &Slot, cost: Cost, clock: &impl Clock) -> Turn {
+        self.asked_at = clock.now();
         self.stirred = true;
-        self.count(slot, now);
-        let turn = self.holder.handle_ask(&slot.purse, cost, now);
-        self.counted = slot.purse.units();
+        self.count(slot, self.asked_at);
+        let turn = self.holder.handle_ask(&slot.purse, cost, || clock.now());
+        self.recount(slot);
         if matches!(turn, Turn::Spent { .. }) {
-            self.sizing.served(cost, now);
+            self.sizing.served(cost, self.asked_at);
         }
         turn
     }
@@ -122,7 +130,7 @@ impl Desk {
     pub(super) fn reply(&mut self, slot: &Slot, id: u64, lent: &Lent, now: Timestamp) -> Reply {
         self.count(slot, now);
         let reply = self.holder.handle_reply(&slot.purse, id, lent.loan, now);
-        self.counted = slot.purse.units();
+        self.recount(slot);
         slot.reset_at.store(lent.loan.decision.reset_at.as_nanos(), Relaxed);
         reply
     }
@@ -142,6 +150,15 @@ impl Desk {
         let back = self.holder.poll_return(&slot.purse, now);
         self.counted = slot.purse.units();
         back
+    }
+
+    /// The purse may have been filled: then more is fetched when so much of that is left.
+    fn recount(&mut self, slot: &Slot) {
+        let units = slot.purse.units();
+        if units > self.counted {
+            slot.low.store(units.saturating_mul(slot.refill_at_percent) / 100, Relaxed);
+        }
+        self.counted = units;
     }
 
     /// Counts what was spent since the last time.

@@ -110,9 +110,8 @@ impl Set {
         let mut ways: Vec<_> = (0..WAYS).filter_map(idle).collect();
         ways.sort_unstable();
         ways.into_iter().map(|(_, way)| way).find(|&way| {
-            // Emptied before it has another owner: units taken out by a thread that still thinks it is the old
-            // one's do not belong with the deadline that thread has read.
-            self.slots[way].get().is_some_and(|slot| slot.clear(now))
+            let disown = || self.owners[way].store(NOBODY, Release);
+            self.slots[way].get().is_some_and(|slot| slot.clear(now, disown))
         })
     }
 }

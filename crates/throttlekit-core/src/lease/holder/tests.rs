@@ -34,7 +34,7 @@ impl Rig {
     }
 
     fn ask(&mut self, cost: Cost, now: u64) -> Turn {
-        self.holder.handle_ask(&self.purse, cost, at(now))
+        self.holder.handle_ask(&self.purse, cost, || at(now))
     }
 
     fn request(&mut self, id: u64, now: u64) -> Option<Request> {
@@ -77,6 +77,25 @@ fn a_grant_is_credited_once_however_many_wait() {
 }
 
 #[test]
+fn those_whom_a_reply_could_not_serve_are_served_by_the_next() {
+    let mut rig = Rig::windowed();
+    rig.ask(1, 0);
+    let first = rig.holder.poll_request(&rig.purse, 1, 2, at(0)).unwrap();
+    for _ in 0..8 {
+        rig.ask(1, 1);
+    }
+    let loan = rig.loan(first, 1);
+    rig.reply(1, loan, 2);
+    // Nine wake, two are served, and the third asks before the others have come.
+    assert_eq!(
+        [rig.ask(1, 2), rig.ask(1, 2), rig.ask(1, 2)],
+        [Turn::Spent { left: 1 }, Turn::Spent { left: 0 }, Turn::Wait]
+    );
+    let second = rig.holder.poll_request(&rig.purse, 2, 2, at(2)).unwrap();
+    assert_eq!(second.want.wants, 7);
+}
+
+#[test]
 fn a_reply_to_a_request_that_was_given_up_is_late() {
     let mut rig = Rig::windowed();
     rig.ask(1, 0);
@@ -115,6 +134,18 @@ fn units_of_a_window_that_is_over_are_not_kept() {
     let loan = rig.loan(request, 12_000);
     rig.reply(1, loan, 5_000);
     assert_eq!(rig.purse.units(), 1);
+}
+
+#[test]
+fn a_caller_that_slept_on_its_way_here_spends_no_dead_units() {
+    let mut rig = Rig::windowed();
+    rig.serve(1, 0);
+    let slept = core::cell::Cell::new(9_999);
+    let turn = rig.holder.handle_ask(&rig.purse, 1, || at(slept.replace(10_000)));
+    assert_eq!(turn, Turn::Spent { left: 8 });
+    let turn = rig.holder.handle_ask(&rig.purse, 1, || at(slept.get()));
+    assert_eq!(turn, Turn::Wait, "the clock is read when the unit is out, and it is dead by then");
+    assert_eq!(rig.purse.units(), 7);
 }
 
 #[test]
@@ -186,4 +217,64 @@ fn a_cost_above_the_limit_is_denied_for_good() {
     assert!(matches!(rig.serve(26, 0), Turn::Deny(d) if d.retry_after == Retry::Never));
     assert!(matches!(rig.ask(26, 100_000), Turn::Deny(_)));
     assert!(matches!(rig.serve(1, 100_000), Turn::Spent { .. }));
+}
+
+#[test]
+fn what_ran_low_while_a_request_was_under_way_asks_for_no_more_than_may_be_held() {
+    for (limit, term) in [
+        (Limit::fixed_window(1_000, 10 * SECOND).unwrap(), Term::Carry),
+        (Limit::gcra(Rate::per_second(10).burst(20)).unwrap(), Term::Rolling(2 * SECOND)),
+    ] {
+        let mut rig = Rig::new(limit, term);
+        rig.serve(8, 0);
+        rig.holder.handle_low(at(1));
+        let ahead = rig.request(1, 1).unwrap();
+        rig.holder.handle_low(at(2));
+        let loan = rig.loan(ahead, 2);
+        rig.reply(1, loan, 2);
+        assert_eq!(rig.request(2, 2), None, "{term:?}");
+    }
+}
+
+#[test]
+fn no_ask_ahead_of_need_takes_the_holder_beyond_the_most_it_may_lease() {
+    let gcra = || Limit::gcra(Rate::per_second(10).burst(20)).unwrap();
+    let per_ten_seconds = || Limit::fixed_window(1_000, 10 * SECOND).unwrap();
+    let rolling = Rig::new(gcra(), Term::Rolling(2 * SECOND));
+    for mut rig in [rolling, Rig::windowed(), Rig::new(per_ten_seconds(), Term::Carry)] {
+        assert_eq!(rig.serve(1, 0), Turn::Spent { left: 9 });
+        rig.holder.handle_low(at(1));
+        let ahead = rig.request(1, 1).unwrap();
+        assert_eq!(ahead.want, Want { wants: 1, least: 1, share: 1 }, "nine are held, ten may be");
+        // Low again while that is under way: there is nothing more to ask for when it has landed.
+        rig.holder.handle_low(at(1));
+        let loan = rig.loan(ahead, 1);
+        assert_eq!(rig.reply(1, loan, 1), Reply::Credited);
+        assert_eq!(rig.request(2, 1), None);
+    }
+}
+
+#[test]
+fn what_costs_nothing_never_waits() {
+    let mut rig = Rig::windowed();
+    assert_eq!(rig.ask(0, 0), Turn::Spent { left: 0 });
+    rig.serve(1, 0);
+    assert_eq!(rig.ask(0, 0), Turn::Spent { left: 9 });
+    assert_eq!(rig.ask(0, 10_000), Turn::Spent { left: 0 });
+}
+
+#[test]
+fn what_died_early_is_not_held_again_beside_what_replaced_it() {
+    let mut rig = Rig::windowed();
+    rig.ask(1, 0);
+    let slow = rig.request(1, 0).unwrap();
+    // Four seconds on the way, which the holder must take off.
+    let loan = rig.loan(slow, 4_000);
+    rig.reply(1, loan, 4_000);
+    assert_eq!(rig.purse.until(), at(6_000));
+    rig.ask(1, 6_000);
+    let quick = rig.request(2, 6_000).unwrap();
+    let loan = rig.loan(quick, 6_000);
+    rig.reply(2, loan, 6_000);
+    assert_eq!((rig.purse.units(), rig.purse.until()), (10, at(10_000)));
 }

@@ -1,0 +1,132 @@
+//! One key of one window, lent to many tasks that give back what they do not spend: never more than the limit is out,
+//! and no unit is lost.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use throttlekit::Limit;
+use throttlekit::store::{Charge, Charges, GiveBack, KeySpace, LeaseAsk, Lent, Store};
+use throttlekit_core::lease::{Return, ReturnId, Term, Want};
+use throttlekit_core::rate::Need;
+use throttlekit_core::rate::shared::SharedForm;
+
+use crate::Dice;
+
+const LENDERS: u64 = 32;
+const ROUNDS: u64 = 25;
+/// Fewer than all of them want at once.
+const LIMIT: u64 = 500;
+const WANTS_MAX: u64 = 60;
+/// Long enough that no storm meets its end.
+const WINDOW: Duration = Duration::from_secs(30 * 86_400);
+
+/// What came of a storm of loans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LendStorm {
+    /// The limit of the window.
+    pub limit: u64,
+    /// The most units that were out at once, loans and admissions.
+    pub most_out: u64,
+    /// Units out in the end, when no more were to be had.
+    pub out: u64,
+    /// Units lent altogether, some of them many times.
+    pub lent: u64,
+    /// Loans of less than was wanted.
+    pub parts: u64,
+}
+
+/// Tasks lease, spend, and give back; some admit strictly. Every return arrives twice.
+///
+/// # Panics
+///
+/// When the store does not answer.
+pub async fn lend_storm<S: Store + Clone>(store: S, policy: &str) -> LendStorm {
+    let limit = Limit::fixed_window(LIMIT, WINDOW).expect("a window");
+    let form = SharedForm::of(&limit).expect("of whole microseconds");
+    let key = KeySpace::new("tk", policy, "", &form).key(b"hot", b"hot");
+    let storm = Arc::new(Storm { store, key, form, tally: Tally::default() });
+    let tasks: Vec<_> = (0..LENDERS).map(|task| tokio::spawn(storm.clone().lender(task))).collect();
+    for task in tasks {
+        task.await.expect("a task of the storm does not panic");
+    }
+    while storm.lease(LIMIT, 1).await.is_some() {}
+    let Tally { out, most_out, lent, parts } = &storm.tally;
+    let [most_out, out, lent, parts] = [most_out, out, lent, parts].map(|number| number.load(SeqCst));
+    LendStorm { limit: LIMIT, most_out, out, lent, parts }
+}
+
+struct Storm<S> {
+    store: S,
+    key: String,
+    form: SharedForm,
+    tally: Tally,
+}
+
+/// A unit is counted as out after the store has lent it, and no more before the store is told that it comes back. So the
+/// store has at any moment at least as many out as are counted here: more than the limit here is more than it there.
+#[derive(Default)]
+struct Tally {
+    out: AtomicU64,
+    most_out: AtomicU64,
+    lent: AtomicU64,
+    parts: AtomicU64,
+}
+
+impl<S: Store> Storm<S> {
+    async fn lender(self: Arc<Self>, task: u64) {
+        let mut dice = Dice::new(task);
+        for round in 0..ROUNDS {
+            if dice.once_in(8) {
+                self.admit().await;
+            }
+            let share = dice.pick(&[1, 1, 3]);
+            let Some(lent) = self.lease(dice.between(1, WANTS_MAX), share).await else { continue };
+            let spent = if dice.once_in(16) { dice.between(0, lent.loan.granted) } else { 0 };
+            self.give_back(task * ROUNDS + round, &lent, lent.loan.granted - spent).await;
+        }
+    }
+
+    async fn lease(&self, wants: u64, share: u64) -> Option<Lent> {
+        let want = Want { wants, least: 1, share };
+        let ask = LeaseAsk { key: &self.key, form: &self.form, term: Term::Window, want };
+        let lent = self.store.lease(&[ask]).await.pop().expect("an answer").expect("a loan or none");
+        let granted = lent.loan.granted;
+        self.tally.lent.fetch_add(granted, SeqCst);
+        self.tally.parts.fetch_add(u64::from((1..wants).contains(&granted)), SeqCst);
+        self.tally.goes_out(granted);
+        (granted > 0).then_some(lent)
+    }
+
+    async fn admit(&self) {
+        let charges = [Charge { key: &self.key, form: &self.form, cost: 1 }];
+        let asks = [Charges { need: Need::All, charges: &charges }];
+        let outcomes = self.store.admit(&asks).await.expect("the store answers");
+        self.tally.goes_out(outcomes[0].verdict.decision.allowed.into());
+    }
+
+    /// Twice at once, as a network may have it.
+    async fn give_back(self: &Arc<Self>, number: u64, lent: &Lent, units: u64) {
+        let mut hash = DefaultHasher::new();
+        self.key.hash(&mut hash);
+        let id = ReturnId((u128::from(hash.finish()) << 64) | u128::from(number));
+        let back = Return { epoch: lent.loan.epoch, units };
+        self.tally.out.fetch_sub(units, SeqCst);
+        let copy = tokio::spawn(self.clone().hand_back(id, back));
+        self.clone().hand_back(id, back).await;
+        copy.await.expect("a task of the storm does not panic");
+    }
+
+    async fn hand_back(self: Arc<Self>, id: ReturnId, back: Return) {
+        let given = GiveBack { key: &self.key, form: &self.form, id, back };
+        self.store.give_back(&[given]).await.expect("the store takes it back");
+    }
+}
+
+impl Tally {
+    fn goes_out(&self, units: u64) {
+        let out = self.out.fetch_add(units, SeqCst) + units;
+        self.most_out.fetch_max(out, SeqCst);
+    }
+}

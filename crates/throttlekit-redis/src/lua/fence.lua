@@ -1,0 +1,108 @@
+-- Lets a rule charge only what this server can vouch for. docs/decisions/0011-fence.md has the argument.
+-- Stands after the rules and before what asks them: wraps each, so that a charge that would pass is refused where units
+-- may have been lost, before anything is written.
+-- KEYS, after those of the charges: as many seals, one beside each; then the server's own witness.
+-- ARGV, last: for how long a server that was replaced may still have charged, in µs.
+local isolation = tonumber(table.remove(ARGV))
+
+-- New at every promotion and every start: under one id a server forgets nothing.
+local replication = call('INFO', 'replication')
+local id = string.match(replication, 'master_replid:(%x+)')
+if not id then
+  error('TKNOID', 0)
+end
+
+-- For how long a server is sure to say that it was promoted (repl-backlog-ttl is an hour unless chosen), in µs.
+local REMEMBERED = 3590 * 1000000
+local DAY = 86400 * 1000000
+
+-- From when on the server has been under this id for sure, if nobody has seen it under it before. One that says that it
+-- was never promoted has been since its start, if that is not longer ago than it would remember.
+local function begun()
+  if ARGV[1] ~= '' or not string.find(replication, 'master_replid2:0+%s') then
+    return now
+  end
+  local uptime = string.match(call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
+  -- Both ends are cut to seconds.
+  return now - min((uptime - 1) * 1000000, REMEMBERED)
+end
+
+-- The same as the witness tells, which the first call under an id writes.
+local since
+local function vouched()
+  if not since then
+    local witness = KEYS[#KEYS]
+    local seen, at = string.match(call('GET', witness) or '', '^(%x+) (%-?%d+)$')
+    if seen == id then
+      since = tonumber(at)
+    else
+      since = begun()
+      call('SET', witness, string.format('%s %.0f', id, since))
+    end
+  end
+  return since
+end
+
+-- When at the latest nothing that was lost counts any more, by kind: from then on a missing charge changes no answer.
+local healed = {}
+
+function healed.g(safe, key, p)
+  return safe + ARGV[p + 2] + 1
+end
+
+-- Where the window that ends at `finish` begins. Thirty-two days before a month's end lie in the month before it.
+local function beginning(finish, kind, p)
+  if kind == 'w' then
+    return finish - ARGV[p + 2]
+  end
+  local instant = now
+  now = finish - 32 * DAY
+  local start = month_end(tonumber(ARGV[p + 2]))
+  now = instant
+  return start
+end
+
+function healed.w(safe, key, p, kind)
+  local finish = current_window(read_window(key), kind, p)
+  local start = beginning(finish, kind, p)
+  if safe <= start then
+    return now
+  end
+  return safe <= finish and finish or safe + (kind == 'm' and 31 * DAY or finish - start)
+end
+
+healed.m = healed.w
+
+function healed.s(safe, key, p)
+  local length = tonumber(ARGV[p + 2])
+  return safe + length + ceil(length / ARGV[p + 3])
+end
+
+function healed.l(safe, key, p)
+  return safe + ARGV[p + 2]
+end
+
+for kind, rule in pairs(rules) do
+  rules[kind] = function(key, p)
+    local allowed, seen, write = rule(key, p, kind)
+    if not (allowed and write) then
+      return allowed, seen, write
+    end
+    local seal = key .. '%id'
+    local sealed = ours(try('GET', seal), seal) == id
+    if not sealed then
+      local safe_at = healed[kind](vouched() + isolation, key, p, kind)
+      if now < safe_at then
+        error(string.format('TKBAD %%until %.0f', safe_at), 0)
+      end
+    end
+    -- A window's seal lasts as long as the window.
+    if sealed and (kind == 'w' or kind == 'm') then
+      return allowed, seen, write
+    end
+    return allowed, seen, function()
+      write()
+      call('SET', seal, id, 'PX', call('PTTL', key))
+    end
+  end
+end

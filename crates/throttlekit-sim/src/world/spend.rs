@@ -1,0 +1,147 @@
+//! Asks, at the purse and then at the holder.
+
+use throttlekit_core::lease::{PlainWord, Purse, Spend, Turn};
+use throttlekit_core::{Cost, Timestamp};
+
+use super::node::{Node, Taken, Waiter};
+use super::{Setup, World};
+use crate::planted::Planted;
+
+/// How many asks got which answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// Were allowed.
+    pub allowed: u64,
+    /// Were denied.
+    pub denied: u64,
+    /// Wait.
+    pub wait: u64,
+    /// Were turned away: too many wait.
+    pub turned_away: u64,
+}
+
+impl World {
+    /// So many asks of one cost, one after another, at this instant.
+    pub fn ask(&mut self, node: usize, cost: Cost, times: u64) -> Answers {
+        self.ask_again(node, Waiter { cost, tries: 0 }, times)
+    }
+
+    pub(super) fn ask_again(&mut self, node: usize, asks: Waiter, times: u64) -> Answers {
+        let (setup, at) = (&self.setup, self.nodes[node].clock.read(self.now));
+        let one = &mut self.nodes[node];
+        if !one.is_up {
+            return Answers::default();
+        }
+        let purse = one.purse();
+        let before = purse.units();
+        let mut answers = Answers::default();
+        let mut too_early = false;
+        for _ in 0..times {
+            match one.turn(setup, &purse, asks.cost, at) {
+                Turn::Spent { .. } => answers.allowed += 1,
+                Turn::Deny(_) => {
+                    answers.denied += 1;
+                    too_early |= !one.told.is_some_and(|told| asks.cost >= told.cost && at < told.until);
+                }
+                Turn::Wait if one.waiters.len() < setup.waiters_max => {
+                    answers.wait += 1;
+                    one.waiters.push(Waiter { cost: asks.cost, tries: asks.tries + 1 });
+                    one.cheapest = Some(one.cheapest.map_or(asks.cost, |least| least.min(asks.cost)));
+                }
+                Turn::Wait => {
+                    one.cheapest = Some(one.cheapest.map_or(asks.cost, |least| least.min(asks.cost)));
+                    answers.turned_away = times - answers.allowed - answers.denied - answers.wait;
+                    break;
+                }
+            }
+        }
+        one.put(&purse);
+        let spent = answers.allowed * asks.cost;
+        let gained = (purse.units() + spent).saturating_sub(before);
+        self.note_gain(node, gained);
+        if too_early {
+            self.ledger.break_law("deny-exact", || {
+                format!("node {node} denied a cost of {} that no denial covers at {at}", asks.cost)
+            });
+        }
+        self.ledger.decisions += answers.allowed + answers.denied;
+        self.admit(node, spent, answers.allowed);
+        answers
+    }
+
+    /// The first half of a decision; a whole one if the purse has too little.
+    pub(super) fn take(&mut self, node: usize, cost: Cost) {
+        let at = self.nodes[node].clock.read(self.now);
+        let one = &mut self.nodes[node];
+        if !one.is_up {
+            return;
+        }
+        if one.held.units < cost || one.taken.len() >= self.setup.taken_max {
+            self.ask(node, cost, 1);
+            return;
+        }
+        let (purse, until) = (one.purse(), one.held.until);
+        // At the epoch nothing has died: this takes the units out and leaves the judgement for later.
+        if let Spend::Spent { .. } = purse.spend(cost, || Timestamp::EPOCH) {
+            one.taken.push(Taken { cost, until, at });
+        }
+        one.put(&purse);
+    }
+
+    /// The second half: units under their own deadline, and the clock as it is now.
+    pub(super) fn decide(&mut self, node: usize) {
+        let one = &mut self.nodes[node];
+        if one.taken.is_empty() {
+            return;
+        }
+        let taken = one.taken.remove(0);
+        let at =
+            if self.setup.has(Planted::ClockReadBeforeTaking) { taken.at } else { one.clock.read(self.now) };
+        let purse: Purse<PlainWord> = Purse::new();
+        purse.fill(taken.cost, taken.until, false);
+        self.ledger.decisions += 1;
+        if let Spend::Spent { .. } = purse.spend(taken.cost, || at) {
+            self.admit(node, taken.cost, 1);
+        }
+    }
+
+    /// Everyone who waits asks again; who has asked too often goes away.
+    pub(super) fn wake(&mut self, node: usize) {
+        for waiter in core::mem::take(&mut self.nodes[node].waiters) {
+            if waiter.tries < self.setup.tries_max {
+                self.ask_again(node, waiter, 1);
+            }
+        }
+    }
+}
+
+impl Node {
+    /// One ask: the purse, then the holder.
+    #[inline(always)]
+    fn turn(&mut self, setup: &Setup, purse: &Purse<PlainWord>, cost: Cost, at: Timestamp) -> Turn {
+        let takes = match setup.planted {
+            Some(Planted::CostIgnored) => 1,
+            Some(Planted::OneUnitShort) if cost > 1 && purse.units() == cost - 1 => cost - 1,
+            _ => cost,
+        };
+        if let Spend::Spent { left } = purse.spend(takes, || at) {
+            return Turn::Spent { left };
+        }
+        match self.holder.handle_ask(purse, takes, || at) {
+            Turn::Wait => self.planted_denial(setup, at).unwrap_or(Turn::Wait),
+            turn => turn,
+        }
+    }
+
+    /// A driver's own idea of what a denial covers.
+    fn planted_denial(&self, setup: &Setup, at: Timestamp) -> Option<Turn> {
+        let told = self.told.filter(|_| setup.planted.is_some())?;
+        let decision = throttlekit_core::ALLOW_FULL;
+        let covers = match setup.planted? {
+            Planted::DenialCoversLess => at < told.until,
+            Planted::DenialOutlives => at < told.at + told.wait,
+            _ => false,
+        };
+        covers.then_some(Turn::Deny(decision))
+    }
+}

@@ -1,0 +1,121 @@
+//! Callers who charge one key as fast as they can, from several stores.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::Result;
+use throttlekit::{Ask, Limit, ManualClock, SharedLimiter};
+use throttlekit_redis::{Exposure, Failover, RedisStore};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::signpost::Signpost;
+
+/// Half of the stores follow one signpost, half the other.
+pub(super) const STORES: usize = 4;
+const TASKS_EACH: usize = 2;
+pub(super) const WINDOW: Duration = Duration::from_secs(3_600);
+const DEADLINE: Duration = Duration::from_millis(500);
+/// How long a caller rests after an outage, so that a refusal does not take the processor from what heals it.
+const REST: Duration = Duration::from_millis(1);
+
+pub(super) struct Load {
+    limiters: Vec<Arc<SharedLimiter<RedisStore>>>,
+    tasks: JoinSet<()>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    over: AtomicBool,
+    admitted: AtomicU64,
+    /// Tasks that have been told that nothing is left.
+    spent: AtomicU64,
+}
+
+/// What came of a round's load.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Heard {
+    pub(super) admitted: u64,
+    /// What the stores themselves say was lost at the most.
+    pub(super) lost_max: u64,
+}
+
+impl Load {
+    pub(super) async fn start(
+        posts: &[Signpost; 2],
+        failover: Failover,
+        clock: &ManualClock,
+        policy: &str,
+        limit: u64,
+    ) -> Result<Self> {
+        let mut limiters = Vec::new();
+        for store in 0..STORES {
+            let store = connect(&posts[store % 2], failover, clock).await?;
+            limiters.push(Arc::new(SharedLimiter::new(store, policy, Limit::fixed_window(limit, WINDOW)?)?));
+        }
+        let (mut tasks, shared) = (JoinSet::new(), Arc::new(Shared::default()));
+        for (number, limiter) in limiters.iter().enumerate() {
+            for task in 0..TASKS_EACH {
+                tasks.spawn(charge(limiter.clone(), shared.clone(), (number * TASKS_EACH + task) as u64));
+            }
+        }
+        Ok(Self { limiters, tasks, shared })
+    }
+
+    pub(super) fn admitted(&self) -> u64 {
+        self.shared.admitted.load(Relaxed)
+    }
+
+    /// Waits until every caller was told that nothing is left, and no longer than this.
+    pub(super) async fn exhaust(&self, within: Duration) {
+        let all = (STORES * TASKS_EACH) as u64;
+        let mut left = within;
+        while self.shared.spent.load(Relaxed) < all && !left.is_zero() {
+            let step = left.min(Duration::from_millis(2));
+            sleep(step).await;
+            left -= step;
+        }
+    }
+
+    pub(super) async fn finish(self) -> Heard {
+        self.shared.over.store(true, Relaxed);
+        self.tasks.join_all().await;
+        let exposures = self.limiters.iter().map(|limiter| limiter.store().exposure());
+        Heard { admitted: self.shared.admitted.load(Relaxed), lost_max: exposures.map(lost_of).sum() }
+    }
+}
+
+/// A store that has seen no change may have lost what is at risk already. One that has seen it risks the rest for the next.
+fn lost_of(exposure: Exposure) -> u64 {
+    exposure.lost_max + if exposure.changes == 0 { exposure.at_risk } else { 0 }
+}
+
+pub(super) async fn connect(post: &Signpost, failover: Failover, clock: &ManualClock) -> Result<RedisStore> {
+    let builder = RedisStore::sentinel([post.url()], "mymaster").servers("redis://127.0.0.1");
+    let builder = builder.deadline(DEADLINE).breaker(5, Duration::from_millis(10));
+    Ok(builder.failover(failover).clock(clock.clone()).connect().await?)
+}
+
+/// Costs one to three, over and over; once nothing is left, single units only, so that the last one is asked for.
+async fn charge(limiter: Arc<SharedLimiter<RedisStore>>, shared: Arc<Shared>, mut dice: u64) {
+    let mut spent = false;
+    while !shared.over.load(Relaxed) {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let cost = if spent { 1 } else { 1 + (dice >> 33) % 3 };
+        match limiter.check(Ask::of("key").cost(cost)).await {
+            Ok(answer) if answer.outage.is_none() => {
+                if answer.decision.allowed {
+                    shared.admitted.fetch_add(cost, Relaxed);
+                } else {
+                    if cost == 1 && !std::mem::replace(&mut spent, true) {
+                        shared.spent.fetch_add(1, Relaxed);
+                    }
+                    sleep(REST).await;
+                }
+            }
+            _ => sleep(REST).await,
+        }
+    }
+}

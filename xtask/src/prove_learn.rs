@@ -1,0 +1,75 @@
+//! What the learners pay beside the best in hindsight: a table, and one line for machines.
+
+use std::thread;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use throttlekit::{Clock, PreciseClock};
+use throttlekit_conformance::learn::{self, Findings, Size};
+
+use crate::prove::run_released;
+
+const SIZE: Size =
+    Size { seeds: 10, horizons: &[100, 1_000, 10_000, 100_000], windows: 10_000, observations: 1_000_000 };
+/// Planted bugs show on fewer seeds and windows.
+const PLANTED_SIZE: Size =
+    Size { seeds: 3, horizons: &[100, 1_000, 10_000], windows: 2_000, observations: 10_000 };
+
+/// Runs every experiment and fails if a bar is missed or a planted bug is not found.
+pub(crate) fn run(args: &[&str]) -> Result<()> {
+    ensure!(args.is_empty(), "prove learn takes nothing, not {}", args.join(" "));
+    if cfg!(debug_assertions) {
+        return run_released("learn", args);
+    }
+    let clock = PreciseClock::new();
+    let begun = clock.now();
+    let (found, (caught, missed)) = thread::scope(|scope| {
+        let planted = scope.spawn(|| learn::examine_planted(PLANTED_SIZE));
+        (learn::examine(SIZE), planted.join().expect("a planted bug does not panic"))
+    });
+    tell(&found);
+    println!("\nplanted found {}/{}: {}", caught.len(), caught.len() + missed.len(), caught.join(", "));
+    let seconds = clock.now().since(begun).as_secs_f64();
+    println!("figure: {}", figure(&found, caught.len(), missed.len(), seconds));
+    ensure!(found.violations.is_empty(), "not proved:\n  {}", found.violations.join("\n  "));
+    ensure!(missed.is_empty(), "blind to the planted {}", missed.join(", "));
+    Ok(())
+}
+
+fn tell(found: &Findings) {
+    print!("{:<24}", "regret per window at T");
+    SIZE.horizons.iter().for_each(|windows| print!("{windows:>10}"));
+    println!("{:>12}", "of envelope");
+    for row in &found.regret {
+        print!("{:<24}", format!("{:?}", row.family).to_lowercase());
+        row.per_window.iter().for_each(|regret| print!("{regret:>10.3}"));
+        println!("{:>12.4}", row.envelope_ratio);
+    }
+    println!("\n{:<24}{:>16}", "drifting demand", "paid/best fixed");
+    for (family, ratio) in &found.drift {
+        println!("{:<24}{ratio:>16.3}", format!("{family:?}").to_lowercase());
+    }
+    println!("\n{:<24}{:>20}{:>20}", "forecasts, worst seed", "perfect/clairvoyant", "bad/learner alone");
+    for (family, perfect, bad) in &found.predictive {
+        println!("{:<24}{perfect:>20.4}{bad:>20.4}", format!("{family:?}").to_lowercase());
+    }
+}
+
+fn figure(found: &Findings, caught: usize, missed: usize, seconds: f64) -> serde_json::Value {
+    let rounded = |value: f64| (value * 10_000.0).round() / 10_000.0;
+    let most = |values: &mut dyn Iterator<Item = f64>| rounded(values.fold(0.0, f64::max));
+    let at = |i: usize| most(&mut found.regret.iter().filter_map(|row| row.per_window.get(i).copied()));
+    json!({
+        "name": "prove-learn",
+        "families": found.predictive.len(),
+        "regret_per_window_max": (0..SIZE.horizons.len()).map(at).collect::<Vec<_>>(),
+        "envelope_ratio_max": most(&mut found.regret.iter().map(|row| row.envelope_ratio)),
+        "drift_ratio_max": most(&mut found.drift.iter().map(|row| row.1)),
+        "perfect_ratio_max": most(&mut found.predictive.iter().map(|row| row.1)),
+        "bad_ratio_max": most(&mut found.predictive.iter().map(|row| row.2)),
+        "violations": found.violations.len(),
+        "planted": caught + missed,
+        "planted_found": caught,
+        "seconds": (seconds * 10.0).round() / 10.0,
+    })
+}
