@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod prove;
 mod prove_failover;
+mod prove_fleet;
 mod prove_learn;
 mod prove_lease_model;
 mod prove_lease_scale;
@@ -22,6 +23,9 @@ usage: cargo xtask <command>
   prove learn              what the learners pay beside the best in hindsight, and every planted bug
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
+  prove fleet [--seconds N]
+                           fleets of node processes over a Redis of their own, N seconds of storm (default 120), and
+                           every planted fault
   prove failover [--rounds N]
                            N rounds (default 100) in which a Redis primary fails, for each mode of dealing with it
   prove lease-sim [--seeds N] [--replay SEED]
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
+        ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),
         ["prove", "failover", ref rest @ ..] => prove_failover::run(rest),
         ["prove", "lease-sim", ref rest @ ..] => prove_lease_sim::run(rest),
         ["prove", "lease-scale", ref rest @ ..] => prove_lease_scale::run(rest),

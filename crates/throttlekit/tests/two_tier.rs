@@ -322,6 +322,26 @@ async fn a_held_key_and_its_tills_spend_what_the_node_holds() {
     assert!(held.try_spend(8).is_some(), "what the till did not spend is back");
 }
 
+/// `lease-carry`: what a node may carry over is what it holds, in its purse and in tills together.
+#[tokio::test]
+async fn a_till_keeps_nothing_that_is_carried_over() {
+    const HELD_MAX: u64 = 10;
+    let clocks = clocks();
+    let builder = leased(Gate::new(&clocks.0), per_minute(100), &clocks.1);
+    let limiter = builder.lease_max(HELD_MAX).carry(1).build().unwrap();
+    let held = limiter.hold(b"alice").unwrap();
+    assert_eq!(held.check(1).await.unwrap().guarantee, Guarantee::Bounded(HELD_MAX));
+    let mut till = held.till(9);
+    assert!(till.try_spend(1).is_some());
+    assert!(held.check(1).await.unwrap().decision.allowed);
+    clocks.0.advance(MINUTE);
+    let mut carried = 0;
+    while till.try_spend(1).is_some() || held.try_spend(1).is_some() {
+        carried += 1;
+    }
+    assert!(carried <= HELD_MAX, "{carried} units were carried over, of {HELD_MAX}");
+}
+
 /// `lease-coupled` and use of the whole limit, with real threads: four nodes, many tasks, costs 1 to 3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {

@@ -32,6 +32,9 @@ struct State {
     /// The next reply is thrown away, and its connection with it.
     lose_next_reply: AtomicBool,
     lost: AtomicU64,
+    /// So many requests to come are also carried out a second time, and that reply thrown away.
+    repeat: AtomicU64,
+    repeated: AtomicU64,
     resets: watch::Sender<u64>,
 }
 
@@ -46,6 +49,8 @@ impl Proxy {
             made: AtomicU64::new(0),
             lose_next_reply: AtomicBool::new(false),
             lost: AtomicU64::new(0),
+            repeat: AtomicU64::new(0),
+            repeated: AtomicU64::new(0),
             resets: watch::Sender::new(0),
         });
         let accepting = state.clone();
@@ -97,6 +102,16 @@ impl Proxy {
         self.state.lose_next_reply.store(true, SeqCst);
     }
 
+    /// Sends the next requests a second time, as something on the way does that believes them lost.
+    pub(crate) fn repeat_next_requests(&self, requests: u64) {
+        self.state.repeat.store(requests, SeqCst);
+    }
+
+    /// Requests sent a second time so far.
+    pub(crate) fn repeated(&self) -> u64 {
+        self.state.repeated.load(SeqCst)
+    }
+
     /// Cuts all connections off; new ones go to this port.
     pub(crate) fn lead_to(&self, port: u16) {
         self.state.upstream.store(port, SeqCst);
@@ -141,6 +156,19 @@ impl State {
             if to.write_all(&bytes[..read]).await.is_err() {
                 return;
             }
+            if self.repeat.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+                self.again(&bytes[..read]).await;
+            }
+        }
+    }
+
+    /// The same bytes over a connection of their own, up to the first of the replies.
+    async fn again(&self, request: &[u8]) {
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.upstream.load(SeqCst))).await else {
+            return;
+        };
+        if server.write_all(request).await.is_ok() && server.read(&mut [0; 1_024]).await.is_ok() {
+            self.repeated.fetch_add(1, SeqCst);
         }
     }
 

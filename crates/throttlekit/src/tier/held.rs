@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use throttlekit_core::lease::{Draw, Spend};
+use throttlekit_core::lease::{Draw, Spend, Term};
 use throttlekit_core::{Cost, Decision};
 
 use super::limiter::{Tier, TwoTier};
@@ -46,7 +46,7 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
     }
 
     /// A drawer for one thread, which takes up to `units` out of the shared purse at a time. What it has is spent
-    /// without touching memory that other threads write.
+    /// without touching memory that other threads write. Units that are carried over it takes one ask at a time.
     pub fn till(&self, units: Cost) -> Till<'_, S, C> {
         Till { key: self, units: units.max(1), drawn: Draw::default() }
     }
@@ -79,7 +79,7 @@ impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
     fn draw(&mut self, cost: Cost) -> Option<Decision> {
         let slot = &self.key.slot;
         slot.purse.put_back(std::mem::take(&mut self.drawn));
-        self.drawn = slot.purse.draw(self.units.max(cost));
+        self.drawn = slot.purse.draw(self.at_once(cost));
         if slot.purse.units() < slot.low.load(Relaxed) {
             self.key.tier.refill_held(self.key.fingerprint, &self.key.key);
         }
@@ -87,6 +87,14 @@ impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
             Spend::Spent { left } => Some(self.key.tier.allowed(slot, left)),
             Spend::Short | Spend::Lapsed => None,
         }
+    }
+}
+
+impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
+    /// Units that are carried from window to window pass beyond the limit, as many as a node holds. What lies in a till
+    /// the node does not see and would fetch again, so of these a till keeps none.
+    fn at_once(&self, cost: Cost) -> Cost {
+        if self.key.tier.plan.term == Term::Carry { cost } else { self.units.max(cost) }
     }
 }
 
