@@ -10,6 +10,7 @@ mod prove_lease_model;
 mod prove_lease_scale;
 mod prove_lease_sim;
 mod prove_stores;
+mod scale_picture;
 mod services;
 mod vectors;
 
@@ -30,7 +31,8 @@ usage: cargo xtask <command>
                            N rounds (default 100) in which a Redis primary fails, for each mode of dealing with it
   prove lease-sim [--seeds N] [--replay SEED]
                            N simulated fleets under faults (default 10000), and every planted bug; or one of them told again
-  prove lease-scale        what leasing costs and strands from eight nodes to ten thousand
+  prove lease-scale [--picture FILE]
+                           what leasing costs and strands from eight nodes to ten thousand
   prove lease-model [--small]
                            every state of small worlds of nodes that lease, and a story for each assumption removed
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted

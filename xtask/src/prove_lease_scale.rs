@@ -1,11 +1,14 @@
 //! What leasing costs and strands from eight nodes to ten thousand: a table, and one line for machines.
 
-use anyhow::{Result, ensure};
+use std::fs;
+
+use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 use throttlekit::tier::Batch;
 use throttlekit_sim::scale::{Lending, Shape, Toll, measure};
 
 use crate::prove::run_released;
+use crate::scale_picture::{Point, Series, draw};
 
 const SEED: u64 = 1;
 const LIMIT: u64 = 100_000;
@@ -37,7 +40,11 @@ struct Row {
 
 /// Measures all fleets, and fails if one with sizes by demand strands too much.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
-    ensure!(args.is_empty(), "prove lease-scale takes nothing more");
+    let picture = match args {
+        [] => None,
+        ["--picture", file] => Some(*file),
+        _ => bail!("prove lease-scale takes --picture FILE and nothing more"),
+    };
     if cfg!(debug_assertions) {
         return run_released("lease-scale", args);
     }
@@ -49,6 +56,9 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     );
     println!("|---|---|---|---|---|---|---|---|");
     let rows = FLEETS.iter().map(|&fleet| measured(fleet)).collect::<Result<Vec<_>>>()?;
+    if let Some(file) = picture {
+        fs::write(file, draw(&series(&rows)))?;
+    }
     println!("\nfigure: {}", figure(&rows));
     judge(&rows)
 }
@@ -75,6 +85,25 @@ impl Row {
     fn tolls(&self) -> impl Iterator<Item = &Toll> {
         [&self.whole].into_iter().chain(&self.fixed).chain([&self.learned, &self.tapered])
     }
+}
+
+/// The fleets with one key, by way of sizing.
+fn series(rows: &[Row]) -> [Series<'static>; 4] {
+    let of = |name, colour, toll: fn(&Row) -> &Toll| Series {
+        name,
+        colour,
+        points: rows.iter().filter(|row| row.keys == 1).map(|row| point(row, toll(row))).collect(),
+    };
+    [
+        of("12 % or none", "#c0392b", |row| &row.whole),
+        of("batches of 1,000", "#e67e22", |row| &row.fixed[2]),
+        of("batches of 100", "#2980b9", |row| &row.fixed[1]),
+        of("learned, as it ships", "#27ae60", |row| &row.tapered),
+    ]
+}
+
+fn point(row: &Row, toll: &Toll) -> Point {
+    Point { nodes: row.nodes as f64, utilisation: toll.utilisation(), calls: toll.calls_per_decision() }
 }
 
 fn figure(rows: &[Row]) -> Value {
