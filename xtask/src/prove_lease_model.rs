@@ -79,9 +79,10 @@ impl Explored {
             format!("not so: {}", found.violated.join(", "))
         } else if !found.missing.is_empty() {
             format!("never: {}", found.missing.join(", "))
+        } else if found.states != entry.states {
+            format!("{} states where there were {}", found.states, entry.states)
         } else {
-            let before = entry.states.filter(|before| *before != found.states)?;
-            format!("{} states where there were {before}", found.states)
+            return None;
         };
         Some(format!("{}, {}: {what}", entry.law, entry.name))
     }
