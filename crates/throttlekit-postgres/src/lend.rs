@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use crate::error::Failure;
 use crate::link::Param;
-use crate::parcel::{CHARGE_NUMBERS, Reply, filled, kind, slot, sorted, state};
+use crate::parcel::{CHARGE_NUMBERS, Reply, filled, kind, slot, sorted};
 use crate::store::Inner;
 
 impl Inner {
@@ -74,5 +74,5 @@ fn lent(ask: &LeaseAsk<'_>, reply: &mut Reply<'_>) -> Result<Lent, StoreError> {
     let Ok(granted) = u64::try_from(granted) else {
         return Err(StoreError::bad_state(format_args!("{}: a number that is out of range", ask.key)));
     };
-    Lent::of(ask, &state(ask.key, ask.form.state(numbers))?, now, granted)
+    Lent::of(ask, numbers, now, granted)
 }

@@ -283,8 +283,7 @@ fn one_lent(ask: &LeaseAsk<'_>, reply: &Value, now: Timestamp) -> Result<Lent, S
         return Err(refused(said));
     }
     let granted = u64::try_from(*granted).map_err(|_| unexpected())?;
-    let state = ask.form.state(&numbers(state)?).ok_or_else(|| StoreError::bad_state(ask.key))?;
-    Lent::of(ask, &state, now, granted)
+    Lent::of(ask, &numbers(state)?, now, granted)
 }
 
 /// The states of keys, from the answer of the peeking script.

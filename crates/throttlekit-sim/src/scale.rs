@@ -117,7 +117,13 @@ struct Seat {
 impl Fleet {
     fn new(shape: &Shape, authority: Authority, batch: &Batch) -> Self {
         let share = if let Lending::Tapered(share) = shape.lending { share } else { 1 };
-        let plan = Plan { term: Term::Window, margin: Margin::NONE, lease_max: shape.limit, share };
+        let plan = Plan {
+            term: Term::Window,
+            margin: Margin::NONE,
+            lease_max: shape.limit,
+            share,
+            denial_max: Duration::MAX,
+        };
         let seat = || Seat {
             holder: Holder::new(plan),
             purse: Purse::new(),

@@ -217,7 +217,8 @@ impl Clock for BootClock {
     }
 }
 
-/// The instant of the kernel's last tick: a clock that costs a few loads, and runs behind by at most a tick.
+/// The instant of the kernel's last tick: a clock that costs a few loads, and runs behind by a tick, or by
+/// [`TickClock::STALLED_TICKS`] where the processor that winds it is held up and another must notice.
 ///
 /// The kernel winds it, so that a process which was stopped reads the right time when it goes on. It stands still while
 /// the machine is suspended; where machines are, hold leases by [`BootClock`].
@@ -229,6 +230,9 @@ pub struct TickClock {
 
 #[cfg(all(feature = "store", target_os = "linux"))]
 impl TickClock {
+    /// After five ticks that did not come Linux lets another processor wind the clock.
+    pub const STALLED_TICKS: u32 = 6;
+
     /// The kernel's clock, with the length of its tick.
     pub fn new() -> Self {
         let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
@@ -254,14 +258,14 @@ impl Clock for TickClock {
 #[cfg(all(feature = "store", target_os = "linux"))]
 impl LeaseClock for TickClock {
     fn behind_max(&self) -> Duration {
-        self.tick
+        self.tick * Self::STALLED_TICKS
     }
 }
 
 #[cfg(feature = "store")]
 impl LeaseClock for BootClock {}
 
-/// Cheaper to read than [`BootClock`]. What the processor's counter does while a machine is suspended differs; where
+/// Cheaper to read than [`BootClock`]. Its pace was measured when it was made, and is taken to be right within the margin. What the processor's counter does while a machine is suspended differs; where
 /// machines are, hold leases by [`BootClock`].
 #[cfg(feature = "store")]
 impl LeaseClock for PreciseClock {}

@@ -405,3 +405,121 @@ async fn lease_coupled_holds_for_each_of_many_keys_that_share_few_places() {
     let each: Vec<_> = admitted.iter().map(|units| units.load(Relaxed)).collect();
     assert!(each.iter().all(|units| (LIMIT - 10..=LIMIT).contains(units)), "{each:?}");
 }
+
+#[test]
+fn without_a_runtime_an_ask_that_needs_one_is_an_outage_and_not_a_hang() {
+    let clocks = clocks();
+    let limiter = leased(Gate::new(&clocks.0), per_minute(10), &clocks.1).build().unwrap();
+    let asking = std::pin::pin!(limiter.check("alice"));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let answer = asking.poll(&mut context);
+    assert!(
+        matches!(&answer, std::task::Poll::Ready(Ok(answer)) if answer.guarantee == Guarantee::Closed),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn a_runtime_that_has_ended_hangs_nobody() {
+    let clocks = clocks();
+    let limiter = leased(Gate::new(&clocks.0), per_minute(10), &clocks.1).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let handle = runtime.handle().clone();
+    drop(runtime);
+    let _entered = handle.enter();
+    let asking = std::pin::pin!(limiter.check("alice"));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(asking.poll(&mut context).is_ready());
+}
+
+#[tokio::test]
+async fn carried_units_are_never_more_than_the_answer_says() {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let builder = leased(store, per_minute(100), &clocks.1).lease_max(1).carry(1);
+    let limiter = builder.build().unwrap();
+    // An ask that costs more than may be held goes to the store, so nothing of it is left when it goes away.
+    drop(tokio::time::timeout(Duration::ZERO, limiter.check(Ask::of("alice").cost(100))).await);
+    advance(&clocks, MINUTE);
+    let mut admitted = 0;
+    for _ in 0..150 {
+        let answer = limiter.check("alice").await.unwrap();
+        assert_eq!(answer.guarantee, Guarantee::Bounded(1));
+        admitted += u64::from(answer.decision.allowed);
+    }
+    assert!(admitted <= 101, "{admitted}");
+    let strict = limiter.check(Ask::of("bob").cost(50)).await.unwrap();
+    assert_eq!(strict.guarantee, Guarantee::Bounded(1), "what is lent counts beside it");
+}
+
+#[tokio::test]
+async fn tills_keep_nothing_that_is_too_little_for_them() {
+    let clocks = clocks();
+    let limiter = leased(Gate::new(&clocks.0), per_minute(1_000), &clocks.1).build().unwrap();
+    let held = limiter.hold(b"alice").unwrap();
+    assert!(held.check(1).await.unwrap().decision.allowed);
+    let mut till = held.till(4);
+    assert!(till.try_spend(10).is_none());
+    assert!(held.try_spend(9).is_some(), "all nine are still there for others");
+}
+
+#[tokio::test]
+async fn keys_that_were_asked_for_longest_ago_lose_their_places() {
+    let clocks = clocks();
+    let builder =
+        TwoTier::builder(Gate::new(&clocks.0), "api", per_minute(1_000_000)).clock(clocks.1.clone());
+    let limiter = builder.keys_max(8).return_after(None).build().unwrap();
+    for stranger in 0..1_000_u32 {
+        limiter.check(&stranger.to_be_bytes()).await.unwrap();
+        limiter.check("hot").await.unwrap();
+        advance(&clocks, Duration::from_micros(10));
+    }
+    let stats = limiter.stats();
+    assert!(stats.leases > 0 && stats.strict < 1_300, "{stats:?}");
+}
+
+#[tokio::test]
+async fn a_denial_is_remembered_for_a_while_and_room_that_others_made_is_found() {
+    let clocks = clocks();
+    let day = Limit::fixed_window(10, Duration::from_secs(86_400)).unwrap();
+    let builder = leased(Gate::new(&clocks.0), day, &clocks.1).mode(Mode::CachedDeny);
+    let limiter = builder.build().unwrap();
+    let first = limiter.check(Ask::of("alice").cost(10)).await.unwrap();
+    let denied = limiter.check("alice").await.unwrap().decision;
+    limiter.shared().settle(first.receipt.unwrap(), [1]).await.unwrap();
+    advance(&clocks, Duration::from_millis(500));
+    let still = limiter.check("alice").await.unwrap().decision;
+    let waits = |retry: Retry| retry.wait().unwrap();
+    assert!(!still.allowed && waits(still.retry_after) < waits(denied.retry_after));
+    assert!(waits(still.retry_after) > Duration::from_secs(10), "callers are told the true wait");
+    advance(&clocks, Duration::from_millis(500));
+    assert!(limiter.check("alice").await.unwrap().decision.allowed);
+}
+
+#[tokio::test]
+async fn leases_that_could_never_be_spent_are_refused_when_built() {
+    let clocks = clocks();
+    let gcra = Limit::gcra(Rate::per_second(1_000)).unwrap();
+    let builder = leased(Gate::new(&clocks.0), gcra, &clocks.1).hold(Duration::from_millis(1));
+    assert!(builder.build().unwrap_err().to_string().contains("longer hold"));
+}
+
+#[test]
+fn a_held_key_on_a_plain_thread_is_refilled_on_the_runtime_it_was_built_on() {
+    let clocks = clocks();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let limiter = {
+        let _entered = runtime.enter();
+        leased(Gate::new(&clocks.0), per_minute(1_000), &clocks.1).build().unwrap()
+    };
+    let held = limiter.hold(b"alice").unwrap();
+    let mut spent = 0;
+    for _ in 0..100_000 {
+        spent += u64::from(held.try_spend(1).is_some());
+        if spent == 100 {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("{spent} of 100 units came");
+}

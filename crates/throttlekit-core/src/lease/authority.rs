@@ -57,6 +57,11 @@ pub struct Want {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
+impl Epoch {
+    /// Of units that belong to no window of their limit, as where the limit was changed. They never go back.
+    pub const NONE: Self = Self(u64::MAX);
+}
+
 /// What an authority answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Loan {

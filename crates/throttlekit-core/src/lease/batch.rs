@@ -71,7 +71,7 @@ impl Sizing {
         }
     }
 
-    /// A period that is over tells the learner what it saw.
+    /// A period that is over tells the learner what it saw; one more, that nothing came in it.
     fn roll(&mut self, now: Timestamp) {
         if now < self.ends {
             return;
@@ -79,6 +79,9 @@ impl Sizing {
         let begun = self.ends > Timestamp::EPOCH;
         if let (Batch::Learned(learner), true) = (&mut self.batch, begun) {
             learner.observe(self.served);
+            if now >= self.ends + self.period {
+                learner.observe(0);
+            }
         }
         (self.ends, self.served) = (now + self.period, 0);
     }

@@ -1,5 +1,7 @@
 //! The side that spends: when to ask, what to do with what comes, and whom to tell.
 
+use core::time::Duration;
+
 use super::purse::{Purse, UNITS_HELD_MAX, Word};
 use super::{Epoch, Loan, Margin, Return, Spend, Term, Want};
 use crate::{Cost, Decision, Retry, Timestamp};
@@ -15,6 +17,8 @@ pub struct Plan {
     pub lease_max: Cost,
     /// See [`Want::share`].
     pub share: u64,
+    /// A denial is remembered no longer than this, since others may give units back.
+    pub denial_max: Duration,
 }
 
 /// One key on one node. It has at most one request under way.
@@ -63,6 +67,8 @@ struct Batch {
 struct Denial {
     cost: Cost,
     until: Timestamp,
+    /// When the ask would pass, which callers are told.
+    passes_at: Timestamp,
     decision: Decision,
 }
 
@@ -152,7 +158,7 @@ impl Holder {
     pub fn denied(&self, cost: Cost, now: Timestamp) -> Option<Decision> {
         let denial = self.denial.filter(|denial| cost >= denial.cost && now < denial.until)?;
         let retry_after = match denial.decision.retry_after {
-            Retry::After(_) => Retry::after(denial.until.since(now)),
+            Retry::After(_) => Retry::after(denial.passes_at.since(now)),
             other => other,
         };
         Some(Decision { retry_after, ..denial.decision })
@@ -214,8 +220,9 @@ impl Holder {
 
     /// An ask of `cost`, sent then, was denied: so is every one that costs as much, for as long as that says.
     pub fn handle_denial(&mut self, cost: Cost, decision: Decision, sent: Timestamp) {
-        let until = decision.retry_after.wait().map_or(Timestamp::MAX, |wait| sent + wait);
-        self.denial = Some(Denial { cost, until, decision });
+        let passes_at = decision.retry_after.wait().map_or(Timestamp::MAX, |wait| sent + wait);
+        let until = passes_at.min(sent + self.plan.denial_max);
+        self.denial = Some(Denial { cost, until, passes_at, decision });
     }
 
     fn credit<W: Word>(&mut self, purse: &Purse<W>, loan: Loan, until: Timestamp, now: Timestamp) {
@@ -248,7 +255,7 @@ impl Holder {
 
     /// What to give back of a key that nobody asks for: all of it, if it belongs to a window.
     pub fn poll_return<W: Word>(&mut self, purse: &Purse<W>, now: Timestamp) -> Option<Return> {
-        if self.plan.term != Term::Window || self.flight.is_some() {
+        if self.plan.term != Term::Window || self.flight.is_some() || self.epoch == Epoch::NONE {
             return None;
         }
         let units = purse.empty(now);
@@ -265,6 +272,11 @@ impl Holder {
     /// Whether a request is under way.
     pub fn is_asking(&self) -> bool {
         self.flight.is_some()
+    }
+
+    /// The request that is under way.
+    pub fn asking(&self) -> Option<u64> {
+        self.flight.map(|flight| flight.id)
     }
 }
 

@@ -31,7 +31,7 @@ impl Margin {
 
     /// A margin for a holder's clock that may read behind by as much.
     pub fn behind(self, behind_max: Duration) -> Self {
-        Self { slack: self.slack + behind_max, ..self }
+        Self { slack: self.slack.saturating_add(behind_max), ..self }
     }
 
     /// When units die that were asked for at `sent` and live for `lives` by the authority's clock.

@@ -78,6 +78,8 @@ pub enum LimitError {
     NotShareable(&'static str),
     /// The rule cannot lend units for that long.
     NotLeasable,
+    /// Units that live as long as this are dead before they can be spent.
+    LeaseTooShort(Duration),
 }
 
 impl fmt::Display for LimitError {
@@ -93,6 +95,10 @@ impl fmt::Display for LimitError {
             }
             Self::UtcOffset(m) => write!(f, "{m} minutes: a UTC offset lies within ±840 minutes"),
             Self::NotShareable(why) => write!(f, "a shared store cannot keep this limit: {why}"),
+            Self::LeaseTooShort(lives) => write!(
+                f,
+                "{lives:?}: what is lent for so long has died when it arrives; choose a longer hold or window, or a finer clock"
+            ),
             Self::NotLeasable => f.write_str(
                 "this rule does not lend for that term: windows lend for their window, smooth rates for a hold time; \
                  ask strictly under shapers, sliding windows and logs",

@@ -183,6 +183,15 @@ impl SharedForm {
         }
     }
 
+    /// When the window ends that a store keeps in these numbers. Where a limit was given longer windows that is earlier
+    /// than the limit itself would have it: the store keeps the end it has until that has passed.
+    pub fn stored_end(&self, numbers: &[i64]) -> Option<Timestamp> {
+        match (&self.limit, numbers) {
+            (Limit::Window(_), &[end, _]) => instant(end),
+            _ => None,
+        }
+    }
+
     /// The state as a script shows it to whoever asked for one cost: in full, but for a sliding log, of which it
     /// tells the newest instant, the units used, the oldest instant, and where the ask is denied the instant whose
     /// leaving makes room with the units up to before it and up to it. That log answers that ask as the full one.

@@ -77,7 +77,8 @@ impl Scenario {
         let slack = Duration::from_nanos(grain + dice.pick(&[1, MILLI]));
         let margin = Margin { holder_ppm, authority_ppm: store_ppm, slack };
         let (batches, lease_max) = batches(dice, units, nodes);
-        let plan = Plan { term, margin, lease_max, share: dice.pick(&[1, 1, 2, 4, nodes]) };
+        let share = dice.pick(&[1, 1, 2, 4, nodes]);
+        let plan = Plan { term, margin, lease_max, share, denial_max: Duration::MAX };
         let store_clock = Clock {
             offset: i128::from(dice.within(50, 90) * window + dice.below(window)),
             ppm: drift(dice, store_ppm),

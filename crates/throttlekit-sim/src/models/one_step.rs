@@ -122,7 +122,13 @@ impl Model for OneStep {
     type Action = Move;
 
     fn init_states(&self) -> Vec<Fleet> {
-        let plan = Plan { term: self.term, margin: Margin::NONE, lease_max: self.batch, share: 1 };
+        let plan = Plan {
+            term: self.term,
+            margin: Margin::NONE,
+            lease_max: self.batch,
+            share: 1,
+            denial_max: Duration::MAX,
+        };
         vec![Fleet {
             account: Account::default(),
             holders: vec![Holder::new(plan); self.nodes],

@@ -103,7 +103,13 @@ impl Model for RollingReturn {
     type Action = Move;
 
     fn init_states(&self) -> Vec<Fleet> {
-        let plan = Plan { term: Term::Rolling(HOLD), margin: Margin::NONE, lease_max: BURST, share: 1 };
+        let plan = Plan {
+            term: Term::Rolling(HOLD),
+            margin: Margin::NONE,
+            lease_max: BURST,
+            share: 1,
+            denial_max: Duration::MAX,
+        };
         let (holders, purses) = (vec![Holder::new(plan); NODES], vec![(0, Timestamp::EPOCH); NODES]);
         vec![Fleet { second: 0, account: Account::default(), holders, purses }]
     }

@@ -77,7 +77,13 @@ impl Setup {
         let margin = throttlekit_core::lease::Margin::NONE;
         Self {
             authority,
-            plan: Plan { term: authority.term(), margin, lease_max: batch, share: 1 },
+            plan: Plan {
+                term: authority.term(),
+                margin,
+                lease_max: batch,
+                share: 1,
+                denial_max: Duration::MAX,
+            },
             batch,
             nodes,
             store_clock: Clock::default(),

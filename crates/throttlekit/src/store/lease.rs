@@ -1,8 +1,7 @@
 //! What a store is asked to lend, and what it answers.
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::lease::{Authority, Loan, Return, ReturnId, Term, Want};
-use throttlekit_core::rate::State;
+use throttlekit_core::lease::{Authority, Epoch, Loan, Return, ReturnId, Term, Want};
 use throttlekit_core::rate::shared::SharedForm;
 
 use super::StoreError;
@@ -43,13 +42,21 @@ pub struct GiveBack<'a> {
 }
 
 impl Lent {
-    /// The answer of a store that found this state at `now` and charged `granted` units to it.
+    /// The answer of a store that found a state of these numbers at `now` and charged `granted` units to it.
     ///
     /// The rule words the answer; the store only ran its mirror. If the two disagree, its state is not ours.
-    pub fn of(ask: &LeaseAsk<'_>, state: &State, now: Timestamp, granted: u64) -> Result<Self, StoreError> {
-        let loan = ask.authority()?.look(state, ask.want, now);
+    pub fn of(ask: &LeaseAsk<'_>, numbers: &[i64], now: Timestamp, granted: u64) -> Result<Self, StoreError> {
+        let state = ask.form.state(numbers).ok_or_else(|| StoreError::bad_state(ask.key))?;
+        let mut loan = ask.authority()?.look(&state, ask.want, now);
         if loan.granted != granted {
             return Err(StoreError::bad_state(format_args!("{}: the store and the rule disagree", ask.key)));
+        }
+        let ends = ask.form.stored_end(numbers).filter(|end| *end > now);
+        if let (Some(end), Some(lives)) = (ends, loan.lives)
+            && end.since(now) < lives
+        {
+            // The limit was given longer windows. Units die with the store's, and go back to none.
+            (loan.lives, loan.epoch) = (Some(end.since(now)), Epoch::NONE);
         }
         Ok(Self { now, loan })
     }
@@ -96,5 +103,31 @@ impl<'a> Lendable<'a> {
         let mut next =
             || lent.next().unwrap_or_else(|| Err(StoreError::bad_state("fewer answers than asks")));
         self.refusals.into_iter().map(|refusal| refusal.map_or_else(&mut next, Err)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use throttlekit_core::rate::Limit;
+
+    use super::*;
+
+    /// Windows of ten seconds became windows of a minute while one of the former was under way.
+    #[test]
+    fn units_die_with_the_window_that_the_store_still_counts_in() {
+        let minute = Limit::fixed_window(100, Duration::from_secs(60)).unwrap();
+        let form = SharedForm::of(&minute).unwrap();
+        let want = Want { wants: 10, least: 1, share: 1 };
+        let ask = LeaseAsk { key: "k", form: &form, term: Term::Window, want };
+        let lent = |end: i64, now| Lent::of(&ask, &[end * 1_000_000, 5], Timestamp::from_millis(now), 10);
+
+        let changed = lent(610, 606_000).unwrap().loan;
+        assert_eq!((changed.lives, changed.epoch), (Some(Duration::from_secs(4)), Epoch::NONE));
+        let unchanged = lent(660, 606_000).unwrap().loan;
+        assert_eq!((unchanged.lives, unchanged.epoch), (Some(Duration::from_secs(54)), Epoch(10)));
+        let over = lent(600, 606_000).unwrap().loan;
+        assert_eq!(over.lives, Some(Duration::from_secs(54)), "a window that is over says nothing");
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use throttlekit_core::Cost;
 use throttlekit_core::lease::{Authority, Batch, Margin, Plan, Term, UNITS_HELD_MAX};
 use throttlekit_core::rate::{Limit, LimitError};
+use throttlekit_core::{Cost, Timestamp};
 
 use super::TwoTier;
 use crate::store::Store;
@@ -49,6 +49,7 @@ pub(super) struct Chosen {
     pub(super) margin: Margin,
     pub(super) refill_at_percent: u8,
     pub(super) return_after: Option<Duration>,
+    pub(super) denial_max: Duration,
     pub(super) keys_max: usize,
 }
 
@@ -57,7 +58,10 @@ const HOLD: Duration = Duration::from_millis(100);
 const SHARE: u64 = 4;
 const REFILL_AT_PERCENT: u8 = 25;
 const RETURN_AFTER: Duration = Duration::from_secs(1);
+const DENIAL_MAX: Duration = Duration::from_secs(1);
 const KEYS_MAX: usize = 16_384;
+/// Beyond, a table is larger than any node's memory.
+const KEYS_CAP: usize = 1 << 26;
 
 impl<S: Store> TierBuilder<S> {
     pub(super) fn new(store: S, policy: &str, limit: Result<Limit, LimitError>) -> Self {
@@ -71,6 +75,7 @@ impl<S: Store> TierBuilder<S> {
             margin: Margin::default(),
             refill_at_percent: REFILL_AT_PERCENT,
             return_after: Some(RETURN_AFTER),
+            denial_max: DENIAL_MAX,
             keys_max: KEYS_MAX,
         };
         let (policy, on_outage) = (policy.to_owned(), OnOutage::default());
@@ -137,9 +142,16 @@ impl<S: Store, C: LeaseClock> TierBuilder<S, C> {
         self
     }
 
+    /// A denial is remembered until its wait is over, but no longer than this: units that others give back, a settlement
+    /// or a reset may make room before. Unless chosen, a second: one call for each key and second under a flood.
+    pub fn remember_denials(mut self, at_most: Duration) -> Self {
+        self.chosen.denial_max = at_most;
+        self
+    }
+
     /// About how many keys this node keeps something of. Those beyond are asked for strictly. Unless chosen, 16,384.
     pub fn keys_max(mut self, keys: usize) -> Self {
-        self.chosen.keys_max = keys.max(1);
+        self.chosen.keys_max = keys.clamp(1, KEYS_CAP);
         self
     }
 
@@ -171,6 +183,11 @@ impl<S: Store, C: LeaseClock> TierBuilder<S, C> {
         if authority.is_some() && !shared.form().counts_units() {
             return Err(LimitError::NotLeasable);
         }
+        let lives = if let Term::Rolling(hold) = term { hold } else { limit.period() };
+        let margin = self.chosen.plan(term, self.clock.behind_max()).margin;
+        if authority.is_some() && margin.deadline(Timestamp::EPOCH, lives) == Timestamp::EPOCH {
+            return Err(LimitError::LeaseTooShort(lives));
+        }
         Ok(TwoTier::new(shared, self.clock, self.chosen, authority))
     }
 }
@@ -187,7 +204,7 @@ impl Chosen {
     /// The plan of each key's holder, whose clock may read behind.
     pub(super) fn plan(&self, term: Term, behind_max: Duration) -> Plan {
         let margin = self.margin.behind(behind_max);
-        Plan { term, margin, lease_max: self.lease_max, share: self.share }
+        Plan { term, margin, lease_max: self.lease_max, share: self.share, denial_max: self.denial_max }
     }
 
     /// Over how long demand is counted for the learner.

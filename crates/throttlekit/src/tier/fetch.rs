@@ -18,10 +18,12 @@ pub(super) struct Fetch<S: Store, C: LeaseClock + 'static> {
 }
 
 impl<S: Store, C: LeaseClock + 'static> Fetch<S, C> {
-    /// Sends it, as a task of its own: callers come and go.
-    pub(super) fn start(tier: Arc<Tier<S, C>>, fingerprint: u64, key: Arc<str>, request: Request) {
-        let fetch = Self { tier, fingerprint, request, landed: false };
-        tokio::spawn(async move {
+    /// Sends it, as a task of its own: callers come and go. Not to be called at the desk: a runtime that takes no more
+    /// tasks drops this one at once, and then the desk is told.
+    pub(super) fn start(tier: &Arc<Tier<S, C>>, fingerprint: u64, key: Arc<str>, request: Request) {
+        let fetch = Self { tier: tier.clone(), fingerprint, request, landed: false };
+        let Some(runtime) = tier.runtime() else { return };
+        runtime.spawn(async move {
             let answer = fetch.ask(&key).await;
             fetch.land(answer);
         });
@@ -53,9 +55,6 @@ impl<S: Store, C: LeaseClock + 'static> Fetch<S, C> {
         let reply = slot.desk().reply(slot, self.request.id, lent, tier.clock.now());
         if reply != Reply::Credited {
             tier.counters.units_lapsed.fetch_add(lent.loan.granted, Relaxed);
-        } else if lent.loan.granted < self.request.want.wants {
-            // The last of its window: to fetch ahead would only be refused.
-            slot.low.store(0, Relaxed);
         }
         slot.bell.notify_waiters();
     }
@@ -68,7 +67,7 @@ impl<S: Store, C: LeaseClock + 'static> Fetch<S, C> {
     }
 }
 
-/// A task that is dropped before its answer came, as at the end of a runtime.
+/// Dropped before its answer came: at the end of a runtime, or where there is none.
 impl<S: Store, C: LeaseClock + 'static> Drop for Fetch<S, C> {
     fn drop(&mut self) {
         if !self.landed {

@@ -27,17 +27,23 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
         Some(Self { tier: tier.clone(), fingerprint, key: key.into(), slot })
     }
 
-    /// Spends one unit or more from what the node holds, or nothing. Never waits.
+    /// Spends one unit or more from what the node holds, or nothing; then more is fetched meanwhile. Never waits.
     // The locked instruction waits for every older store, so a call, which saves registers, is felt.
     #[inline(always)]
     pub fn try_spend(&self, cost: Cost) -> Option<Decision> {
         let Spend::Spent { left } = self.slot.purse.spend(cost, || self.tier.clock.now()) else {
+            self.refill();
             return None;
         };
         if left < self.slot.low.load(Relaxed) {
-            self.tier.refill_held(self.fingerprint, &self.key);
+            self.refill();
         }
         Some(self.tier.allowed(&self.slot, left))
+    }
+
+    #[cold]
+    fn refill(&self) {
+        self.tier.refill_held(self.fingerprint, &self.key);
     }
 
     /// Answers an ask of this cost. Waits only if the store must be asked.
@@ -66,7 +72,8 @@ pub struct Till<'a, S: Store, C: LeaseClock + 'static> {
 }
 
 impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
-    /// Spends from the drawer, filled from the purse when it is empty; or nothing. Never waits.
+    /// Spends from the drawer, filled from the purse when it is empty; or nothing, and then more is fetched
+    /// meanwhile. Never waits.
     #[inline]
     pub fn try_spend(&mut self, cost: Cost) -> Option<Decision> {
         if let Spend::Spent { left } = self.drawn.spend(cost, || self.key.tier.clock.now()) {
@@ -80,13 +87,16 @@ impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
         let slot = &self.key.slot;
         slot.purse.put_back(std::mem::take(&mut self.drawn));
         self.drawn = slot.purse.draw(self.at_once(cost));
-        if slot.purse.units() < slot.low.load(Relaxed) {
-            self.key.tier.refill_held(self.key.fingerprint, &self.key.key);
+        let spend = self.drawn.spend(cost, || self.key.tier.clock.now());
+        if !matches!(spend, Spend::Spent { .. }) || slot.purse.units() < slot.low.load(Relaxed) {
+            self.key.refill();
         }
-        match self.drawn.spend(cost, || self.key.tier.clock.now()) {
-            Spend::Spent { left } => Some(self.key.tier.allowed(slot, left)),
-            Spend::Short | Spend::Lapsed => None,
-        }
+        let Spend::Spent { left } = spend else {
+            // Too few to be of use here; others may need fewer.
+            slot.purse.put_back(std::mem::take(&mut self.drawn));
+            return None;
+        };
+        Some(self.key.tier.allowed(slot, left))
     }
 }
 

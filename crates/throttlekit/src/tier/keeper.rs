@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::lease::{Return, ReturnId, Term};
-use tokio::runtime::Handle;
 
 use super::limiter::Tier;
 use super::slot::{Desk, Slot};
@@ -20,7 +19,7 @@ const RETURNS_MAX: usize = 128;
 
 /// Looks after keys that nobody asks for, as long as the limiter is there. Only units of windows go back.
 pub(super) fn start<S: Store, C: LeaseClock + 'static>(tier: &Arc<Tier<S, C>>) {
-    let (Some(idle), Ok(runtime)) = (tier.chosen.return_after, Handle::try_current()) else { return };
+    let (Some(idle), Some(runtime)) = (tier.chosen.return_after, tier.runtime()) else { return };
     if tier.authority.is_some() && tier.plan.term == Term::Window {
         runtime.spawn(keep(Arc::downgrade(tier), idle));
     }

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use throttlekit_core::lease::{Authority, Plan, Sizing, Spend, Term, Turn, UNITS_HELD_MAX};
+use throttlekit_core::lease::{Authority, Plan, Request, Sizing, Spend, Term, Turn, UNITS_HELD_MAX};
 use throttlekit_core::rate::{Limit, LimitError};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use tokio::runtime::Handle;
@@ -13,7 +13,7 @@ use super::builder::{Chosen, Mode, TierBuilder};
 use super::fetch::Fetch;
 use super::held::HeldKey;
 use super::keeper;
-use super::slot::{Desk, Slot};
+use super::slot::{Desk, Failed, Slot};
 use super::stats::{Counters, TierStats};
 use super::table::{Place, Table};
 use crate::store::{Store, StoreError};
@@ -42,7 +42,11 @@ pub(super) struct Tier<S, C> {
     /// Units beyond the limit that may pass because of lending.
     beyond: Cost,
     limit_units: Cost,
+    /// Asks that cost more go to the store: no purse takes as much, or the bound does not allow for it.
+    cost_max: Cost,
     request_ids: AtomicU64,
+    /// Where it was built, for callers that are on no runtime.
+    built_on: Option<Handle>,
 }
 
 impl<S: Store> TwoTier<S> {
@@ -72,7 +76,9 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
             hash: SecretHash::random(),
             beyond: authority.map_or(0, |authority| authority.beyond(nodes, chosen.lease_max)),
             limit_units: shared.limits()[0].units(),
+            cost_max: if term == Term::Carry { chosen.lease_max } else { UNITS_HELD_MAX },
             request_ids: AtomicU64::new(0),
+            built_on: Handle::try_current().ok(),
             shared,
             clock,
             chosen,
@@ -90,13 +96,15 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
         if let Some(decision) = self.tier.spend(&place, ask) {
             return Some(decision);
         }
-        place.slot.try_desk()?.holder.denied(ask.cost, self.tier.clock.now())
+        let desk = place.slot.try_desk()?;
+        desk.holder.denied(ask.cost, self.tier.clock.now()).filter(|_| place.is_mine())
     }
 
-    /// Answers one ask, and charges it if allowed. Waits only if the store must be asked.
+    /// Answers one ask, and charges it if allowed. Waits only if the store must be asked, and then for up to nine of
+    /// its deadlines where others take the units first.
     pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Answer, StoreError> {
         let (ask, tier) = (ask.into(), &self.tier);
-        if tier.chosen.mode == Mode::Strict || ask.cost == 0 || ask.cost > UNITS_HELD_MAX {
+        if tier.chosen.mode == Mode::Strict || ask.cost == 0 || ask.cost > tier.cost_max {
             return tier.strict(ask).await;
         }
         let fingerprint = tier.hash.fingerprint(ask.key);
@@ -115,7 +123,8 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
         HeldKey::new(&self.tier, self.tier.hash.fingerprint(key), key)
     }
 
-    /// Gives back whatever this node holds, as far as it can be. For a node that is about to stop.
+    /// Gives back whatever this node holds, as far as it can be: not what is still on its way here. For a node that is
+    /// about to stop.
     pub async fn close(&self) -> Result<(), StoreError> {
         keeper::give_back(&self.tier, |slot, desk, now| desk.hand_in(slot, now)).await
     }
@@ -156,18 +165,29 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
 
     /// An answer of the node itself.
     fn local(&self, decision: Decision) -> Answer {
-        let guarantee = match (self.shared.store().guarantee(), self.beyond) {
-            (worth, 0) => worth,
+        let guarantee = self.worth(self.shared.store().guarantee());
+        Answer { decision, binding: 0, guarantee, now: self.shared.now(), outage: None, receipt: None }
+    }
+
+    /// What the store's word is worth beside what is lent.
+    fn worth(&self, store: Guarantee) -> Guarantee {
+        match (store, self.beyond) {
+            (store, 0) => store,
             (Guarantee::Exact, beyond) => Guarantee::Bounded(beyond),
             (Guarantee::Bounded(more), beyond) => Guarantee::Bounded(more.saturating_add(beyond)),
-            (worth, _) => worth,
-        };
-        Answer { decision, binding: 0, guarantee, now: self.shared.now(), outage: None, receipt: None }
+            (store, _) => store,
+        }
     }
 
     async fn strict(&self, ask: Ask<'_>) -> Result<Answer, StoreError> {
         self.counters.strict.fetch_add(1, Relaxed);
-        self.shared.check(ask).await
+        let answer = self.shared.check(ask).await?;
+        Ok(Answer { guarantee: self.worth(answer.guarantee), ..answer })
+    }
+
+    /// Where tasks go: to the caller's runtime, or to that on which the limiter was built.
+    pub(super) fn runtime(&self) -> Option<Handle> {
+        Handle::try_current().ok().or_else(|| self.built_on.clone())
     }
 
     fn place(&self, fingerprint: u64) -> Option<Place<'_>> {
@@ -208,12 +228,13 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     async fn round(self: &Arc<Self>, place: &Place<'_>, ask: Ask<'_>) -> Round {
         let slot = place.slot;
         let mut bell = pin!(slot.bell.notified());
-        let failures = {
+        let (awaited, fetch) = {
             let mut desk = slot.desk();
             if !place.is_mine() {
                 return Round::Again;
             }
             let now = self.clock.now();
+            desk.greet(now);
             if self.is_cold(&mut desk.sizing, now) {
                 return desk.holder.denied(ask.cost, now).map_or(Round::Strict, Round::Answer);
             }
@@ -227,14 +248,15 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
             }
             desk.waiting += 1;
             bell.as_mut().enable();
-            self.fetch_if_needed(place, &mut desk, ask.key, now);
-            desk.failures
+            let fetch = self.to_fetch(place, &mut desk, ask.key, now);
+            (desk.holder.asking(), fetch)
         };
         let _waiting = Waiting(slot);
+        self.fetch(place, fetch);
         bell.await;
-        let desk = slot.desk();
-        match &desk.error {
-            Some(error) if desk.failures > failures => Round::Outage(error.clone()),
+        match &slot.desk().failed {
+            Some((id, Failed::Outage(error))) if Some(*id) == awaited => Round::Outage(error.clone()),
+            Some((id, Failed::Lapsed)) if Some(*id) == awaited => Round::Strict,
             _ => Round::Again,
         }
     }
@@ -266,14 +288,16 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     /// Fetches units ahead of need, unless someone is at the desk.
     #[cold]
     fn refill(self: &Arc<Self>, place: &Place<'_>, key: &[u8]) {
-        let (slot, Ok(_)) = (place.slot, Handle::try_current()) else { return };
-        let Some(mut desk) = slot.try_desk() else { return };
-        if place.is_mine() {
-            let now = self.clock.now();
-            slot.low.store(0, Relaxed);
-            desk.holder.handle_low(now);
-            self.fetch_if_needed(place, &mut desk, key, now);
+        let Some(mut desk) = place.slot.try_desk() else { return };
+        if !place.is_mine() {
+            return;
         }
+        let now = self.clock.now();
+        place.slot.low.store(0, Relaxed);
+        desk.holder.handle_low(now);
+        let fetch = self.to_fetch(place, &mut desk, key, now);
+        drop(desk);
+        self.fetch(place, fetch);
     }
 
     /// The same for a key that is pinned.
@@ -284,12 +308,23 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         }
     }
 
-    fn fetch_if_needed(self: &Arc<Self>, place: &Place<'_>, desk: &mut Desk, key: &[u8], now: Timestamp) {
+    /// What the desk wants fetched, and under which key.
+    fn to_fetch(
+        &self,
+        place: &Place<'_>,
+        desk: &mut Desk,
+        key: &[u8],
+        now: Timestamp,
+    ) -> Option<(Arc<str>, Request)> {
         let id = self.request_ids.fetch_add(1, Relaxed);
         let batch = desk.sizing.batch(now);
-        if let Some(request) = desk.holder.poll_request(&place.slot.purse, id, batch, now) {
-            let key = desk.key.get_or_insert_with(|| self.shared.key(key).into()).clone();
-            Fetch::start(self.clone(), place.fingerprint(), key, request);
+        let request = desk.holder.poll_request(&place.slot.purse, id, batch, now)?;
+        Some((desk.key.get_or_insert_with(|| self.shared.key(key).into()).clone(), request))
+    }
+
+    fn fetch(self: &Arc<Self>, place: &Place<'_>, fetch: Option<(Arc<str>, Request)>) {
+        if let Some((key, request)) = fetch {
+            Fetch::start(self, place.fingerprint(), key, request);
         }
     }
 }

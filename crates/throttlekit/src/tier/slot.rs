@@ -3,13 +3,24 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throttlekit_core::lease::{Holder, Plan, Purse, Reply, Return, Sizing, Turn};
+use throttlekit_core::lease::{Epoch, Holder, Plan, Purse, Reply, Return, Sizing, Turn};
 use throttlekit_core::{Cost, Timestamp};
 use tokio::sync::Notify;
 
 use crate::Clock;
 use crate::store::{Lent, StoreError};
 use crate::sync::SharedWord;
+
+/// How often units of one key go back within one window.
+const RETURNS_PER_WINDOW_MAX: u32 = 16;
+
+/// Why a request came to nothing.
+pub(super) enum Failed {
+    /// No answer.
+    Outage(StoreError),
+    /// What was lent had died when it arrived.
+    Lapsed,
+}
 
 /// One key: the purse, from which anyone spends, and the desk behind it, one caller at a time.
 #[repr(align(64))]
@@ -34,9 +45,10 @@ pub(super) struct Desk {
     pub(super) waiting: usize,
     /// Handles that spend from this slot without asking whose it is.
     pub(super) pins: usize,
-    /// How many requests have come to nothing, and why the last did.
-    pub(super) failures: u64,
-    pub(super) error: Option<StoreError>,
+    /// The last request that came to nothing, and why.
+    pub(super) failed: Option<(u64, Failed)>,
+    /// Returns in the window of the last one. Each leaves its name with the store as long as the window lasts.
+    returned: (Epoch, u32),
     /// Units in the purse when it was last counted.
     counted: Cost,
     asked_at: Timestamp,
@@ -57,8 +69,8 @@ impl Slot {
                 sizing,
                 waiting: 0,
                 pins: 0,
-                failures: 0,
-                error: None,
+                failed: None,
+                returned: (Epoch::default(), 0),
                 counted: 0,
                 asked_at: Timestamp::EPOCH,
                 stirred: false,
@@ -109,13 +121,17 @@ impl Desk {
         self.key = None;
         self.holder = self.holder.fresh();
         self.sizing.clear();
-        (self.failures, self.error, self.counted) = (0, None, 0);
+        (self.failed, self.returned, self.counted) = (None, (Epoch::default(), 0), 0);
+        self.asked_at = Timestamp::EPOCH;
+    }
+
+    /// Somebody has come.
+    pub(super) fn greet(&mut self, now: Timestamp) {
+        (self.asked_at, self.stirred) = (now, true);
     }
 
     /// A caller that the purse could not serve.
     pub(super) fn ask(&mut self, slot: &Slot, cost: Cost, clock: &impl Clock) -> Turn {
-        self.asked_at = clock.now();
-        self.stirred = true;
         self.count(slot, self.asked_at);
         let turn = self.holder.handle_ask(&slot.purse, cost, || clock.now());
         self.recount(slot);
@@ -128,9 +144,16 @@ impl Desk {
     /// What came back from the store.
     pub(super) fn reply(&mut self, slot: &Slot, id: u64, lent: &Lent, now: Timestamp) -> Reply {
         self.count(slot, now);
+        slot.reset_at.store(lent.loan.decision.reset_at.as_nanos(), Relaxed);
         let reply = self.holder.handle_reply(&slot.purse, id, lent.loan, now);
         self.recount(slot);
-        slot.reset_at.store(lent.loan.decision.reset_at.as_nanos(), Relaxed);
+        if reply == Reply::Lapsed {
+            self.failed = Some((id, Failed::Lapsed));
+        }
+        if lent.loan.decision.remaining == 0 {
+            // The last of its window: to fetch ahead would only be refused.
+            slot.low.store(0, Relaxed);
+        }
         reply
     }
 
@@ -143,12 +166,18 @@ impl Desk {
         self.hand_in(slot, now)
     }
 
-    /// What to give back, stirred or not.
+    /// What to give back, stirred or not. A key that comes and goes does so only so often in one window; then its units
+    /// lapse with it.
     pub(super) fn hand_in(&mut self, slot: &Slot, now: Timestamp) -> Option<Return> {
         slot.low.store(0, Relaxed);
         let back = self.holder.poll_return(&slot.purse, now);
         self.counted = slot.purse.units();
-        back
+        let back = back?;
+        if self.returned.0 != back.epoch {
+            self.returned = (back.epoch, 0);
+        }
+        self.returned.1 += 1;
+        (self.returned.1 <= RETURNS_PER_WINDOW_MAX).then_some(back)
     }
 
     /// The purse may have been filled: then more is fetched when so much of that is left.
@@ -171,7 +200,6 @@ impl Desk {
 
     pub(super) fn failed(&mut self, id: u64, error: StoreError) {
         self.holder.handle_failure(id);
-        self.failures += 1;
-        self.error = Some(error);
+        self.failed = Some((id, Failed::Outage(error)));
     }
 }

@@ -20,7 +20,7 @@ struct Rig {
 
 impl Rig {
     fn new(limit: Limit, term: Term) -> Self {
-        let plan = Plan { term, margin: Margin::NONE, lease_max: 10, share: 1 };
+        let plan = Plan { term, margin: Margin::NONE, lease_max: 10, share: 1, denial_max: Duration::MAX };
         Self {
             authority: Authority::new(limit, term).unwrap(),
             state: State::default(),

@@ -175,7 +175,13 @@ impl Network {
 
     /// What each node is told.
     pub fn plan(&self) -> Plan {
-        Plan { term: self.term(), margin: self.margin, lease_max: self.batch, share: 1 }
+        Plan {
+            term: self.term(),
+            margin: self.margin,
+            lease_max: self.batch,
+            share: 1,
+            denial_max: Duration::MAX,
+        }
     }
 
     fn cost_max(&self) -> Cost {
