@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use throttlekit_core::lease::{Draw, Spend, Term};
-use throttlekit_core::{Cost, Decision};
+use throttlekit_core::{Cost, Decision, Timestamp};
 
 use super::limiter::{Tier, TwoTier};
 use super::slot::Slot;
@@ -38,7 +38,7 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
         if left < self.slot.low.load(Relaxed) {
             self.refill();
         }
-        Some(self.tier.allowed(&self.slot, left))
+        Some(self.tier.allowed(self.slot.reset_at(), left))
     }
 
     #[cold]
@@ -54,7 +54,7 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
     /// A drawer for one thread, which takes up to `units` out of the shared purse at a time. What it has is spent
     /// without touching memory that other threads write. Units that are carried over it takes one ask at a time.
     pub fn till(&self, units: Cost) -> Till<'_, S, C> {
-        Till { key: self, units: units.max(1), drawn: Draw::default() }
+        Till { key: self, units: units.max(1), drawn: Draw::default(), reset_at: Timestamp::EPOCH }
     }
 }
 
@@ -69,6 +69,8 @@ pub struct Till<'a, S: Store, C: LeaseClock + 'static> {
     key: &'a HeldKey<S, C>,
     units: Cost,
     drawn: Draw,
+    /// As the slot had it when the till was filled: to look there at every spend would fetch a line that others write.
+    reset_at: Timestamp,
 }
 
 impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
@@ -77,7 +79,7 @@ impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
     #[inline]
     pub fn try_spend(&mut self, cost: Cost) -> Option<Decision> {
         if let Spend::Spent { left } = self.drawn.spend(cost, || self.key.tier.clock.now()) {
-            return Some(self.key.tier.allowed(&self.key.slot, left));
+            return Some(self.key.tier.allowed(self.reset_at, left));
         }
         self.draw(cost)
     }
@@ -87,6 +89,7 @@ impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
         let slot = &self.key.slot;
         slot.purse.put_back(std::mem::take(&mut self.drawn));
         self.drawn = slot.purse.draw(self.at_once(cost));
+        self.reset_at = slot.reset_at();
         let spend = self.drawn.spend(cost, || self.key.tier.clock.now());
         if !matches!(spend, Spend::Spent { .. }) || slot.purse.units() < slot.low.load(Relaxed) {
             self.key.refill();
@@ -96,7 +99,7 @@ impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
             slot.purse.put_back(std::mem::take(&mut self.drawn));
             return None;
         };
-        Some(self.key.tier.allowed(slot, left))
+        Some(self.key.tier.allowed(self.reset_at, left))
     }
 }
 

@@ -149,16 +149,16 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         if left < place.slot.low.load(Relaxed) {
             self.refill(place, ask.key);
         }
-        Some(self.allowed(place.slot, left))
+        Some(self.allowed(place.slot.reset_at(), left))
     }
 
     #[inline]
-    pub(super) fn allowed(&self, slot: &Slot, left: Cost) -> Decision {
+    pub(super) fn allowed(&self, reset_at: Timestamp, left: Cost) -> Decision {
         Decision {
             allowed: true,
             limit: self.limit_units,
             remaining: left,
-            reset_at: Timestamp::from_nanos(slot.reset_at.load(Relaxed)),
+            reset_at,
             retry_after: Retry::Now,
         }
     }
@@ -239,7 +239,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
                 return desk.holder.denied(ask.cost, now).map_or(Round::Strict, Round::Answer);
             }
             match desk.ask(slot, ask.cost, &self.clock) {
-                Turn::Spent { left } => return Round::Answer(self.allowed(slot, left)),
+                Turn::Spent { left } => return Round::Answer(self.allowed(slot.reset_at(), left)),
                 Turn::Deny(decision) => return Round::Answer(decision),
                 Turn::Wait => {}
             }

@@ -29,7 +29,7 @@ pub(super) struct Slot {
     /// More units are fetched when fewer than so many are left. Zero while they are being fetched.
     pub(super) low: AtomicU64,
     /// When the whole limit is free again, by the store's clock.
-    pub(super) reset_at: AtomicU64,
+    reset_at: AtomicU64,
     refill_at_percent: u64,
     desk: Mutex<Desk>,
     /// Rings when a request has come back.
@@ -77,6 +77,12 @@ impl Slot {
             }),
             bell: Notify::new(),
         }
+    }
+
+    /// When the whole limit is free again, by the store's clock.
+    #[inline(always)]
+    pub(super) fn reset_at(&self) -> Timestamp {
+        Timestamp::from_nanos(self.reset_at.load(Relaxed))
     }
 
     pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {
