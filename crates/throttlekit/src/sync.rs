@@ -36,11 +36,6 @@ impl throttlekit_core::lease::Word for SharedWord {
     }
 
     #[inline(always)]
-    fn add(&self, value: u64) {
-        self.0.fetch_add(value, AcqRel);
-    }
-
-    #[inline(always)]
     fn take(&self, value: u64) -> u64 {
         self.0.fetch_sub(value, AcqRel)
     }

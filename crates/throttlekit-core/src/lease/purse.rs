@@ -27,8 +27,6 @@ pub trait Word {
     fn store(&self, value: u64);
     /// Sets it, and gives what was there.
     fn swap(&self, value: u64) -> u64;
-    /// Adds in one step.
-    fn add(&self, value: u64);
     /// Subtracts in one step, and gives what was there before.
     fn take(&self, value: u64) -> u64;
     /// Sets it to `new` if it still is `current`; otherwise gives what it is.
@@ -179,7 +177,8 @@ impl<W: Word> Purse<W> {
         let left = held(self.units.swap(tag | BIAS));
         let kept = if keep { left } else { 0 };
         self.until.store(tag | millis(until));
-        self.units.add(units.saturating_add(kept).min(UNITS_HELD_MAX));
+        // Whoever tried in between found nothing, so what it took off does not count.
+        self.units.store(tag | (BIAS + units.saturating_add(kept).min(UNITS_HELD_MAX)));
     }
 
     /// Takes everything out that is still alive.
@@ -257,10 +256,6 @@ impl Word for PlainWord {
 
     fn swap(&self, value: u64) -> u64 {
         self.0.replace(value)
-    }
-
-    fn add(&self, value: u64) {
-        self.0.set(self.0.get().wrapping_add(value));
     }
 
     fn take(&self, value: u64) -> u64 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use throttlekit_core::lease::{Draw, Spend, Term};
-use throttlekit_core::{Cost, Decision, Timestamp};
+use throttlekit_core::{Cost, Decision};
 
 use super::limiter::{Tier, TwoTier};
 use super::slot::Slot;
@@ -27,10 +27,11 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
         Some(Self { tier: tier.clone(), fingerprint, key: key.into(), slot })
     }
 
-    /// Spends one unit or more from what the node holds, or nothing; then more is fetched meanwhile. Never waits.
+    /// Spends from what the node holds, and says how many units are left of that; or nothing, and then more is fetched
+    /// meanwhile. Never waits. [`decision`](Self::decision) words it.
     // The locked instruction waits for every older store, so a call, which saves registers, is felt.
     #[inline(always)]
-    pub fn try_spend(&self, cost: Cost) -> Option<Decision> {
+    pub fn try_spend(&self, cost: Cost) -> Option<Cost> {
         let Spend::Spent { left } = self.slot.purse.spend(cost, || self.tier.clock.now()) else {
             self.refill();
             return None;
@@ -38,7 +39,12 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
         if left < self.slot.low.load(Relaxed) {
             self.refill();
         }
-        Some(self.tier.allowed(self.slot.reset_at(), left))
+        Some(left)
+    }
+
+    /// The answer to a caller that was served and left so many units.
+    pub fn decision(&self, left: Cost) -> Decision {
+        self.tier.allowed(self.slot.reset_at(), left)
     }
 
     #[cold]
@@ -54,7 +60,7 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
     /// A drawer for one thread, which takes up to `units` out of the shared purse at a time. What it has is spent
     /// without touching memory that other threads write. Units that are carried over it takes one ask at a time.
     pub fn till(&self, units: Cost) -> Till<'_, S, C> {
-        Till { key: self, units: units.max(1), drawn: Draw::default(), reset_at: Timestamp::EPOCH }
+        Till { key: self, units: units.max(1), drawn: Draw::default() }
     }
 }
 
@@ -69,27 +75,24 @@ pub struct Till<'a, S: Store, C: LeaseClock + 'static> {
     key: &'a HeldKey<S, C>,
     units: Cost,
     drawn: Draw,
-    /// As the slot had it when the till was filled: to look there at every spend would fetch a line that others write.
-    reset_at: Timestamp,
 }
 
 impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
-    /// Spends from the drawer, filled from the purse when it is empty; or nothing, and then more is fetched
+    /// Spends from the drawer, filled from the purse when it is empty, and says how many units are left in it; or nothing, and then more is fetched
     /// meanwhile. Never waits.
     #[inline]
-    pub fn try_spend(&mut self, cost: Cost) -> Option<Decision> {
+    pub fn try_spend(&mut self, cost: Cost) -> Option<Cost> {
         if let Spend::Spent { left } = self.drawn.spend(cost, || self.key.tier.clock.now()) {
-            return Some(self.key.tier.allowed(self.reset_at, left));
+            return Some(left);
         }
         self.draw(cost)
     }
 
     #[cold]
-    fn draw(&mut self, cost: Cost) -> Option<Decision> {
+    fn draw(&mut self, cost: Cost) -> Option<Cost> {
         let slot = &self.key.slot;
         slot.purse.put_back(std::mem::take(&mut self.drawn));
         self.drawn = slot.purse.draw(self.at_once(cost));
-        self.reset_at = slot.reset_at();
         let spend = self.drawn.spend(cost, || self.key.tier.clock.now());
         if !matches!(spend, Spend::Spent { .. }) || slot.purse.units() < slot.low.load(Relaxed) {
             self.key.refill();
@@ -99,7 +102,7 @@ impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
             slot.purse.put_back(std::mem::take(&mut self.drawn));
             return None;
         };
-        Some(self.key.tier.allowed(self.reset_at, left))
+        Some(left)
     }
 }
 
