@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use throttlekit_core::lease::{Reply, Request};
 
-use super::limiter::Tier;
+use super::engine::Tier;
 use crate::LeaseClock;
 use crate::store::{LeaseAsk, Lent, Store, StoreError};
 

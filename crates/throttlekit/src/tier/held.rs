@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use throttlekit_core::lease::{Draw, Spend, Term};
 use throttlekit_core::{Cost, Decision};
 
-use super::limiter::{Tier, TwoTier};
+use super::TwoTier;
+use super::engine::Tier;
 use super::slot::Slot;
 use crate::store::{Store, StoreError};
 use crate::{Answer, Ask, LeaseClock};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use throttlekit_core::Timestamp;
 use throttlekit_core::lease::{Return, ReturnId, Term};
 
-use super::limiter::Tier;
+use super::engine::Tier;
 use super::slot::{Desk, Slot};
 use super::table::Place;
 use crate::LeaseClock;

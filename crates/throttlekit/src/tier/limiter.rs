@@ -1,52 +1,22 @@
 //! What users hold.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use throttlekit_core::lease::{Authority, Plan, Request, Sizing, Spend, Term, Turn, UNITS_HELD_MAX};
+use throttlekit_core::Decision;
+use throttlekit_core::lease::Authority;
 use throttlekit_core::rate::{Limit, LimitError};
-use throttlekit_core::{Cost, Decision, Retry, Timestamp};
-use tokio::runtime::Handle;
 
 use super::builder::{Chosen, Mode, TierBuilder};
-use super::fetch::Fetch;
+use super::engine::Tier;
 use super::held::HeldKey;
 use super::keeper;
-use super::slot::{Desk, Failed, Slot};
-use super::stats::{Counters, TierStats};
-use super::table::{Place, Table};
+use super::stats::TierStats;
 use crate::store::{Store, StoreError};
-use crate::{Answer, Ask, BootClock, Guarantee, KeyHash, LeaseClock, SecretHash, SharedLimiter};
-
-/// How often a caller waits for units before it asks the store itself.
-const ROUNDS_MAX: usize = 8;
-/// How many callers wait for units of one key. More ask the store themselves.
-const WAITING_MAX: usize = 65_536;
+use crate::{Answer, Ask, BootClock, KeyHash, LeaseClock, SharedLimiter};
 
 /// One limit over state that many processes share, answered mostly by this node. See [the module](super).
 pub struct TwoTier<S, C = BootClock> {
     pub(super) tier: Arc<Tier<S, C>>,
-}
-
-/// What the limiter, its requests and its keeper share.
-pub(super) struct Tier<S, C> {
-    pub(super) shared: SharedLimiter<S>,
-    pub(super) clock: C,
-    pub(super) chosen: Chosen,
-    pub(super) authority: Option<Authority>,
-    pub(super) plan: Plan,
-    pub(super) table: Table,
-    pub(super) counters: Counters,
-    hash: SecretHash,
-    /// Units beyond the limit that may pass because of lending.
-    beyond: Cost,
-    limit_units: Cost,
-    /// Asks that cost more go to the store: no purse takes as much, or the bound does not allow for it.
-    cost_max: Cost,
-    request_ids: AtomicU64,
-    /// Where it was built, for callers that are on no runtime.
-    built_on: Option<Handle>,
 }
 
 impl<S: Store> TwoTier<S> {
@@ -67,23 +37,7 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
         chosen: Chosen,
         authority: Option<Authority>,
     ) -> Self {
-        let term = authority.map_or(Term::Carry, |authority| authority.term());
-        let nodes = chosen.carry.unwrap_or(u64::MAX);
-        let tier = Arc::new(Tier {
-            plan: chosen.plan(term, clock.behind_max()),
-            table: Table::new(chosen.keys_max),
-            counters: Counters::default(),
-            hash: SecretHash::random(),
-            beyond: authority.map_or(0, |authority| authority.beyond(nodes, chosen.lease_max)),
-            limit_units: shared.limits()[0].units(),
-            cost_max: if term == Term::Carry { chosen.lease_max } else { UNITS_HELD_MAX },
-            request_ids: AtomicU64::new(0),
-            built_on: Handle::try_current().ok(),
-            shared,
-            clock,
-            chosen,
-            authority,
-        });
+        let tier = Arc::new(Tier::new(shared, clock, chosen, authority));
         keeper::start(&tier);
         Self { tier }
     }
@@ -137,212 +91,6 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
     /// The limiter that asks the store.
     pub fn shared(&self) -> &SharedLimiter<S> {
         &self.tier.shared
-    }
-}
-
-impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
-    /// Spends from the key's purse, if it has enough. The whole of what most asks do.
-    #[inline]
-    fn spend(self: &Arc<Self>, place: &Place<'_>, ask: Ask<'_>) -> Option<Decision> {
-        let spend = place.slot.purse.spend_if(|| place.is_mine(), ask.cost, || self.clock.now());
-        let Spend::Spent { left } = spend else { return None };
-        if left < place.slot.low.load(Relaxed) {
-            self.refill(place, ask.key);
-        }
-        Some(self.allowed(place.slot.reset_at(), left))
-    }
-
-    #[inline]
-    pub(super) fn allowed(&self, reset_at: Timestamp, left: Cost) -> Decision {
-        Decision {
-            allowed: true,
-            limit: self.limit_units,
-            remaining: left,
-            reset_at,
-            retry_after: Retry::Now,
-        }
-    }
-
-    /// An answer of the node itself.
-    fn local(&self, decision: Decision) -> Answer {
-        let guarantee = self.worth(self.shared.store().guarantee());
-        Answer { decision, binding: 0, guarantee, now: self.shared.now(), outage: None, receipt: None }
-    }
-
-    /// What the store's word is worth beside what is lent.
-    fn worth(&self, store: Guarantee) -> Guarantee {
-        match (store, self.beyond) {
-            (store, 0) => store,
-            (Guarantee::Exact, beyond) => Guarantee::Bounded(beyond),
-            (Guarantee::Bounded(more), beyond) => Guarantee::Bounded(more.saturating_add(beyond)),
-            (store, _) => store,
-        }
-    }
-
-    async fn strict(&self, ask: Ask<'_>) -> Result<Answer, StoreError> {
-        self.counters.strict.fetch_add(1, Relaxed);
-        let answer = self.shared.check(ask).await?;
-        Ok(Answer { guarantee: self.worth(answer.guarantee), ..answer })
-    }
-
-    /// Where tasks go: to the caller's runtime, or to that on which the limiter was built.
-    pub(super) fn runtime(&self) -> Option<Handle> {
-        Handle::try_current().ok().or_else(|| self.built_on.clone())
-    }
-
-    fn place(&self, fingerprint: u64) -> Option<Place<'_>> {
-        self.table.find_or_give(fingerprint, self.clock.now(), || self.new_slot())
-    }
-
-    pub(super) fn new_slot(&self) -> Slot {
-        let period = self.chosen.period(self.shared.form().limit());
-        Slot::new(self.plan, Sizing::new(self.chosen.batch.clone(), period), self.chosen.refill_at_percent)
-    }
-
-    /// The key's slot, which stays its own while `pins` counts whoever relies on that.
-    pub(super) fn pin(&self, fingerprint: u64) -> Option<Arc<Slot>> {
-        let place = self.place(fingerprint)?;
-        let mut desk = place.slot.desk();
-        if !place.is_mine() {
-            return None;
-        }
-        desk.pins += 1;
-        Some(place.slot.clone())
-    }
-
-    /// An ask that the purse cannot serve: it waits for units, is denied, or goes to the store by itself.
-    async fn check_at_desk(self: &Arc<Self>, fingerprint: u64, ask: Ask<'_>) -> Result<Answer, StoreError> {
-        for _ in 0..ROUNDS_MAX {
-            let Some(place) = self.place(fingerprint) else { break };
-            match self.round(&place, ask).await {
-                Round::Answer(decision) => return Ok(self.local(decision)),
-                Round::Strict => return self.strict_remembered(&place, ask).await,
-                Round::Outage(error) => return self.shared.without_store([ask], error),
-                Round::Again => {}
-            }
-        }
-        self.strict(ask).await
-    }
-
-    /// One turn at the desk, and the wait that follows from it.
-    async fn round(self: &Arc<Self>, place: &Place<'_>, ask: Ask<'_>) -> Round {
-        let slot = place.slot;
-        let mut bell = pin!(slot.bell.notified());
-        let (awaited, fetch) = {
-            let mut desk = slot.desk();
-            if !place.is_mine() {
-                return Round::Again;
-            }
-            let now = self.clock.now();
-            desk.greet(now);
-            if self.is_cold(&mut desk.sizing, now) {
-                return desk.holder.denied(ask.cost, now).map_or(Round::Strict, Round::Answer);
-            }
-            match desk.ask(slot, ask.cost, &self.clock) {
-                Turn::Spent { left } => return Round::Answer(self.allowed(slot.reset_at(), left)),
-                Turn::Deny(decision) => return Round::Answer(decision),
-                Turn::Wait => {}
-            }
-            if desk.waiting >= WAITING_MAX {
-                return Round::Strict;
-            }
-            desk.waiting += 1;
-            bell.as_mut().enable();
-            let fetch = self.to_fetch(place, &mut desk, ask.key, now);
-            (desk.holder.asking(), fetch)
-        };
-        let _waiting = Waiting(slot);
-        self.fetch(place, fetch);
-        bell.await;
-        match &slot.desk().failed {
-            Some((id, Failed::Outage(error))) if Some(*id) == awaited => Round::Outage(error.clone()),
-            Some((id, Failed::Lapsed)) if Some(*id) == awaited => Round::Strict,
-            _ => Round::Again,
-        }
-    }
-
-    /// Whether a batch would save nothing for this key now.
-    fn is_cold(&self, sizing: &mut Sizing, now: Timestamp) -> bool {
-        match self.chosen.mode {
-            Mode::Strict | Mode::CachedDeny => true,
-            Mode::Leased => false,
-            Mode::Auto => !sizing.is_worth_it(now),
-        }
-    }
-
-    /// Asks the store about one ask, and remembers what follows from the answer.
-    async fn strict_remembered(&self, place: &Place<'_>, ask: Ask<'_>) -> Result<Answer, StoreError> {
-        let sent = self.clock.now();
-        let answer = self.strict(ask).await?;
-        let mut desk = place.slot.desk();
-        if place.is_mine() && answer.outage.is_none() {
-            if answer.decision.allowed {
-                desk.sizing.served(ask.cost, self.clock.now());
-            } else {
-                desk.holder.handle_denial(ask.cost, answer.decision, sent);
-            }
-        }
-        Ok(answer)
-    }
-
-    /// Fetches units ahead of need, unless someone is at the desk.
-    #[cold]
-    fn refill(self: &Arc<Self>, place: &Place<'_>, key: &[u8]) {
-        let Some(mut desk) = place.slot.try_desk() else { return };
-        if !place.is_mine() {
-            return;
-        }
-        let now = self.clock.now();
-        place.slot.low.store(0, Relaxed);
-        desk.holder.handle_low(now);
-        let fetch = self.to_fetch(place, &mut desk, key, now);
-        drop(desk);
-        self.fetch(place, fetch);
-    }
-
-    /// The same for a key that is pinned.
-    #[cold]
-    pub(super) fn refill_held(self: &Arc<Self>, fingerprint: u64, key: &[u8]) {
-        if let Some(place) = self.table.find(fingerprint) {
-            self.refill(&place, key);
-        }
-    }
-
-    /// What the desk wants fetched, and under which key.
-    fn to_fetch(
-        &self,
-        place: &Place<'_>,
-        desk: &mut Desk,
-        key: &[u8],
-        now: Timestamp,
-    ) -> Option<(Arc<str>, Request)> {
-        let id = self.request_ids.fetch_add(1, Relaxed);
-        let batch = desk.sizing.batch(now);
-        let request = desk.holder.poll_request(&place.slot.purse, id, batch, now)?;
-        Some((desk.key.get_or_insert_with(|| self.shared.key(key).into()).clone(), request))
-    }
-
-    fn fetch(self: &Arc<Self>, place: &Place<'_>, fetch: Option<(Arc<str>, Request)>) {
-        if let Some((key, request)) = fetch {
-            Fetch::start(self, place.fingerprint(), key, request);
-        }
-    }
-}
-
-/// What follows from one turn at the desk.
-enum Round {
-    Answer(Decision),
-    Strict,
-    Outage(StoreError),
-    Again,
-}
-
-/// A caller that waits for the bell, until it goes.
-struct Waiting<'a>(&'a Slot);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.desk().waiting -= 1;
     }
 }
 
