@@ -1,11 +1,13 @@
-//! Callers who charge one key as fast as they can, from several stores.
+//! Callers who charge one key as fast as they can, from several stores: one ask at a time, and by leases.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::Result;
-use throttlekit::{Ask, Limit, ManualClock, SharedLimiter};
+use throttlekit::store::StoreError;
+use throttlekit::tier::{Batch, Mode};
+use throttlekit::{Answer, Ask, Limit, ManualClock, SharedLimiter, TwoTier};
 use throttlekit_redis::{Exposure, Failover, RedisStore};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -15,6 +17,8 @@ use super::signpost::Signpost;
 /// Half of the stores follow one signpost, half the other.
 pub(super) const STORES: usize = 4;
 const TASKS_EACH: usize = 2;
+/// Units that a leasing caller fetches at once.
+const BATCH: u64 = 20;
 pub(super) const WINDOW: Duration = Duration::from_secs(3_600);
 const DEADLINE: Duration = Duration::from_millis(500);
 /// How long a caller rests after an outage, so that a refusal does not take the processor from what heals it.
@@ -57,8 +61,17 @@ impl Load {
         }
         let (mut tasks, shared) = (JoinSet::new(), Arc::new(Shared::default()));
         for (number, limiter) in limiters.iter().enumerate() {
-            for task in 0..TASKS_EACH {
-                tasks.spawn(charge(limiter.clone(), shared.clone(), (number * TASKS_EACH + task) as u64));
+            let leased =
+                TwoTier::builder(limiter.store().clone(), policy, Limit::fixed_window(limit, WINDOW)?)
+                    .mode(Mode::Leased)
+                    .batch(Batch::Fixed(BATCH))
+                    .return_after(None)
+                    .remember_denials(REST)
+                    .build()?;
+            for (task, caller) in
+                [Caller::Strict(limiter.clone()), Caller::Leased(leased)].into_iter().enumerate()
+            {
+                tasks.spawn(charge(caller, shared.clone(), (number * TASKS_EACH + task) as u64));
             }
         }
         Ok(Self { limiters, tasks, shared })
@@ -98,13 +111,29 @@ pub(super) async fn connect(post: &Signpost, failover: Failover, clock: &ManualC
     Ok(builder.failover(failover).clock(clock.clone()).connect().await?)
 }
 
+/// One asks the store each time, one fetches units and spends them.
+enum Caller {
+    Strict(Arc<SharedLimiter<RedisStore>>),
+    Leased(TwoTier<RedisStore>),
+}
+
+impl Caller {
+    async fn check(&self, cost: u64) -> Result<Answer, StoreError> {
+        let ask = Ask::of("key").cost(cost);
+        match self {
+            Self::Strict(limiter) => limiter.check(ask).await,
+            Self::Leased(limiter) => limiter.check(ask).await,
+        }
+    }
+}
+
 /// Costs one to three, over and over; once nothing is left, single units only, so that the last one is asked for.
-async fn charge(limiter: Arc<SharedLimiter<RedisStore>>, shared: Arc<Shared>, mut dice: u64) {
+async fn charge(caller: Caller, shared: Arc<Shared>, mut dice: u64) {
     let mut spent = false;
     while !shared.over.load(Relaxed) {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let cost = if spent { 1 } else { 1 + (dice >> 33) % 3 };
-        match limiter.check(Ask::of("key").cost(cost)).await {
+        match caller.check(cost).await {
             Ok(answer) if answer.outage.is_none() => {
                 if answer.decision.allowed {
                     shared.admitted.fetch_add(cost, Relaxed);
