@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What an answer is worth. Every answer carries one, and each is counted.
+/// What an answer is worth. Every answer carries one, and each is counted, but for those that a node gives by itself
+/// from what it was lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guarantee {
     /// The shared limit itself holds.
