@@ -121,8 +121,8 @@ impl RedisStore {
     ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
         let (scripts, head) = (&self.scripts, self.preamble());
         let cmd = |by| match &self.fences {
-            None => wire::admit(&scripts.admit, by, head, asks),
-            Some(fences) => wire::fenced_admit(&scripts.fenced_admit, by, head, asks, &fences.at(slot)),
+            None => wire::admit(&scripts.admit, by, head, asks, None),
+            Some(fences) => wire::admit(&scripts.fenced_admit, by, head, asks, Some(&fences.at(slot))),
         };
         let units = asks.iter().copied().map(units_of).sum();
         let reply = self.route.charge(slot, units, cmd).await?;

@@ -46,22 +46,47 @@ fn preamble(cmd: &mut Cmd, preamble: Preamble) {
     cmd.arg(preamble.grace_ms);
 }
 
-pub(crate) fn admit(script: &ScriptText, by: By, head: Preamble, asks: &[&Charges<'_>]) -> Cmd {
-    let keys = || asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.key);
-    let mut cmd = call(script, by, keys().count());
-    keys().for_each(|key| {
+/// A call on these keys. In a fence: beside each its seal, then the witness; and last of all, by the caller, the isolation.
+fn begin<'k>(
+    script: &ScriptText,
+    by: By,
+    head: Preamble,
+    keys: impl Iterator<Item = &'k str> + Clone,
+    fence: Option<&Fence<'_>>,
+) -> Cmd {
+    let count = keys.clone().count();
+    let mut cmd = call(script, by, if fence.is_some() { 2 * count + 1 } else { count });
+    keys.clone().for_each(|key| {
         cmd.arg(key);
     });
-    preamble(&mut cmd, head);
-    if let Some((time, depth)) = plain_gcra(asks) {
-        cmd.arg(time).arg(depth);
-        return cmd;
+    if let Some(fence) = fence {
+        keys.for_each(|key| {
+            cmd.arg(fence::seal_of(key));
+        });
+        cmd.arg(fence.witness);
     }
-    charges(&mut cmd, asks);
+    preamble(&mut cmd, head);
     cmd
 }
 
-fn charges(cmd: &mut Cmd, asks: &[&Charges<'_>]) {
+pub(crate) fn admit(
+    script: &ScriptText,
+    by: By,
+    head: Preamble,
+    asks: &[&Charges<'_>],
+    fence: Option<&Fence<'_>>,
+) -> Cmd {
+    let keys = asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.key);
+    let mut cmd = begin(script, by, head, keys, fence);
+    match (fence, plain_gcra(asks)) {
+        (None, Some((time, depth))) => cmd.arg(time).arg(depth),
+        (None, None) => charges(&mut cmd, asks),
+        (Some(fence), _) => charges(&mut cmd, asks).arg(fence.isolation_micros),
+    };
+    cmd
+}
+
+fn charges<'c>(cmd: &'c mut Cmd, asks: &[&Charges<'_>]) -> &'c mut Cmd {
     for ask in asks {
         let count = ask.charges.len() as i64;
         cmd.arg(if ask.need == Need::Any { -count } else { count });
@@ -72,6 +97,7 @@ fn charges(cmd: &mut Cmd, asks: &[&Charges<'_>]) {
             });
         }
     }
+    cmd
 }
 
 /// The two numbers of the case that the script has by itself: a unit is whole microseconds, so every state is.
@@ -87,11 +113,7 @@ fn plain_gcra(asks: &[&Charges<'_>]) -> Option<(i64, i64)> {
 }
 
 pub(crate) fn peek(script: &ScriptText, by: By, head: Preamble, charges: &[&Charge<'_>]) -> Cmd {
-    let mut cmd = call(script, by, charges.len());
-    for charge in charges {
-        cmd.arg(charge.key);
-    }
-    preamble(&mut cmd, head);
+    let mut cmd = begin(script, by, head, charges.iter().map(|charge| charge.key), None);
     for charge in charges {
         cmd.arg(letter(charge.form.kind()));
         if let Some((_, buckets)) = charge.form.shape() {
@@ -107,11 +129,7 @@ pub(crate) fn settle(
     head: Preamble,
     all: &[(&Settlement<'_>, Correction)],
 ) -> Cmd {
-    let mut cmd = call(script, by, all.len());
-    for (settlement, _) in all {
-        cmd.arg(settlement.key);
-    }
-    preamble(&mut cmd, head);
+    let mut cmd = begin(script, by, head, all.iter().map(|(settlement, _)| settlement.key), None);
     for (settlement, correction) in all {
         let (sign, mut numbers) = match correction {
             Correction::Refund(numbers) => ("-", numbers.to_vec()),
@@ -136,17 +154,7 @@ pub(crate) fn lease(
     asks: &[&LeaseAsk<'_>],
     fence: Option<&Fence<'_>>,
 ) -> Cmd {
-    let mut cmd = call(script, by, if fence.is_some() { 2 * asks.len() + 1 } else { asks.len() });
-    for ask in asks {
-        cmd.arg(ask.key);
-    }
-    if let Some(fence) = fence {
-        for ask in asks {
-            cmd.arg(fence::seal_of(ask.key));
-        }
-        cmd.arg(fence.witness);
-    }
-    preamble(&mut cmd, head);
+    let mut cmd = begin(script, by, head, asks.iter().map(|ask| ask.key), fence);
     for ask in asks {
         cmd.arg(letter(ask.form.kind()));
         ask.form.charge(1).iter().for_each(|&number| {
@@ -174,29 +182,6 @@ pub(crate) fn give_back(script: &ScriptText, by: By, head: Preamble, backs: &[&G
             cmd.arg(number);
         });
     }
-    cmd
-}
-
-/// The same in a fence: beside each key its seal, then the witness.
-pub(crate) fn fenced_admit(
-    script: &ScriptText,
-    by: By,
-    head: Preamble,
-    asks: &[&Charges<'_>],
-    fence: &Fence<'_>,
-) -> Cmd {
-    let keys = || asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.key);
-    let mut cmd = call(script, by, 2 * keys().count() + 1);
-    keys().for_each(|key| {
-        cmd.arg(key);
-    });
-    keys().for_each(|key| {
-        cmd.arg(fence::seal_of(key));
-    });
-    cmd.arg(fence.witness);
-    preamble(&mut cmd, head);
-    charges(&mut cmd, asks);
-    cmd.arg(fence.isolation_micros);
     cmd
 }
 
