@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod picture;
 mod prove;
 mod prove_failover;
 mod prove_fleet;
@@ -10,7 +11,6 @@ mod prove_lease_model;
 mod prove_lease_scale;
 mod prove_lease_sim;
 mod prove_stores;
-mod scale_picture;
 mod services;
 mod vectors;
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use throttlekit::tier::Batch;
 use throttlekit_sim::scale::{Lending, Shape, Toll, measure};
 
+use crate::picture::{Axis, Line, Panel, Picture, Scale};
 use crate::prove::run_released;
-use crate::scale_picture::{Point, Series, draw};
 
 const SEED: u64 = 1;
 const LIMIT: u64 = 100_000;
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     println!("|---|---|---|---|---|---|---|---|");
     let rows = FLEETS.iter().map(|&fleet| measured(fleet)).collect::<Result<Vec<_>>>()?;
     if let Some(file) = picture {
-        fs::write(file, draw(&series(&rows)))?;
+        fs::write(file, picture_of(&rows).svg())?;
     }
     println!("\nfigure: {}", figure(&rows));
     judge(&rows)
@@ -87,23 +87,41 @@ impl Row {
     }
 }
 
+fn picture_of(rows: &[Row]) -> Picture {
+    let nodes = || Axis::plain("nodes", Scale::Powers, &[8.0, 100.0, 1_000.0, 10_000.0]);
+    let calls = [0.0001, 0.001, 0.01, 0.1, 1.0].map(|calls| (calls, format!("1 / {:.0}", 1.0 / calls)));
+    let used = Panel {
+        title: "what callers got of the limit",
+        x: nodes(),
+        y: Axis::percent(&[0.0, 0.25, 0.5, 0.75, 1.0]),
+        lines: lines(rows, Toll::utilisation),
+    };
+    let asked = Panel {
+        title: "calls to the store per decision",
+        x: nodes(),
+        y: Axis { name: "", scale: Scale::Powers, marks: calls.into() },
+        lines: lines(rows, Toll::calls_per_decision),
+    };
+    Picture { panels: vec![used, asked] }
+}
+
 /// The fleets with one key, by way of sizing.
-fn series(rows: &[Row]) -> [Series<'static>; 4] {
-    let of = |name, colour, toll: fn(&Row) -> &Toll| Series {
+fn lines(rows: &[Row], value: fn(&Toll) -> f64) -> Vec<Line> {
+    let of = |name, colour, toll: fn(&Row) -> &Toll| Line {
         name,
         colour,
-        points: rows.iter().filter(|row| row.keys == 1).map(|row| point(row, toll(row))).collect(),
+        points: rows
+            .iter()
+            .filter(|row| row.keys == 1)
+            .map(|row| (row.nodes as f64, value(toll(row))))
+            .collect(),
     };
-    [
+    vec![
         of("12 % or none", "#c0392b", |row| &row.whole),
         of("batches of 1,000", "#e67e22", |row| &row.fixed[2]),
         of("batches of 100", "#2980b9", |row| &row.fixed[1]),
         of("learned, as it ships", "#27ae60", |row| &row.tapered),
     ]
-}
-
-fn point(row: &Row, toll: &Toll) -> Point {
-    Point { nodes: row.nodes as f64, utilisation: toll.utilisation(), calls: toll.calls_per_decision() }
 }
 
 fn figure(rows: &[Row]) -> Value {
