@@ -19,6 +19,7 @@
 //! ```
 
 mod dice;
+pub mod fair;
 pub mod golden;
 pub mod laws;
 pub mod learn;

@@ -14,6 +14,7 @@ mod least;
 mod max_min;
 mod roster;
 mod share;
+mod tree;
 mod turn;
 mod weight;
 
@@ -22,6 +23,7 @@ pub use give_back::GiveBack;
 pub use max_min::weighted_max_min;
 pub use roster::{MEMBERS_MAX, Member, Roster};
 pub use share::FairShare;
+pub use tree::{DEPTH_MAX, Group, Leaf, Tree, TreeDecision};
 pub use weight::{WEIGHT_MAX, Weight, WeightError, guarantee};
 
 #[cfg(test)]

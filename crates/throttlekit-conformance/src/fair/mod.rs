@@ -1,0 +1,3 @@
+//! The laws of fairness, over random worlds, with planted bugs.
+
+pub mod tree;
