@@ -5,6 +5,7 @@ mod alloc;
 mod bars;
 mod child;
 mod contenders;
+mod fair;
 mod flood;
 mod growth;
 mod harness;
@@ -45,6 +46,9 @@ fn main() -> ExitCode {
         ["flood"] => println!("{}", flood::probe()),
         ["callgrind", name, count] => instructions::probe(name, count.parse().expect("a count")),
         ["lease", options @ ..] => return suite(options, lease::SECTIONS, lease_probes),
+        ["fair", options @ ..] => {
+            return suite(options, &[], |report, options| fair::judge(report, options.rounds));
+        }
         options => return suite(options, timing::SECTIONS, probes),
     }
     ExitCode::SUCCESS

@@ -25,8 +25,7 @@ use crate::{Cost, Decision, Retry, Timestamp};
 /// use core::time::Duration;
 /// use throttlekit_core::{Timestamp, fair::{Escrow, Weight}, rate::Cadence};
 ///
-/// let every_minute = Cadence::Every { length: Duration::from_secs(60), anchor: Timestamp::EPOCH };
-/// let mut escrow = Escrow::new(100, every_minute)?;
+/// let mut escrow = Escrow::new(100, Cadence::every(Duration::from_secs(60)))?;
 /// escrow.advance(Timestamp::from_millis(1_800_000_000_000));
 ///
 /// let (pro, free) = (Weight::new(3).unwrap(), Weight::ONE);
@@ -163,8 +162,14 @@ impl Escrow {
         self.roster.used() + self.quiet.as_ref().map_or(0, Quiet::used)
     }
 
-    /// Who shares the window, without those who are giving back.
-    pub fn roster(&mut self) -> &mut Roster {
+    /// Who shares the window. Members that are giving back are set aside in it.
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// The same, to label members and to read what is computed when it is asked for. Whoever joins or leaves does so
+    /// by the escrow.
+    pub fn roster_mut(&mut self) -> &mut Roster {
         &mut self.roster
     }
 

@@ -15,6 +15,10 @@ pub const MEMBERS_MAX: usize = 1 << 23;
 /// The class of a member who is set aside.
 const NONE: u32 = u32::MAX;
 
+/// By how much a guarantee must have risen before its members are filed from a higher use on. By much, so that a limit
+/// that swings does not bring on a walk each time.
+const REFILE_RISE: u64 = 4;
+
 /// A handle of one member of one [`Roster`]. It is good until the member leaves or the roster is cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Member(pub(super) u32);
@@ -37,7 +41,8 @@ impl Member {
 /// Nothing walks over the members. Members of one weight have one guarantee and are kept together; a change of the
 /// limit or of the members moves a class's guarantee only when that is asked for. So a check costs the same for a
 /// hundred members as for a hundred thousand, but for caches; the first [`borrowable`](Self::borrowable) after a
-/// change looks once at each *different* weight.
+/// change looks once at each *different* weight. There is one walk, a plain one through memory: when guarantees have
+/// fallen by an eighth since the last. While members join that is a constant each on average.
 ///
 /// ```
 /// use throttlekit_core::fair::{Roster, Weight};
@@ -69,13 +74,18 @@ pub struct Roster {
     current: usize,
     /// Of all classes together, each by the guarantee it holds.
     reserve: u64,
+    /// The limit and the weights by which it was last settled from which use on members are filed.
+    filed_by: (u64, u64),
     least: Least,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
     used: u64,
+    label: u64,
     class: u32,
+    /// Whether its class has it filed at its use.
+    filed: bool,
     taken: bool,
 }
 
@@ -93,7 +103,7 @@ impl Roster {
     /// Beyond [`MEMBERS_MAX`] members. Whoever maps names to members bounds them, and below that.
     pub fn join(&mut self, weight: Weight) -> Member {
         assert!(self.len() < MEMBERS_MAX, "bound the members below {MEMBERS_MAX}");
-        let place = Place { used: 0, class: NONE, taken: true };
+        let place = Place { used: 0, label: 0, class: NONE, filed: false, taken: true };
         let index = if let Some(index) = self.free.pop() {
             self.members[index as usize] = place;
             index
@@ -128,6 +138,7 @@ impl Roster {
         self.free_classes.clear();
         self.current = 0;
         self.reserve = 0;
+        self.filed_by = (0, 0);
         self.least.forget();
     }
 
@@ -171,13 +182,16 @@ impl Roster {
     }
 
     fn set_used(&mut self, member: Member, used: u64) {
-        let Place { used: before, class, .. } = self.members[member.index()];
-        self.members[member.index()].used = used;
-        if class != NONE && used != before {
+        let place = &mut self.members[member.index()];
+        let (before, was_filed) = (place.used, place.filed);
+        place.used = used;
+        if place.class != NONE && used != before {
+            place.filed |= used >= self.classes[place.class as usize].file_from;
+            let (class, filed) = (place.class, place.filed);
             self.used = self.used - u128::from(before) + u128::from(used);
             self.change(class, |class| {
-                class.remove(before);
-                class.add(used);
+                class.remove(before, was_filed);
+                class.add(used, filed);
             });
         }
     }
@@ -216,6 +230,18 @@ impl Roster {
     #[inline]
     pub fn used_by(&self, member: Member) -> u64 {
         self.members[member.index()].used
+    }
+
+    /// What its holder knows a member by; zero until it is [set](Self::set_label). Kept here so that finding a member by
+    /// name touches no other memory.
+    #[inline]
+    pub fn label(&self, member: Member) -> u64 {
+        self.members[member.index()].label
+    }
+
+    /// Labels a member. It means nothing here.
+    pub fn set_label(&mut self, member: Member, label: u64) {
+        self.members[member.index()].label = label;
     }
 
     /// A member's weight; none if it is set aside.
@@ -299,10 +325,12 @@ impl Roster {
 
     /// Counts a member in.
     fn enrol(&mut self, index: u32, weight: Weight) {
-        let used = self.members[index as usize].used;
         let class = self.class_of(weight);
-        self.members[index as usize].class = class;
-        self.change(class, |class| class.add(used));
+        let place = &mut self.members[index as usize];
+        place.class = class;
+        place.filed = place.used >= self.classes[class as usize].file_from;
+        let Place { used, filed, .. } = *place;
+        self.change(class, |class| class.add(used, filed));
         self.weights += weight.get();
         self.used += u128::from(used);
         self.outdate();
@@ -312,9 +340,9 @@ impl Roster {
 
     /// Counts a member out.
     fn dismiss(&mut self, index: u32) {
-        let Place { used, class, .. } = self.members[index as usize];
+        let Place { used, class, filed, .. } = self.members[index as usize];
         self.members[index as usize].class = NONE;
-        self.change(class, |class| class.remove(used));
+        self.change(class, |class| class.remove(used, filed));
         let Class { weight, members, .. } = self.classes[class as usize];
         self.weights -= weight.get();
         self.used -= u128::from(used);
@@ -329,11 +357,12 @@ impl Roster {
         if let Some(&class) = self.by_weight.get(&weight) {
             return class;
         }
+        let fresh = Class::new(weight, lowest_filed(weight, self.filed_by));
         let class = if let Some(class) = self.free_classes.pop() {
-            self.classes[class as usize] = Class::new(weight);
+            self.classes[class as usize] = fresh;
             class
         } else {
-            self.classes.push(Class::new(weight));
+            self.classes.push(fresh);
             self.classes.len() as u32 - 1
         };
         self.by_weight.insert(weight, class);
@@ -358,17 +387,28 @@ impl Roster {
     /// Brings one class up to date.
     #[inline]
     fn update(&mut self, class: u32) {
-        let Class { weight, stamp, members, .. } = self.classes[class as usize];
-        if stamp == self.stamp {
-            return;
+        if self.classes[class as usize].stamp != self.stamp {
+            self.update_outdated(class);
         }
-        let promised = if members == 0 { 0 } else { guarantee(weight, self.weights, self.limit) };
+    }
+
+    fn update_outdated(&mut self, class: u32) {
+        let Class { weight, members, file_from, .. } = self.classes[class as usize];
+        let promised = if members == 0 { file_from } else { guarantee(weight, self.weights, self.limit) };
+        if promised < file_from {
+            self.file_from_lower();
+        }
         let now = self.stamp;
         self.change(class, |class| {
             class.set_guarantee(promised);
             class.stamp = now;
         });
         self.current += 1;
+        if promised / REFILE_RISE > file_from {
+            // Who is filed at a lower use stays so.
+            self.filed_by = (self.limit, self.weights);
+            self.classes[class as usize].file_from = lowest_filed(weight, self.filed_by);
+        }
     }
 
     fn update_all(&mut self) {
@@ -376,4 +416,25 @@ impl Roster {
             (0..self.classes.len() as u32).for_each(|class| self.update(class));
         }
     }
+
+    /// Files members at lower uses too, as guarantees have fallen: the one walk over all members.
+    fn file_from_lower(&mut self) {
+        self.filed_by = (self.limit, self.weights);
+        for class in &mut self.classes {
+            class.file_from = class.file_from.min(lowest_filed(class.weight, self.filed_by));
+        }
+        for place in self.members.iter_mut().filter(|place| place.class != NONE && !place.filed) {
+            let class = &mut self.classes[place.class as usize];
+            if place.used >= class.file_from {
+                place.filed = true;
+                class.file(place.used);
+            }
+        }
+    }
+}
+
+/// From which use on members of a weight are filed: seven eighths of what a limit and a sum of weights promise them.
+fn lowest_filed(weight: Weight, (limit, weights): (u64, u64)) -> u64 {
+    let promised = u128::from(weight.get()) * u128::from(limit) / u128::from(weights.max(1));
+    (promised * 7 / 8) as u64
 }

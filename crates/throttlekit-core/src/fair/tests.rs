@@ -189,7 +189,7 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 fn minute(limit: u64) -> Escrow {
-    let cadence = Cadence::Every { length: Duration::from_secs(60), anchor: Timestamp::EPOCH };
+    let cadence = Cadence::every(Duration::from_secs(60));
     let mut escrow = Escrow::new(limit, cadence).unwrap();
     escrow.advance(at(600));
     escrow
@@ -350,7 +350,7 @@ fn what_is_set_aside_leaves_with_its_tenant() {
 }
 
 fn share(limit: u64) -> FairShare {
-    let cadence = Cadence::Every { length: Duration::from_secs(60), anchor: Timestamp::EPOCH };
+    let cadence = Cadence::every(Duration::from_secs(60));
     let mut share = FairShare::new(limit, cadence).unwrap();
     share.advance(at(600));
     share
@@ -359,9 +359,9 @@ fn share(limit: u64) -> FairShare {
 #[test]
 fn equal_shares_are_capped_at_the_limit_over_the_active() {
     let mut share = share(10);
-    let a = share.roster().join(ONE);
+    let a = share.roster_mut().join(ONE);
     assert!(share.check(a, ONE, 4).allowed);
-    let (b, c) = (share.roster().join(ONE), share.roster().join(ONE));
+    let (b, c) = (share.roster_mut().join(ONE), share.roster_mut().join(ONE));
     assert_eq!(share.check(b, ONE, 1).limit, 3);
     assert!(!share.check(a, ONE, 1).allowed && !share.check(b, ONE, 3).allowed);
     assert!(share.check(b, ONE, 2).allowed && share.check(c, ONE, 3).allowed);
@@ -371,7 +371,7 @@ fn equal_shares_are_capped_at_the_limit_over_the_active() {
 #[test]
 fn a_share_is_never_below_one_and_the_whole_never_above_the_limit() {
     let mut share = share(2);
-    let members: Vec<_> = (0..5).map(|_| share.roster().join(ONE)).collect();
+    let members: Vec<_> = (0..5).map(|_| share.roster_mut().join(ONE)).collect();
     let admitted = members.iter().filter(|&&member| share.check(member, ONE, 1).allowed).count();
     assert_eq!(admitted, 2);
 }
@@ -379,7 +379,7 @@ fn a_share_is_never_below_one_and_the_whole_never_above_the_limit() {
 #[test]
 fn weighted_shares_are_capped_by_weight() {
     let mut share = share(70);
-    let (a, b) = (share.roster().join(weight(4)), share.roster().join(weight(3)));
+    let (a, b) = (share.roster_mut().join(weight(4)), share.roster_mut().join(weight(3)));
     assert_eq!((share.check(a, weight(4), 41).allowed, share.check(a, weight(4), 40).allowed), (false, true));
     assert_eq!(share.check(b, weight(3), 30).remaining, 0);
     assert_eq!(share.check(b, weight(3), 71).retry_after, Retry::Never);
