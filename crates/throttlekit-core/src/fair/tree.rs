@@ -69,6 +69,11 @@ pub struct Group(u32);
 impl Group {
     /// Where everything hangs.
     pub const ROOT: Self = Self(0);
+
+    /// A small number, different for each group.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// A handle of one leaf of one [`Tree`]: someone who asks.
@@ -120,7 +125,7 @@ impl Tree {
     /// Makes a group active, with a weight of its own or with the sum of the weights of those below it that are
     /// active. Nothing if there would be more than [`DEPTH_MAX`] levels.
     pub fn join_group(&mut self, parent: Group, weight: Option<Weight>) -> Option<Group> {
-        let depth = self.groups[parent.0 as usize].depth + 1;
+        let depth = self.groups[parent.index()].depth + 1;
         if depth >= DEPTH_MAX {
             return None;
         }
@@ -133,7 +138,7 @@ impl Tree {
 
     /// Makes a leaf active.
     pub fn join(&mut self, parent: Group, weight: Weight) -> Leaf {
-        let member = self.groups[parent.0 as usize].roster.join(weight);
+        let member = self.groups[parent.index()].roster.join(weight);
         self.sum_up(parent.0);
         Leaf { group: parent.0, member }
     }
@@ -174,7 +179,7 @@ impl Tree {
 
     /// Who shares the budget of a group, and by which weights.
     pub fn roster(&self, group: Group) -> &Roster {
-        &self.groups[group.0 as usize].roster
+        &self.groups[group.index()].roster
     }
 
     /// The level that denies an ask of `cost`, if any does.

@@ -2,7 +2,7 @@
 //!
 //! [`FairLimiter`] holds a rule and maps names to its members. [`Escrow`] is the rule for nearly everyone: nobody can
 //! take what is reserved for another, and nothing is left over while someone wants it. [`FairShare`] is a plain cap
-//! per tenant. [`weighted_max_min`] divides once among demands that are known.
+//! per tenant. [`FairTree`] holds a budget under weights that are nested. [`weighted_max_min`] divides once among demands that are known.
 //!
 //! What each promises is in the
 //! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md), laws `fair-1` to `fair-4`.
@@ -11,10 +11,13 @@ mod builder;
 mod limiter;
 mod rule;
 mod tenants;
+mod tree;
 
 pub use builder::FairBuilder;
 pub use limiter::{FairLimiter, FairStats};
 pub use rule::FairRule;
 pub use throttlekit_core::fair::{
-    Escrow, FairShare, GiveBack, Roster, Weight, WeightError, guarantee, weighted_max_min,
+    DEPTH_MAX, Escrow, FairShare, GiveBack, Roster, Tree, TreeDecision, Weight, WeightError, guarantee,
+    weighted_max_min,
 };
+pub use tree::FairTree;
