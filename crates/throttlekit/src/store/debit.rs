@@ -1,0 +1,131 @@
+//! Debits that count once, however often they arrive.
+//!
+//! A stream has one debit under way at a time, and numbers them upwards. So a store keeps of each stream only the last
+//! number and what it found then: the same number again is answered as before, and charges nothing.
+
+use std::time::Duration;
+
+use throttlekit_core::rate::{Limit, Need, State, UNITS_MAX};
+use throttlekit_core::{Cost, Timestamp};
+
+use super::{Charge, Charges, Outcome, StoreError};
+
+/// How long a debit is remembered unless stated: longer than a caller keeps trying.
+pub const REMEMBER_DEFAULT: Duration = Duration::from_secs(60);
+/// The longest a debit is remembered.
+pub const REMEMBER_MAX: Duration = Duration::from_secs(86_400);
+
+/// Names one debit of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DebitId {
+    /// The stream, by a number that no other stream has: 128 random bits, say.
+    pub stream: u128,
+    /// Rises from debit to debit of the stream; at most 2⁵³ − 1.
+    pub number: u64,
+}
+
+/// A charge with a name, against a window or a token budget.
+#[derive(Clone, Copy, Debug)]
+pub struct Debit<'a> {
+    /// What to charge.
+    pub charge: Charge<'a>,
+    /// Its name among those of the key.
+    pub id: DebitId,
+    /// How long the name is remembered, whether the window lasts or not; at most [`REMEMBER_MAX`]. A repeat that
+    /// arrives later is charged.
+    pub remember: Duration,
+}
+
+/// The answer to one [`Debit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Debited {
+    /// The answer.
+    pub outcome: Outcome,
+    /// Whether it had been given before, and nothing was charged now.
+    pub repeated: bool,
+}
+
+/// What a store keeps of a stream: its last debit, and what that found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastDebit {
+    /// The debit's number.
+    pub number: u64,
+    /// What it cost.
+    pub cost: Cost,
+    /// The store's instant.
+    pub now: Timestamp,
+    /// The key's state before.
+    pub state: State,
+    /// Whether it was charged.
+    pub admitted: bool,
+}
+
+impl Debit<'_> {
+    /// Whether a store can count it once, and else what to do.
+    pub fn check(&self) -> Result<(), StoreError> {
+        if !matches!(self.charge.form.limit(), Limit::Window(_)) {
+            return Err(StoreError::misconfigured(
+                "only windows and token budgets take debits by name; check this limit without one",
+            ));
+        }
+        if self.id.number > UNITS_MAX {
+            return Err(StoreError::misconfigured(
+                "a debit's number is at most 2^53 - 1; begin another stream",
+            ));
+        }
+        Ok(())
+    }
+
+    /// How long the name is remembered.
+    pub fn remembered(&self) -> Duration {
+        self.remember.clamp(Duration::from_millis(1), REMEMBER_MAX)
+    }
+
+    /// What it costs, in a number that every engine keeps: what is beyond the limit's most is answered alike.
+    pub fn cost(&self) -> Cost {
+        self.charge.cost.min(self.charge.form.limit().cost_max() + 1)
+    }
+
+    /// What the stream's last debit, if it is still remembered, makes of this one: its answer if it is the same, an
+    /// error if it is a later one, nothing if this one is new.
+    pub fn repeats(&self, last: Option<&LastDebit>) -> Result<Option<Debited>, StoreError> {
+        match last {
+            Some(last) if last.number > self.id.number => Err(StoreError::Stale(self.id.number)),
+            Some(last) if last.number == self.id.number => self.answer(last, true).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The answer to a debit that found this. The rule words it, as it does the first time.
+    pub fn answer(&self, found: &LastDebit, repeated: bool) -> Result<Debited, StoreError> {
+        let charge = Charge { cost: found.cost, ..self.charge };
+        let ask = Charges { need: Need::All, charges: &[charge] };
+        let outcome = Outcome::of(&ask, std::slice::from_ref(&found.state), found.now, found.admitted)?;
+        Ok(Debited { outcome, repeated })
+    }
+}
+
+/// Debits without those that no store counts once, which are refused before anything is charged.
+#[derive(Clone, Debug)]
+pub struct Countable<'a> {
+    /// What a store is to answer.
+    pub debits: Vec<Debit<'a>>,
+    refusals: Vec<Option<StoreError>>,
+}
+
+impl<'a> Countable<'a> {
+    /// Sorts out debits.
+    pub fn of(debits: &[Debit<'a>]) -> Self {
+        let refusals: Vec<_> = debits.iter().map(|debit| debit.check().err()).collect();
+        let fit = debits.iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none());
+        Self { debits: fit.map(|(debit, _)| *debit).collect(), refusals }
+    }
+
+    /// The answers to all debits, in order, from those to [`debits`](Self::debits).
+    pub fn answers(self, debited: Vec<Result<Debited, StoreError>>) -> Vec<Result<Debited, StoreError>> {
+        let mut debited = debited.into_iter();
+        let mut next =
+            || debited.next().unwrap_or_else(|| Err(StoreError::bad_state("fewer answers than debits")));
+        self.refusals.into_iter().map(|refusal| refusal.map_or_else(&mut next, Err)).collect()
+    }
+}
