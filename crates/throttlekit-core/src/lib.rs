@@ -8,6 +8,8 @@
 //!   cannot write, and charges only what it allowed.
 //! * [`rate::Limit`] is the closed set of them, which every store knows how to run.
 //! * [`lease`] lends parts of a limit to nodes that spend them by themselves.
+//! * [`price`] turns asks away that are worth less than the budget they would use. Prices compute in floats and only
+//!   ever remove admits.
 //! * [`learn`] holds the learners by which leases are sized. They compute in floats and decide nothing.
 //!
 //! ```
@@ -30,6 +32,7 @@ extern crate alloc;
 mod decision;
 pub mod learn;
 pub mod lease;
+pub mod price;
 pub mod rate;
 mod time;
 
