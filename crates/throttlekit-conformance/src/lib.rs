@@ -22,6 +22,7 @@ mod dice;
 pub mod golden;
 pub mod laws;
 pub mod learn;
+pub mod price;
 mod spec;
 pub mod stores;
 mod subject;

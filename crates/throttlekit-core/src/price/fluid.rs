@@ -127,5 +127,5 @@ fn clear_the_margin(kinds: &[Kind], prices: Prices) -> Prices {
         (kind.weight > 0.0 && marginal).then(|| kind.value / price * ROUNDING)
     };
     let factor = kinds.iter().filter_map(over).fold(1.0, f64::min);
-    Prices { rate: prices.rate * factor, cost: prices.cost * factor, hold: prices.hold * factor }
+    prices.times(factor)
 }

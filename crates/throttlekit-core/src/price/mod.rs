@@ -100,6 +100,10 @@ impl Prices {
         bid.value >= self.of(bid)
     }
 
+    fn times(self, factor: f64) -> Self {
+        Self { rate: self.rate * factor, cost: self.cost * factor, hold: self.hold * factor }
+    }
+
     /// What a bid must be worth.
     pub fn of(&self, bid: &Bid) -> f64 {
         self.rate + self.cost * bid.cost as f64 + self.hold * bid.priced_hold()

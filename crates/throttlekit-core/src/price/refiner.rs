@@ -14,6 +14,11 @@ pub const SAMPLE_MAX: usize = 1_024;
 const SAMPLES_KEPT: usize = 8;
 /// A replay is repeated up to so many asks, to see what the budgets do in the end.
 const REPLAY_MAX: usize = 4_096;
+/// How much longer to wait where it costs nothing. Two: one until the next look, and one against chance.
+const WAIT_SAMPLES: usize = 2;
+/// A price cannot admit a part of a kind. So beside the prices at which a kind just passes, those at which it just
+/// does not are tried.
+const ABOVE: f64 = 1.0 + 1e-6;
 
 /// How a [`Refiner`] looks at what comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,16 +58,19 @@ pub enum Turn {
 
 /// Prices that begin with a workload that is believed, and are looked at again after every sample of asks.
 ///
-/// It remembers the last few samples. When due, it solves the fluid problem of what it remembers, and replays that,
-/// one ask after the other, against the budgets: with the prices that hold, with the new ones, with those of the
-/// beginning, and with none. New prices are adopted only if they would have earned strictly more. So a belief that
-/// is right is not lost to noise, one that is wrong is left behind, and so are prices that have gone stale.
+/// It remembers the last eight samples. When due, it solves the fluid problem of what it remembers, and replays that,
+/// one ask after the other and again until the budgets end, with several prices: those that hold, the new ones, the
+/// new ones a hair higher, those of the beginning, and none. Others are adopted only if they earn strictly more. So
+/// a belief that is right is not lost to noise, and one that is wrong, or has gone stale, is left behind.
+///
+/// Told what is left of the budgets and how many asks are to come, it also waits with a change for as long as waiting
+/// costs nothing. This is what keeps it from spending a budget on a run of one kind: tell it if you can.
 ///
 /// The promise is about the asks that were seen, not about those that come. Prices only turn away: whatever the
 /// refiner believes, limits hold.
 ///
-/// Memory is eight samples. Looking at the prices is one [`solve_fluid_lp`] over at most 64 kinds and four replays of
-/// 4,096 asks, or eight samples if that is more: well below a millisecond, and never part of [`observe`](Self::observe).
+/// Looking at the prices is one [`solve_fluid_lp`] over at most 64 kinds and at most seven replays of 4,096 asks, or
+/// of eight samples if that is more. It is never part of [`observe`](Self::observe), which is a few instructions.
 ///
 /// ```
 /// use throttlekit_core::price::{Bid, Budgets, Kind, Refiner, RefinerOptions};
@@ -145,23 +153,45 @@ impl Refiner {
     /// and the weights of the beginning are assumed. What is left is not believed if it is no number.
     pub fn reprice(&mut self, left: Option<Left>) -> Turn {
         self.fresh = 0;
-        let left = left.filter(Left::is_sane).unwrap_or(self.whole);
+        let left = left.filter(Left::is_sane);
+        let told = left.is_some();
+        let left = left.unwrap_or(self.whole);
         self.seen.make_contiguous();
         let (seen, _) = self.seen.as_slices();
         if seen.is_empty() || left.asks < 1.0 {
             return Turn::Keep;
         }
         let stage = self.stage(seen, &left);
-        let mut best = (self.prices, stage.earned(seen, &self.prices));
-        for prices in [self.solved(seen, &left), Some(self.prior), Some(Prices::FREE)].into_iter().flatten() {
-            let earned = stage.earned(seen, &prices);
-            if earned > best.1 {
-                best = (prices, earned);
+        let best = self.best(seen, &left, &stage);
+        if best == self.prices || told && self.can_wait(seen, &left, &stage, best) {
+            return Turn::Keep;
+        }
+        self.prices = best;
+        Turn::Adopt
+    }
+
+    /// The prices that earn most; those that hold, unless others earn strictly more.
+    fn best(&self, seen: &[Seen], left: &Left, stage: &Stage) -> Prices {
+        let earned = |prices: Prices| stage.earned(seen, |_| prices);
+        let solved = self.solved(seen, left);
+        let others = [solved, solved.map(|prices| prices.times(ABOVE)), Some(self.prior), Some(Prices::FREE)];
+        let mut best = (self.prices, earned(self.prices));
+        for prices in others.into_iter().flatten() {
+            let next = (prices, earned(prices));
+            if next.1 > best.1 {
+                best = next;
             }
         }
-        let turn = if best.0 == self.prices { Turn::Keep } else { Turn::Adopt };
-        self.prices = best.0;
-        turn
+        best.0
+    }
+
+    /// Whether as much would be earned by changing only two samples later. A budget that is spent does not come
+    /// back, and what was seen may have been a run of one kind; so what costs nothing to put off is put off.
+    fn can_wait(&self, seen: &[Seen], left: &Left, stage: &Stage, next: Prices) -> bool {
+        let stretch = ((stage.rounds * seen.len()) as f64 / left.asks).max(1.0);
+        let wait = (WAIT_SAMPLES * self.options.sample) as f64 * stretch;
+        let late = stage.earned(seen, |ask| if (ask as f64) < wait { self.prices } else { next });
+        late >= stage.earned(seen, |_| next)
     }
 
     /// What was seen, again and again until the end of the budgets is in sight, with the part of them that is due.

@@ -29,20 +29,22 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// The value that these prices let in: each ask that clears them and fits what is left, as it comes.
-    pub(super) fn earned(&self, asks: &[Seen], prices: &Prices) -> f64 {
+    /// The value that prices let in: each ask that clears them and fits what is left, as it comes. The prices may
+    /// change from one ask to the next.
+    pub(super) fn earned(&self, asks: &[Seen], prices: impl Fn(usize) -> Prices) -> f64 {
         let (mut rate, mut cost, mut earned) = (self.rate, self.cost, 0.0);
-        // When each taken slot is free again, in whole nanoseconds, which have an order.
+        // When each taken slot is free again.
         let mut busy = BinaryHeap::new();
-        for round in 0..self.rounds {
-            let later = round as f64 * self.round_length;
-            for ask in asks.iter().filter(|ask| ask.clears(prices)) {
-                if rate < 1.0 {
-                    return earned;
-                }
-                if ask.cost > cost || !self.takes_slot(&mut busy, ask.at + later, ask.hold) {
-                    continue;
-                }
+        for number in 0..self.rounds * asks.len() {
+            let ask = &asks[number % asks.len()];
+            if rate < 1.0 {
+                break;
+            }
+            if !ask.clears(&prices(number)) || ask.cost > cost {
+                continue;
+            }
+            let now = ask.at + (number / asks.len()) as f64 * self.round_length;
+            if self.takes_slot(&mut busy, now, ask.hold) {
                 rate -= 1.0;
                 cost -= ask.cost;
                 earned += ask.value;
@@ -53,6 +55,7 @@ impl Stage {
 
     fn takes_slot(&self, busy: &mut BinaryHeap<Reverse<u64>>, at: f64, hold: f64) -> bool {
         let Some(slots) = self.slots else { return true };
+        // Whole numbers have an order.
         let nanos = |seconds: f64| (seconds * 1e9) as u64;
         while busy.peek().is_some_and(|Reverse(end)| *end <= nanos(at)) {
             busy.pop();
@@ -83,7 +86,7 @@ mod tests {
 
     #[test]
     fn each_budget_lets_in_what_it_holds_and_no_more() {
-        let earned = |stage: Stage| stage.earned(&asks(0.0), &Prices::FREE);
+        let earned = |stage: Stage| stage.earned(&asks(0.0), |_| Prices::FREE);
         assert_eq!(earned(ROOMY), 4.0);
         assert_eq!(earned(Stage { rate: 2.9, ..ROOMY }), 2.0);
         assert_eq!(earned(Stage { cost: 30.0, ..ROOMY }), 3.0);
@@ -92,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_taken_from_the_arrival_for_the_hold_and_free_at_its_end() {
-        let earned = |stage: Stage, hold| stage.earned(&asks(hold), &Prices::FREE);
+        let earned = |stage: Stage, hold| stage.earned(&asks(hold), |_| Prices::FREE);
         let one = Stage { slots: Some(1), ..ROOMY };
         assert_eq!(earned(one, 1.0), 4.0);
         assert_eq!(earned(one, 1.001), 2.0);
