@@ -2,10 +2,11 @@
 
 use super::{Budgets, Kind, Prices, Solution};
 
-/// How far a solution is from meeting the Karush–Kuhn–Tucker conditions. Each is relative, and zero for an exact one.
+/// How far a solution is from meeting the Karush–Kuhn–Tucker conditions: zero for an exact one.
 ///
 /// Anyone can compute it from the problem and the solution; all four below a tolerance prove that no other solution
-/// is better by more than about that part.
+/// is better by more than about that part. Parts are of a budget or of the objective; or of a millionth of what all
+/// asks together would use or be worth, where that is more, since beside nothing all rounding is large.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Certificate {
     /// By how much of a budget the fractions overspend it, or a fraction leaves 0 to 1.
@@ -28,12 +29,11 @@ impl Certificate {
         };
         let pairs = || kinds.iter().zip(&solution.fractions);
         let used = |of: fn(&Kind) -> f64| pairs().map(|(kind, x)| kind.weight * of(kind) * x).sum::<f64>();
-        let axes = [
-            (budgets.rate, used(|_| 1.0), solution.duals.rate),
-            (budgets.cost, used(|kind| kind.cost), solution.duals.cost),
-            (budgets.hold.unwrap_or(f64::MAX), used(|kind| kind.hold), solution.duals.hold),
-        ];
-        let primal: f64 = pairs().map(|(kind, x)| kind.weight * kind.value * x).sum();
+        let all = |of: fn(&Kind) -> f64| kinds.iter().map(|kind| kind.weight * of(kind)).sum::<f64>();
+        let uses: [fn(&Kind) -> f64; 3] = [|_| 1.0, |kind| kind.cost, |kind| kind.hold];
+        let whole = [budgets.rate, budgets.cost, budgets.hold.unwrap_or(f64::MAX)];
+        let prices = [solution.duals.rate, solution.duals.cost, solution.duals.hold];
+        let primal = used(|kind| kind.value);
         let mut dual = 0.0;
         let mut certificate = Self::default();
         for (kind, x) in pairs() {
@@ -42,18 +42,18 @@ impl Certificate {
             certificate.slackness += kind.weight * if gain > 0.0 { gain * (1.0 - x) } else { -gain * x };
             certificate.primal_excess = certificate.primal_excess.max(-x).max(x - 1.0);
         }
-        for (budget, used, price) in axes {
+        for ((budget, price), of) in whole.into_iter().zip(prices).zip(uses) {
             if price != 0.0 {
                 dual += price * budget;
-                certificate.slackness += price.max(0.0) * (budget - used).max(0.0);
+                certificate.slackness += price.max(0.0) * (budget - used(of)).max(0.0);
             }
-            let excess = if used > budget { (used - budget) / used } else { 0.0 };
+            let excess = part(used(of) - budget, budget, all(of));
             certificate.primal_excess = certificate.primal_excess.max(excess);
             certificate.dual_excess = certificate.dual_excess.max(-price);
         }
-        let whole = primal.max(dual).max(f64::MIN_POSITIVE);
-        certificate.slackness /= whole;
-        certificate.gap = (dual - primal) / whole;
+        let worth = all(|kind| kind.value);
+        certificate.slackness = part(certificate.slackness, primal.max(dual), worth);
+        certificate.gap = part(dual - primal, primal.max(dual), worth);
         certificate
     }
 
@@ -61,4 +61,9 @@ impl Certificate {
     pub fn worst(&self) -> f64 {
         self.primal_excess.max(self.dual_excess).max(self.slackness).max(self.gap.abs())
     }
+}
+
+/// A difference as a part of a whole, or of a millionth of everything.
+fn part(difference: f64, whole: f64, everything: f64) -> f64 {
+    difference / whole.max(everything * 1e-6).max(f64::MIN_POSITIVE)
 }

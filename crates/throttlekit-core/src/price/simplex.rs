@@ -7,6 +7,8 @@ use super::linear::{self, AXES, Axes, dot};
 
 /// What is closer to zero than this, beside the numbers it came from, is zero.
 pub(super) const TOLERANCE: f64 = 1e-9;
+/// What rounding leaves of a zero, beside a total of about 1.
+pub(super) const ROUNDING: f64 = 1e-13;
 /// A gain this small beside the value and the prices it is the difference of is rounding.
 const GAIN_MIN: f64 = 1e-12;
 /// A step along which an unknown changes less than this per unit does not move it.
@@ -161,12 +163,13 @@ impl Basis<'_> {
         for (member, amount) in self.members.into_iter().zip(self.amounts()?) {
             let bound = program.bound(member);
             let whole = if member < n { bound } else { program.budgets[member - n] };
-            let margin = TOLERANCE * whole + f64::EPSILON * n as f64;
-            if amount > margin && amount < bound - margin {
+            let margin = TOLERANCE * whole + ROUNDING;
+            let between = amount > margin && amount < bound - margin;
+            if between {
                 tight.push(member);
             }
             if member < n {
-                amounts[member] = amount.clamp(0.0, bound);
+                amounts[member] = if between { amount } else { [0.0, bound][usize::from(amount > margin)] };
             }
         }
         Some(Optimum { amounts, duals, tight })

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::linear::{self, AXES, Axes, dot};
-use super::simplex::{Optimum, Program, TOLERANCE};
+use super::simplex::{Optimum, Program, ROUNDING, TOLERANCE};
 
 /// Of all corners among the optimal duals, the most selective: it turns away the most kinds; then the one with the
 /// largest price of hold, of cost, of rate.
@@ -19,7 +19,7 @@ pub(super) fn most_selective(program: &Program, optimum: &Optimum) -> Axes {
         .filter(|plane| !optimum.tight.contains(plane))
         .collect();
     let mut best = Corner::new(program, optimum.duals);
-    let enough = best.worth + TOLERANCE * best.worth + f64::EPSILON * total(program);
+    let enough = best.worth + TOLERANCE * best.worth + ROUNDING * total(program);
     each_choice(&planes, AXES - optimum.tight.len(), &mut optimum.tight.clone(), &mut |members| {
         let Some(duals) = corner(program, members) else { return };
         let next = Corner::new(program, duals);
