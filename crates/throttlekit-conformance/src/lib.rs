@@ -23,6 +23,7 @@ pub mod fair;
 pub mod golden;
 pub mod laws;
 pub mod learn;
+pub mod price;
 mod spec;
 pub mod stores;
 mod subject;

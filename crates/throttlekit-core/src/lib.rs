@@ -9,6 +9,8 @@
 //! * [`rate::Limit`] is the closed set of them, which every store knows how to run.
 //! * [`fair`] shares one budget among many tenants, each by its weight.
 //! * [`lease`] lends parts of a limit to nodes that spend them by themselves.
+//! * [`price`] turns asks away that are worth less than the budget they would use. Prices compute in floats and only
+//!   ever remove admits.
 //! * [`learn`] holds the learners by which leases are sized. They compute in floats and decide nothing.
 //!
 //! ```
@@ -32,6 +34,7 @@ mod decision;
 pub mod fair;
 pub mod learn;
 pub mod lease;
+pub mod price;
 pub mod rate;
 mod time;
 

@@ -1,0 +1,106 @@
+//! Ways to admit, and what they earn on a stream of bids.
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::price::{Bid, Left, Prices, Refiner, Turn};
+
+/// What there is to spend, at the time an ask comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Till {
+    /// Asks that may still pass.
+    pub rate: u64,
+    /// Units of cost that are left.
+    pub cost: u64,
+    /// How many may hold a slot at once.
+    pub slots: Option<usize>,
+}
+
+/// Says whether an ask is worth its place; the limits decide the rest.
+pub trait Policy {
+    /// Whether the price lets it through, with what is left before it.
+    fn admits(&mut self, bid: &Bid, now: Timestamp, left: &Left) -> bool;
+}
+
+impl Policy for Prices {
+    fn admits(&mut self, bid: &Bid, _now: Timestamp, _left: &Left) -> bool {
+        Prices::admits(self, bid)
+    }
+}
+
+/// What looks at its prices again.
+pub trait Reprices {
+    /// The prices that hold.
+    fn prices(&self) -> Prices;
+    /// Takes in an ask; true when it is time to look again.
+    fn observe(&mut self, bid: &Bid, now: Timestamp) -> bool;
+    /// Looks again.
+    fn reprice(&mut self, left: Option<Left>) -> Turn;
+}
+
+impl Reprices for Refiner {
+    fn prices(&self) -> Prices {
+        Self::prices(self)
+    }
+    fn observe(&mut self, bid: &Bid, now: Timestamp) -> bool {
+        Self::observe(self, bid, now)
+    }
+    fn reprice(&mut self, left: Option<Left>) -> Turn {
+        Self::reprice(self, left)
+    }
+}
+
+/// Prices that are looked at again when due.
+#[derive(Clone, Debug)]
+pub struct Refined<R> {
+    /// Whose prices.
+    pub refiner: R,
+    /// Whether it is told what is left.
+    pub told: bool,
+}
+
+impl<R: Reprices> Policy for Refined<R> {
+    fn admits(&mut self, bid: &Bid, now: Timestamp, left: &Left) -> bool {
+        if self.refiner.observe(bid, now) {
+            self.refiner.reprice(self.told.then_some(*left));
+        }
+        self.refiner.prices().admits(bid)
+    }
+}
+
+/// What a policy made of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Earned {
+    /// The value of what was admitted.
+    pub value: f64,
+    /// How many.
+    pub admitted: u64,
+    /// Their cost.
+    pub cost: u64,
+}
+
+/// Plays a stream, one ask a second: first the price, then the limits, which alone keep the till.
+pub fn play(policy: &mut dyn Policy, stream: &[Bid], mut till: Till) -> Earned {
+    let mut earned = Earned::default();
+    let mut busy: Vec<u64> = Vec::new();
+    for (second, bid) in stream.iter().enumerate() {
+        let second = second as u64;
+        let now = Timestamp::from_millis(second * 1_000);
+        let asks = (stream.len() as u64 - second) as f64;
+        let left = Left { asks, rate: till.rate as f64, cost: till.cost as f64 };
+        if !policy.admits(bid, now, &left) {
+            continue;
+        }
+        busy.retain(|end| *end > second);
+        if till.rate == 0 || till.cost < bid.cost || till.slots.is_some_and(|slots| busy.len() >= slots) {
+            continue;
+        }
+        if till.slots.is_some() {
+            busy.push(second + bid.hold.unwrap_or(0.0) as u64);
+        }
+        till.rate -= 1;
+        till.cost -= bid.cost;
+        earned.value += bid.value;
+        earned.admitted += 1;
+        earned.cost += bid.cost;
+    }
+    earned
+}

@@ -1,0 +1,117 @@
+//! Three axes: asks that hold a slot for different times.
+
+use throttlekit_core::price::{
+    Bid, Budgets, Kind, Prices, Refiner, RefinerOptions, Solution, solve_fluid_lp,
+};
+
+use super::Mulberry;
+use super::policy::{Policy, Refined, Till, play};
+
+const ASKS: u32 = 2_000;
+
+/// A workload of one ask a second for 2,000 seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct World {
+    /// Its name.
+    pub name: &'static str,
+    /// What comes; the weights say how often.
+    pub kinds: [Kind; 2],
+    rate: u64,
+    cost: u64,
+    slots: u32,
+}
+
+/// Where prices win: two kinds that differ in nothing but how long they hold a slot.
+pub const HOG: World = World {
+    name: "A: a hog",
+    kinds: [kind(100.0, 10.0, 15.0, 1_800.0), kind(100.0, 10.0, 200.0, 200.0)],
+    rate: 2_000,
+    cost: 1_000_000_000,
+    slots: 10,
+};
+/// Where they do no harm: slots for everyone.
+pub const AMPLE: World = World {
+    name: "B: slots for all",
+    kinds: [kind(10.0, 1.0, 1.0, 1_000.0), kind(10.0, 5.0, 100.0, 1_000.0)],
+    rate: 2_000,
+    cost: 10_000_000,
+    slots: 100_000,
+};
+/// Where they reach their limit: a kind of which the best is to admit a part, and a price admits all or none.
+pub const RATIONED: World = World {
+    name: "C: a hog to ration",
+    kinds: [kind(100.0, 2.0, 1.0, 1_000.0), kind(20.0, 6.0, 80.0, 1_000.0)],
+    rate: 1_500,
+    cost: 120_000,
+    slots: 12,
+};
+
+const fn kind(cost: f64, value: f64, hold: f64, weight: f64) -> Kind {
+    Kind { weight, value, cost, hold }
+}
+
+/// What is lost in a world, as a part of the fluid optimum, on average over seeds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Row {
+    /// Which world.
+    pub name: &'static str,
+    /// By the limits alone.
+    pub marginal: f64,
+    /// With prices that see rate and cost only.
+    pub two_axes: f64,
+    /// With all three.
+    pub three_axes: f64,
+    /// With all three, looked at again.
+    pub refined: f64,
+    /// The price of hold.
+    pub hold_price: f64,
+}
+
+impl World {
+    /// The regret of each policy over so many seeds.
+    pub fn row(&self, seeds: u32) -> Row {
+        let solution = self.solution();
+        let blind = Budgets { hold: None, ..self.budgets() };
+        let two_axes = solve_fluid_lp(&self.kinds, &blind).expect("the world is sound").duals;
+        Row {
+            name: self.name,
+            marginal: self.regret(seeds, || Prices::FREE),
+            two_axes: self.regret(seeds, || two_axes),
+            three_axes: self.regret(seeds, || solution.duals),
+            refined: self.regret(seeds, || Refined { refiner: self.refiner(&self.kinds), told: true }),
+            hold_price: solution.duals.hold,
+        }
+    }
+
+    /// What a policy loses on average.
+    pub fn regret<P: Policy>(&self, seeds: u32, policy: impl Fn() -> P) -> f64 {
+        let till = Till { rate: self.rate, cost: self.cost, slots: Some(self.slots as usize) };
+        let earned = |seed| play(&mut policy(), &self.stream(seed), till).value;
+        1.0 - (0..seeds).map(earned).sum::<f64>() / (self.solution().objective * f64::from(seeds))
+    }
+
+    /// A refiner that believes in these kinds.
+    pub fn refiner(&self, believed: &[Kind]) -> Refiner {
+        let options = RefinerOptions { slots: Some(self.slots), ..RefinerOptions::default() };
+        Refiner::new(believed, &self.budgets(), options).expect("the world is sound")
+    }
+
+    /// What there is to spend.
+    pub fn budgets(&self) -> Budgets {
+        let hold = Some(f64::from(self.slots) * f64::from(ASKS));
+        Budgets { rate: self.rate as f64, cost: self.cost as f64, hold }
+    }
+
+    /// The fluid optimum.
+    pub fn solution(&self) -> Solution {
+        solve_fluid_lp(&self.kinds, &self.budgets()).expect("the world is sound")
+    }
+
+    fn stream(&self, seed: u32) -> Vec<Bid> {
+        let mut dice = Mulberry::published(0.0, seed);
+        let [first, second] = self.kinds;
+        let share = first.weight / (first.weight + second.weight);
+        let bid = |kind: Kind| Bid::new(kind.value, kind.cost as u64).hold(kind.hold);
+        (0..ASKS).map(|_| bid(if dice.unit() < share { first } else { second })).collect()
+    }
+}

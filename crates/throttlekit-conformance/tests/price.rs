@@ -1,0 +1,20 @@
+//! Law `bid-price`, at a size for every day; `cargo xtask prove bid-price` takes more of everything.
+
+use throttlekit_conformance::price::{self, Size};
+
+const SMALL: Size = Size { problems: 1_000, refiners: 20, streams: 500 };
+
+#[test]
+fn bid_price_duals_are_optimal_refiners_strict_and_prices_only_remove_admits() {
+    let found = price::examine(SMALL);
+    assert!(found.violations.is_empty(), "{:#?}", found.violations);
+    assert!(found.adopted > 0, "nothing was ever adopted");
+}
+
+#[test]
+fn bid_price_finds_every_planted_bug() {
+    let (found, missed) = price::examine_planted(SMALL);
+    assert!(missed.is_empty(), "blind to {missed:?}");
+    let bugs = price::SOLVER_BUGS.len() + price::REFINER_BUGS.len() + price::FILTER_BUGS.len();
+    assert_eq!(found.len(), bugs + price::ADMISSION_BUGS.len());
+}

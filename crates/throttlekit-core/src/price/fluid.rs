@@ -1,0 +1,131 @@
+//! The fluid relaxation of admission: asks are a liquid of which any part may be admitted.
+
+use alloc::vec::Vec;
+
+use super::linear::{AXES, dot};
+use super::simplex::{Program, TOLERANCE};
+use super::ties::most_selective;
+use super::{Budgets, KINDS_MAX, Kind, PriceError, Prices, number};
+
+/// The best that can be made of a workload, and the prices that tell how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Solution {
+    /// What one more unit of each budget would be worth.
+    pub duals: Prices,
+    /// How much of each kind to admit, from 0 to 1.
+    pub fractions: Vec<f64>,
+    /// The total value admitted.
+    pub objective: f64,
+}
+
+/// Solves max Σ w·v·x over 0 ≤ x ≤ 1 with Σ w·x ≤ R, Σ w·c·x ≤ C and Σ w·h·x ≤ K: how much of each kind of ask to
+/// admit, and at which prices.
+///
+/// The duals minimise R·p_R + C·p_C + K·p_K + Σ w·max(0, v − p_R − p_C·c − p_K·h) over p ≥ 0. Where several do, a
+/// corner of that set is taken: the most selective, which turns away the most kinds that have a weight; then the
+/// largest p_K, p_C, p_R. A kind worth exactly its price clears it. Without a budget of hold, p_K is 0.
+///
+/// The cost is that of a simplex method with three rows: about as many passes over the kinds as there are kinds, some
+/// microseconds for a few of them and some tens for 64. Only where budgets come out to the last unit with whole
+/// kinds are there corners to compare: C(67, 3) of them at worst, some milliseconds.
+///
+/// ```
+/// use throttlekit_core::price::{Budgets, Kind, solve_fluid_lp};
+///
+/// let small = Kind { weight: 500.0, value: 1.0, cost: 100.0, hold: 0.0 };
+/// let large = Kind { weight: 500.0, value: 50.0, cost: 10_000.0, hold: 0.0 };
+/// let solution = solve_fluid_lp(&[small, large], &Budgets { rate: 1_000.0, cost: 50_000.0, hold: None })?;
+/// assert_eq!(solution.fractions, [1.0, 0.0]);
+/// assert!((solution.duals.cost - 0.01).abs() < 1e-12);
+/// # Ok::<(), throttlekit_core::price::PriceError>(())
+/// ```
+pub fn solve_fluid_lp(kinds: &[Kind], budgets: &Budgets) -> Result<Solution, PriceError> {
+    validate(kinds, budgets)?;
+    let scale = Scale::of(kinds);
+    let program = scale.program(kinds, budgets);
+    let optimum = program.maximise().ok_or(PriceError::Unsolved)?;
+    let duals = if optimum.tight.len() == AXES { optimum.duals } else { most_selective(&program, &optimum) };
+    let part = |(amount, bound): (&f64, &f64)| if *bound > 0.0 { amount / bound } else { 0.0 };
+    let fractions: Vec<f64> = optimum.amounts.iter().zip(&program.bounds).map(part).collect();
+    let objective = kinds.iter().zip(&fractions).map(|(kind, x)| kind.weight * kind.value * x).sum();
+    Ok(Solution { duals: clear_the_margin(kinds, scale.prices(duals)), fractions, objective })
+}
+
+fn validate(kinds: &[Kind], budgets: &Budgets) -> Result<(), PriceError> {
+    if kinds.len() > KINDS_MAX {
+        return Err(PriceError::TooManyKinds(kinds.len()));
+    }
+    for kind in kinds {
+        number("a weight", kind.weight)?;
+        number("a value", kind.value)?;
+        number("a cost", kind.cost)?;
+        number("a hold", kind.hold)?;
+    }
+    number("a budget of asks", budgets.rate)?;
+    number("a budget of cost", budgets.cost)?;
+    number("a budget of slot-seconds", budgets.hold.unwrap_or(0.0))?;
+    if kinds.iter().any(|kind| kind.weight > 0.0) { Ok(()) } else { Err(PriceError::Empty) }
+}
+
+/// The largest of each number, by which they are divided; so every tolerance is relative.
+struct Scale {
+    weight: f64,
+    value: f64,
+    cost: f64,
+    hold: f64,
+}
+
+impl Scale {
+    fn of(kinds: &[Kind]) -> Self {
+        let counted = || kinds.iter().filter(|kind| kind.weight > 0.0);
+        let largest = |of: fn(&Kind) -> f64| match counted().map(of).fold(0.0, f64::max) {
+            0.0 => 1.0,
+            most => most,
+        };
+        Self {
+            weight: largest(|kind| kind.weight),
+            value: largest(|kind| kind.value),
+            cost: largest(|kind| kind.cost),
+            hold: largest(|kind| kind.hold),
+        }
+    }
+
+    fn program(&self, kinds: &[Kind], budgets: &Budgets) -> Program {
+        // All kinds together use at most one for each of them, so more than this binds as little.
+        let enough = 2.0 * kinds.len() as f64;
+        let budget = |whole: f64, unit: f64| (whole / self.weight / unit).min(enough);
+        let hold = |kind: &Kind| if budgets.hold.is_some() { kind.hold / self.hold } else { 0.0 };
+        let rated = |kind: &Kind| if kind.weight > 0.0 { 1.0 } else { 0.0 };
+        Program {
+            uses: kinds
+                .iter()
+                .map(|kind| [1.0, kind.cost / self.cost, hold(kind)].map(|use_| use_ * rated(kind)))
+                .collect(),
+            values: kinds.iter().map(|kind| kind.value / self.value * rated(kind)).collect(),
+            bounds: kinds.iter().map(|kind| kind.weight / self.weight).collect(),
+            budgets: [
+                budget(budgets.rate, 1.0),
+                budget(budgets.cost, self.cost),
+                budgets.hold.map_or(enough, |whole| budget(whole, self.hold)),
+            ],
+        }
+    }
+
+    fn prices(&self, duals: [f64; AXES]) -> Prices {
+        let [rate, cost, hold] = duals.map(|dual| dual.max(0.0) * self.value);
+        let finite = |price: f64| price.min(f64::MAX);
+        Prices { rate: finite(rate), cost: finite(cost / self.cost), hold: finite(hold / self.hold) }
+    }
+}
+
+/// Lowers the prices by what rounding may have added, so that kinds worth exactly their price clear it.
+fn clear_the_margin(kinds: &[Kind], prices: Prices) -> Prices {
+    const ROUNDING: f64 = 1.0 - 4.0 * f64::EPSILON;
+    let over = |kind: &Kind| {
+        let price = dot(&[1.0, kind.cost, kind.hold], &[prices.rate, prices.cost, prices.hold]);
+        let marginal = price > kind.value && price - kind.value <= TOLERANCE * price;
+        (kind.weight > 0.0 && marginal).then(|| kind.value / price * ROUNDING)
+    };
+    let factor = kinds.iter().filter_map(over).fold(1.0, f64::min);
+    prices.times(factor)
+}

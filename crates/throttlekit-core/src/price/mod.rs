@@ -1,0 +1,184 @@
+//! Prices for scarce budgets: which asks to turn away while there is still room.
+//!
+//! Limits admit whoever comes first. Where a budget runs short and asks differ in what they are worth for what they
+//! use, the first to come may use up what a better one would have needed. A bid price turns away what is worth less
+//! than what it uses:
+//!
+//! > admit only if value ≥ p_R + p_C·cost + p_K·hold.
+//!
+//! * [`solve_fluid_lp`] finds the [`Prices`] for a workload that is known; a [`Certificate`] shows that they are
+//!   optimal.
+//! * [`Refiner`] begins with the prices of a workload that is only believed, watches what comes, and prices again.
+//!
+//! Prices only remove admits. The limits are asked as before, after the prices, and count in integers; so no price
+//! whatever, right or wrong, lets anything over a limit (law `bid-price`). This is why floats may compute here.
+
+mod certificate;
+mod fluid;
+mod linear;
+mod mixture;
+mod refiner;
+mod replay;
+mod simplex;
+mod ties;
+
+pub use certificate::Certificate;
+pub use fluid::{Solution, solve_fluid_lp};
+pub use refiner::{Left, Refiner, RefinerOptions, SAMPLE_MAX, Turn};
+
+use core::fmt;
+
+use crate::Cost;
+
+/// The most kinds of asks in one workload.
+pub const KINDS_MAX: usize = 64;
+
+/// What an ask offers, and what it would use. Both are what the caller says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bid {
+    /// What admitting it is worth, in any unit.
+    pub value: f64,
+    /// Units of the cost axis.
+    pub cost: Cost,
+    /// For how many seconds it would hold a slot, if that is known.
+    pub hold: Option<f64>,
+}
+
+impl Bid {
+    /// A bid of this value at this cost, that holds no slot.
+    pub fn new(value: f64, cost: Cost) -> Self {
+        Self { value, cost, hold: None }
+    }
+
+    /// The same bid, holding a slot for so many seconds.
+    pub fn hold(self, seconds: f64) -> Self {
+        Self { hold: Some(seconds), ..self }
+    }
+
+    /// The hold as a price sees it: unknown, negative or not a number counts as none.
+    fn priced_hold(&self) -> f64 {
+        self.hold.filter(|hold| hold.is_finite() && *hold > 0.0).unwrap_or(0.0)
+    }
+}
+
+/// What one ask, one unit of cost and one second of a slot are worth.
+///
+/// ```
+/// use throttlekit_core::price::{Bid, Prices};
+///
+/// let prices = Prices { rate: 0.0, cost: 0.01, hold: 0.0 };
+/// assert!(prices.admits(&Bid::new(1.0, 100)), "worth just what it uses");
+/// assert!(!prices.admits(&Bid::new(50.0, 10_000)));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prices {
+    /// Of one ask: p_R.
+    pub rate: f64,
+    /// Of a unit of cost: p_C.
+    pub cost: f64,
+    /// Of a second of a slot: p_K.
+    pub hold: f64,
+}
+
+impl Prices {
+    /// Prices that turn nobody away.
+    pub const FREE: Self = Self { rate: 0.0, cost: 0.0, hold: 0.0 };
+
+    /// These prices, if each is a finite number that is not negative.
+    pub fn new(rate: f64, cost: f64, hold: f64) -> Result<Self, PriceError> {
+        number("a price", rate)?;
+        number("a price", cost)?;
+        number("a price", hold)?;
+        Ok(Self { rate, cost, hold })
+    }
+
+    /// Whether the bid is worth what it uses. Never changes what a limit says.
+    ///
+    /// A hold that is unknown, negative or not a finite number adds nothing to the price: it neither turns an ask
+    /// away nor buys it in. A value that is not a number is turned away.
+    pub fn admits(&self, bid: &Bid) -> bool {
+        bid.value >= self.of(bid)
+    }
+
+    fn times(self, factor: f64) -> Self {
+        Self { rate: self.rate * factor, cost: self.cost * factor, hold: self.hold * factor }
+    }
+
+    /// What a bid must be worth.
+    pub fn of(&self, bid: &Bid) -> f64 {
+        self.rate + self.cost * bid.cost as f64 + self.hold * bid.priced_hold()
+    }
+}
+
+/// Asks of one kind, in a workload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kind {
+    /// How many of them come while the budgets last.
+    pub weight: f64,
+    /// What admitting one is worth.
+    pub value: f64,
+    /// Units of the cost axis that one uses.
+    pub cost: f64,
+    /// Seconds for which one holds a slot.
+    pub hold: f64,
+}
+
+/// What there is to spend on a workload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budgets {
+    /// Asks.
+    pub rate: f64,
+    /// Units of cost.
+    pub cost: f64,
+    /// Slot-seconds: L slots over T seconds are L·T. `None` where nobody holds a slot.
+    pub hold: Option<f64>,
+}
+
+/// Why there are no prices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum PriceError {
+    /// No kinds, or none with a weight.
+    Empty,
+    /// More than [`KINDS_MAX`] kinds.
+    TooManyKinds(usize),
+    /// A number that must be finite and not negative.
+    NotANumber(&'static str, f64),
+    /// A sample outside 1 to [`SAMPLE_MAX`].
+    Sample(usize),
+    /// A budget of slot-seconds without the number of slots, or slots without a budget.
+    Slots,
+    /// The numbers are too far apart in size for the solver.
+    Unsolved,
+}
+
+impl fmt::Display for PriceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "no asks to price: give at least one kind a weight above 0"),
+            Self::TooManyKinds(n) => {
+                write!(f, "{n} kinds are more than {KINDS_MAX}: merge those that are alike")
+            }
+            Self::NotANumber(what, n) => {
+                write!(f, "{what} of {n}: give a finite number that is not negative")
+            }
+            Self::Sample(n) => write!(f, "a sample of {n} asks: take 1 to {SAMPLE_MAX}"),
+            Self::Slots => {
+                write!(f, "give both a budget of slot-seconds and the number of slots, or neither")
+            }
+            Self::Unsolved => {
+                write!(f, "weights, values and budgets lie too far apart: leave out the smallest")
+            }
+        }
+    }
+}
+
+impl core::error::Error for PriceError {}
+
+/// Refuses what is not a finite number from zero up.
+fn number(what: &'static str, n: f64) -> Result<(), PriceError> {
+    if n.is_finite() && n >= 0.0 { Ok(()) } else { Err(PriceError::NotANumber(what, n)) }
+}
+
+#[cfg(test)]
+mod tests;

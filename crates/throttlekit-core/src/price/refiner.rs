@@ -1,0 +1,232 @@
+//! Prices that follow what comes.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::mixture::mixture;
+use super::replay::{Seen, Stage};
+use super::{Bid, Budgets, Kind, PriceError, Prices, number, solve_fluid_lp};
+use crate::Timestamp;
+
+/// The most asks after which prices are looked at again.
+pub const SAMPLE_MAX: usize = 1_024;
+/// So many samples are remembered: prices are judged by the last of them together.
+const SAMPLES_KEPT: usize = 8;
+/// A replay is repeated up to so many asks, to see what the budgets do in the end.
+const REPLAY_MAX: usize = 4_096;
+/// How much longer to wait where it costs nothing. Two: one until the next look, and one against chance.
+const WAIT_SAMPLES: usize = 2;
+/// A price cannot admit a part of a kind. So beside the prices at which a kind just passes, those at which it just
+/// does not are tried.
+const ABOVE: f64 = 1.0 + 1e-6;
+
+/// How a [`Refiner`] looks at what comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefinerOptions {
+    /// After how many asks prices are looked at again, and from how many on.
+    pub sample: usize,
+    /// How many slots there are; needed exactly where there is a budget of slot-seconds.
+    pub slots: Option<u32>,
+}
+
+impl Default for RefinerOptions {
+    /// Every 100 asks, without slots.
+    fn default() -> Self {
+        Self { sample: 100, slots: None }
+    }
+}
+
+/// What is left of the budgets, and how many more asks are expected to come for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Left {
+    /// Asks expected until the budgets are renewed, this one included.
+    pub asks: f64,
+    /// Asks that may still pass.
+    pub rate: f64,
+    /// Units of cost that are left.
+    pub cost: f64,
+}
+
+/// What came of looking at the prices again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing else would have earned more.
+    Keep,
+    /// Other prices would have.
+    Adopt,
+}
+
+/// Prices that begin with a workload that is believed, and are looked at again after every sample of asks.
+///
+/// It remembers the last eight samples. When due, it solves the fluid problem of what it remembers, and replays that,
+/// one ask after the other and again until the budgets end, with several prices: those that hold, the new ones, the
+/// new ones a hair higher, those of the beginning, and none. Others are adopted only if they earn strictly more. So
+/// a belief that is right is not lost to noise, and one that is wrong, or has gone stale, is left behind.
+///
+/// Told what is left of the budgets and how many asks are to come, it also waits with a change for as long as waiting
+/// costs nothing. This is what keeps it from spending a budget on a run of one kind: tell it if you can.
+///
+/// The promise is about the asks that were seen, not about those that come. Prices only turn away: whatever the
+/// refiner believes, limits hold.
+///
+/// Looking at the prices is one [`solve_fluid_lp`] over at most 64 kinds and at most seven replays of 4,096 asks, or
+/// of eight samples if that is more. It is never part of [`observe`](Self::observe), which is a few instructions.
+///
+/// ```
+/// use throttlekit_core::price::{Bid, Budgets, Kind, Refiner, RefinerOptions};
+/// use throttlekit_core::Timestamp;
+///
+/// // We believe in many small asks, and price for them.
+/// let small = Kind { weight: 500.0, value: 1.0, cost: 100.0, hold: 0.0 };
+/// let large = Kind { weight: 500.0, value: 50.0, cost: 10_000.0, hold: 0.0 };
+/// let budgets = Budgets { rate: 1_000.0, cost: 50_000.0, hold: None };
+/// let mut refiner = Refiner::new(&[small, large], &budgets, RefinerOptions::default())?;
+///
+/// // Only large ones come.
+/// let bid = Bid::new(50.0, 10_000);
+/// assert!(!refiner.prices().admits(&bid));
+/// for second in 0..100 {
+///     if refiner.observe(&bid, Timestamp::from_millis(second * 1_000)) {
+///         refiner.reprice(None);
+///     }
+/// }
+/// assert!(refiner.prices().admits(&bid));
+/// # Ok::<(), throttlekit_core::price::PriceError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Refiner {
+    options: RefinerOptions,
+    /// What the budgets were believed to be for.
+    whole: Left,
+    prior: Prices,
+    prices: Prices,
+    seen: VecDeque<Seen>,
+    begun: Option<Timestamp>,
+    /// Asks since the prices were last looked at.
+    fresh: usize,
+}
+
+impl Refiner {
+    /// Begins with the prices of this workload. Its weights say how many asks the budgets are for.
+    pub fn new(kinds: &[Kind], budgets: &Budgets, options: RefinerOptions) -> Result<Self, PriceError> {
+        if !(1..=SAMPLE_MAX).contains(&options.sample) {
+            return Err(PriceError::Sample(options.sample));
+        }
+        if budgets.hold.is_some() != options.slots.is_some() {
+            return Err(PriceError::Slots);
+        }
+        let prior = solve_fluid_lp(kinds, budgets)?.duals;
+        let asks: f64 = kinds.iter().map(|kind| kind.weight).sum();
+        number("the sum of weights", asks)?;
+        let whole = Left { asks, rate: budgets.rate, cost: budgets.cost };
+        let seen = VecDeque::with_capacity(options.sample * SAMPLES_KEPT);
+        Ok(Self { options, whole, prior, prices: prior, seen, begun: None, fresh: 0 })
+    }
+
+    /// The prices that hold.
+    pub fn prices(&self) -> Prices {
+        self.prices
+    }
+
+    /// Takes in an ask, admitted or not, before it is priced. True when it is time to [`reprice`](Self::reprice).
+    ///
+    /// An ask whose value is negative or not a finite number is turned away at any price and is not remembered.
+    pub fn observe(&mut self, bid: &Bid, now: Timestamp) -> bool {
+        if !(bid.value.is_finite() && bid.value >= 0.0) {
+            return false;
+        }
+        let begun = *self.begun.get_or_insert(now);
+        // A clock that steps back is taken to stand still.
+        let last = self.seen.back().map_or(0.0, |seen| seen.at);
+        let at = now.since(begun).as_secs_f64().max(last);
+        if self.seen.len() == self.options.sample * SAMPLES_KEPT {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(Seen { at, value: bid.value, cost: bid.cost as f64, hold: bid.priced_hold() });
+        self.fresh = (self.fresh + 1).min(self.options.sample);
+        self.fresh == self.options.sample
+    }
+
+    /// Looks at the prices again, and adopts others if they would have earned strictly more on what was seen.
+    ///
+    /// Who knows what is left of the budgets, and how many asks are still to come, says so; else the whole budgets
+    /// and the weights of the beginning are assumed. What is left is not believed if it is no number.
+    pub fn reprice(&mut self, left: Option<Left>) -> Turn {
+        self.fresh = 0;
+        let left = left.filter(Left::is_sane);
+        let told = left.is_some();
+        let left = left.unwrap_or(self.whole);
+        self.seen.make_contiguous();
+        let (seen, _) = self.seen.as_slices();
+        if seen.is_empty() || left.asks < 1.0 {
+            return Turn::Keep;
+        }
+        let stage = self.stage(seen, &left);
+        let best = self.best(seen, &left, &stage);
+        if best == self.prices || told && self.can_wait(seen, &left, &stage, best) {
+            return Turn::Keep;
+        }
+        self.prices = best;
+        Turn::Adopt
+    }
+
+    /// The prices that earn most; those that hold, unless others earn strictly more.
+    fn best(&self, seen: &[Seen], left: &Left, stage: &Stage) -> Prices {
+        let earned = |prices: Prices| stage.earned(seen, |_| prices);
+        let solved = self.solved(seen, left);
+        let others = [solved, solved.map(|prices| prices.times(ABOVE)), Some(self.prior), Some(Prices::FREE)];
+        let mut best = (self.prices, earned(self.prices));
+        for prices in others.into_iter().flatten() {
+            let next = (prices, earned(prices));
+            if next.1 > best.1 {
+                best = next;
+            }
+        }
+        best.0
+    }
+
+    /// Whether as much would be earned by changing only two samples later. A budget that is spent does not come
+    /// back, and what was seen may have been a run of one kind; so what costs nothing to put off is put off.
+    fn can_wait(&self, seen: &[Seen], left: &Left, stage: &Stage, next: Prices) -> bool {
+        let stretch = ((stage.rounds * seen.len()) as f64 / left.asks).max(1.0);
+        let wait = (WAIT_SAMPLES * self.options.sample) as f64 * stretch;
+        let late = stage.earned(seen, |ask| if (ask as f64) < wait { self.prices } else { next });
+        late >= stage.earned(seen, |_| next)
+    }
+
+    /// What was seen, again and again until the end of the budgets is in sight, with the part of them that is due.
+    fn stage(&self, seen: &[Seen], left: &Left) -> Stage {
+        let rounds = (left.asks.min(REPLAY_MAX as f64) as usize / seen.len()).max(1);
+        let part = (rounds * seen.len()) as f64 / left.asks;
+        Stage {
+            rounds,
+            round_length: length(seen),
+            rate: left.rate * part,
+            cost: left.cost * part,
+            slots: self.options.slots.map(|slots| slots as usize),
+        }
+    }
+
+    /// The prices of what was seen, if there are any.
+    fn solved(&self, seen: &[Seen], left: &Left) -> Option<Prices> {
+        let kind = |seen: &Seen| Kind { weight: 1.0, value: seen.value, cost: seen.cost, hold: seen.hold };
+        let kinds: Vec<Kind> = mixture(seen.iter().map(kind));
+        let part = seen.len() as f64 / left.asks;
+        let hold = self.options.slots.map(|slots| f64::from(slots) * length(seen));
+        let budgets = Budgets { rate: left.rate * part, cost: left.cost * part, hold };
+        solve_fluid_lp(&kinds, &budgets).ok().map(|solution| solution.duals)
+    }
+}
+
+impl Left {
+    fn is_sane(&self) -> bool {
+        [self.asks, self.rate, self.cost].iter().all(|n| n.is_finite() && *n >= 0.0)
+    }
+}
+
+/// How long asks like these take to come: the time between the first and the last, and one gap more.
+fn length(seen: &[Seen]) -> f64 {
+    let gaps = seen.len().saturating_sub(1).max(1) as f64;
+    let time = seen.last().map_or(0.0, |last| last.at) - seen.first().map_or(0.0, |first| first.at);
+    time * (seen.len() as f64 / gaps)
+}
