@@ -8,6 +8,7 @@
 //!   cannot write, and charges only what it allowed.
 //! * [`rate::Limit`] is the closed set of them, which every store knows how to run.
 //! * [`lease`] lends parts of a limit to nodes that spend them by themselves.
+//! * [`overload`] sheds calls to a backend that is full, and limits more keys than there is memory for.
 //! * [`learn`] holds the learners by which leases are sized. They compute in floats and decide nothing.
 //!
 //! ```
@@ -30,6 +31,7 @@ extern crate alloc;
 mod decision;
 pub mod learn;
 pub mod lease;
+pub mod overload;
 pub mod rate;
 mod time;
 
