@@ -113,12 +113,16 @@ impl<M: Memory> HotTable<M> {
     }
 
     /// Gives a slot to a key, with what it used and how much of that the sketch said.
+    ///
+    /// The name changes first. Who reads meanwhile in the name of the old key and sees the new count sees the new name
+    /// too; who reads in the name of the new one may see the old count, which is less, so whatever it denies is denied.
     pub(super) fn hand_over(&self, at: SlotAt, name: u64, used: u32, carried: u32) {
+        debug_assert!(used > self.used(at), "only a busier key takes a slot");
+        self.names[at].set(name);
         let tally = &self.tallies[at];
         tally.used.set(used);
         tally.carried.set(carried);
         tally.denied.set(0);
-        self.names[at].set(name);
     }
 
     /// Nobody has used anything. Names stay: who was busy is likely to be.

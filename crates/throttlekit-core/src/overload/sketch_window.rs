@@ -52,10 +52,12 @@ impl<M: Memory> SketchWindow<M> {
         self.counts.places(hash)
     }
 
-    /// Whether an ask would be denied now. Others may admit meanwhile: a denial stays right within the window.
+    /// What is counted for the key, if that denies an ask. Others may admit meanwhile: a denial stays right within the
+    /// window, as counts only grow.
     #[inline(always)]
-    pub fn denies(&self, places: &Places, cost: Cost) -> bool {
-        self.limit.next(self.counts.estimate(places), cost).is_none()
+    pub fn denies(&self, places: &Places, cost: Cost) -> Option<u32> {
+        let used = self.counts.estimate(places);
+        if self.limit.next(used, cost).is_none() { Some(used) } else { None }
     }
 
     /// The answer to an ask, which is not charged.

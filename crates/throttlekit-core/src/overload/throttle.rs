@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(after(79, 20).shed_per_million(Priority::ORDINARY, NOON), 487_500);
         assert!(
             after(79, 20).admit(Priority::ORDINARY, HALF, NOON)
-                && !after(81, 20).admit(Priority::ORDINARY, HALF, NOON)
+                && !after(83, 20).admit(Priority::ORDINARY, HALF, NOON)
         );
     }
 
