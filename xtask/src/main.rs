@@ -38,6 +38,7 @@ usage: cargo xtask <command>
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
+  bench sketch             limits in a sketch beside the peer that counts in one; fails when a bar is missed
   bench redis|postgres     decisions on a shared store beside what the engine does bare
   bench lease              spends of a lease in process beside the peers, and batches on Redis beside single asks";
 

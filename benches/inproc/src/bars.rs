@@ -29,6 +29,9 @@ const GOVERNOR_BEST: &str = "governor-best";
 /// The keyless anchor.
 pub const GOVERNOR_DIRECT: &str = "governor-direct";
 
+/// What counts in a sketch and limits nothing.
+pub const PINGORA: &str = "pingora-estimator";
+
 /// The least that a spend from shared units can cost.
 pub const FETCH_SUB: &str = "floor-fetch-sub";
 
@@ -55,6 +58,10 @@ pub const BARS: &[Bar] = &[
     bar("lease", "ours-lease-tick", FETCH_SUB, Throughput, 1.3),
     bar("lease", "ours-lease-precise", GOVERNOR_DIRECT, Throughput, 1.0),
     bar("lease-2t", "ours-till-tick", GOVERNOR_DIRECT, Together, 0.05),
+    bar("sketch-10k", "ours-sketch-coarse", PINGORA, Throughput, 0.90),
+    bar("sketch-1m", "ours-sketch-coarse", PINGORA, Throughput, 0.90),
+    bar("sketch-10k-2t", "ours-sketch-tick", PINGORA, Together, 0.90),
+    bar("sketch-1m-2t", "ours-sketch-tick", PINGORA, Together, 0.90),
 ];
 
 /// Bytes alive per live key at a million keys.

@@ -1,5 +1,5 @@
 //! In-process benchmarks beside the peers, judged against the contract. `cargo xtask bench inproc` runs them,
-//! and `cargo xtask bench lease` those of leases.
+//! `cargo xtask bench lease` those of leases and `cargo xtask bench sketch` those of sketches.
 
 mod alloc;
 mod bars;
@@ -15,6 +15,7 @@ mod memory;
 mod os;
 mod pair;
 mod report;
+mod sketch;
 mod timing;
 mod workloads;
 
@@ -27,9 +28,10 @@ use timing::Section;
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-const USAGE: &str = "usage: inproc [lease] [--quick] [--rounds N] [--only PART] [--require-callgrind]
+const USAGE: &str = "usage: inproc [lease|sketch] [--quick] [--rounds N] [--only PART] [--require-callgrind]
 PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
-of leases one of lease, lease-2t, instructions";
+of leases one of lease, lease-2t, instructions;
+of sketches one of sketch-10k, sketch-1m, sketch-10k-2t, sketch-1m-2t, instructions";
 /// The parts that are not timed sections.
 const PROBES: [&str; 4] = ["memory", "growth", "flood", "instructions"];
 const ROUNDS: usize = 41;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         ["fair", options @ ..] => {
             return suite(options, &[], |report, options| fair::judge(report, options.rounds));
         }
+        ["sketch", options @ ..] => return suite(options, sketch::SECTIONS, sketch_probes),
         options => return suite(options, timing::SECTIONS, probes),
     }
     ExitCode::SUCCESS
@@ -71,6 +74,12 @@ fn suite(options: &[&str], sections: &[Section], probes: fn(&mut Report, &Option
 fn lease_probes(report: &mut Report, options: &Options<'_>) {
     if options.wants("instructions") {
         instructions::tell(report, options.require_callgrind, &lease::COUNTED);
+    }
+}
+
+fn sketch_probes(report: &mut Report, options: &Options<'_>) {
+    if options.wants("instructions") {
+        instructions::tell(report, options.require_callgrind, &sketch::COUNTED);
     }
 }
 

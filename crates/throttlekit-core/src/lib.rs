@@ -11,6 +11,7 @@
 //! * [`lease`] lends parts of a limit to nodes that spend them by themselves.
 //! * [`price`] turns asks away that are worth less than the budget they would use. Prices compute in floats and only
 //!   ever remove admits.
+//! * [`overload`] sheds calls to a backend that is full, and limits more keys than there is memory for.
 //! * [`learn`] holds the learners by which leases are sized. They compute in floats and decide nothing.
 //!
 //! ```
@@ -35,6 +36,7 @@ pub mod fair;
 pub mod learn;
 pub mod lease;
 pub mod price;
+pub mod overload;
 pub mod rate;
 mod time;
 

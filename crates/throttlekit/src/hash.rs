@@ -24,6 +24,13 @@ pub struct SecretHash {
     secret: SipHasher13,
 }
 
+impl SecretHash {
+    /// The hash with this secret, for nodes that must hash alike. Who learns it can make keys collide.
+    pub fn with_seed(seed: [u8; 16]) -> Self {
+        Self { secret: SipHasher13::new_with_key(&seed) }
+    }
+}
+
 impl KeyHash for SecretHash {
     fn random() -> Self {
         Self { secret: SipHasher13::new_with_keys(random_u64(), random_u64()) }

@@ -27,6 +27,8 @@
 //! | one budget that many tenants share by weight | [`FairLimiter`]; [`FairTree`] where weights are nested |
 //! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
 //! | the same with much traffic on one limit | `TwoTier`, which fetches units in batches and spends them in process |
+//! | more keys than there is memory for: every address of a flood | [`FloodLimiter`], or [`SketchLimiter`] |
+//! | a backend that refuses calls when it is full | [`AdaptiveThrottle`] |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
 //!
 //! Each answers with a [`Decision`], and a denial is an answer, not an error. The only error is a [`LimitError`],
@@ -66,6 +68,7 @@ pub mod http;
 mod limiter;
 mod limits;
 mod memory;
+pub mod overload;
 #[cfg(feature = "store")]
 mod shared;
 #[cfg(feature = "store")]
@@ -86,6 +89,7 @@ pub use gate::Gate;
 pub use hash::{KeyHash, SecretHash, TrustedHash};
 pub use limiter::Limiter;
 pub use limits::Limits;
+pub use overload::{AdaptiveThrottle, FloodLimiter, MergeableSketch, SketchLimiter};
 #[cfg(feature = "store")]
 pub use shared::{Answer, Guarantee, OnOutage, Receipt, SharedLimiter, Tally};
 pub use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};

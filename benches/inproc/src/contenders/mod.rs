@@ -5,6 +5,7 @@ mod governor;
 mod lease;
 mod ours;
 mod rate_net;
+mod sketch;
 
 pub use governor::stale_at_once as governor_stale_at_once;
 pub use ours::{Ask, limiter};
@@ -12,7 +13,7 @@ pub use ours::{Ask, limiter};
 use std::hint::black_box;
 use std::time::Duration;
 
-use throttlekit::{BootClock, CoarseClock, PreciseClock, SecretHash, TickClock, TrustedHash};
+use throttlekit::{BootClock, Clock, CoarseClock, KeyHash, PreciseClock, SecretHash, TickClock, TrustedHash};
 
 use crate::os;
 use crate::workloads::{MANY, Stream, key, text};
@@ -174,6 +175,35 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "ours-lease-key-tick" => Contender::new(name, lease::try_check(TickClock::new())),
         "ours-lease-key-precise" => Contender::new(name, lease::try_check(PreciseClock::new())),
         "ours-lease-check-tick" => Contender::new(name, lease::check(TickClock::new())),
+        "pingora-estimator" => Contender::new(name, sketch::estimator()),
+        "pingora-rate" => Contender::new(name, sketch::rate()),
+        "ours-sketch-coarse" => of_sketch::<_, SecretHash>(name, sketch::NARROW, CoarseClock::start()),
+        "ours-sketch-tick" => of_sketch::<_, SecretHash>(name, sketch::NARROW, TickClock::new()),
+        "ours-sketch-precise" => of_sketch::<_, SecretHash>(name, sketch::NARROW, PreciseClock::new()),
+        "ours-sketch-trusted-coarse" => {
+            of_sketch::<_, TrustedHash>(name, sketch::NARROW, CoarseClock::start())
+        }
+        "ours-sketch-trusted-tick" => of_sketch::<_, TrustedHash>(name, sketch::NARROW, TickClock::new()),
+        "ours-sketch-default-coarse" => {
+            of_sketch::<_, SecretHash>(name, sketch::DEFAULT, CoarseClock::start())
+        }
+        "ours-sketch-default-tick" => of_sketch::<_, SecretHash>(name, sketch::DEFAULT, TickClock::new()),
+        "ours-sketch-refused-coarse" => {
+            Contender::new(name, sketch::refused::<_, SecretHash>(sketch::NARROW, CoarseClock::start()))
+        }
+        "ours-sketch-refused-tick" => {
+            Contender::new(name, sketch::refused::<_, SecretHash>(sketch::NARROW, TickClock::new()))
+        }
+        "ours-flood-coarse" => Contender::new(name, sketch::flood::<_, SecretHash>(CoarseClock::start())),
+        "ours-flood-tick" => Contender::new(name, sketch::flood::<_, SecretHash>(TickClock::new())),
         unknown => panic!("no contender is called {unknown}"),
     }
+}
+
+fn of_sketch<C: Clock + 'static, H: KeyHash + 'static>(
+    name: &'static str,
+    shape: (u32, u32),
+    clock: C,
+) -> Contender {
+    Contender::new(name, sketch::sketch::<C, H>(shape, clock))
 }

@@ -1,0 +1,105 @@
+//! Counting any number of keys in fixed memory: pingora's estimator, and our limiters over a sketch.
+
+use std::time::Duration;
+
+use pingora_limits::estimator::Estimator;
+use pingora_limits::rate::Rate;
+use throttlekit::overload::Shape;
+use throttlekit::{Ask, Clock, FloodLimiter, KeyHash, SketchLimiter};
+
+use super::{Check, consumed};
+use crate::workloads::Stream;
+
+/// Longer than any run.
+const WINDOW: Duration = Duration::from_secs(366 * 86_400);
+/// More than any run asks for.
+const UNITS: u64 = u32::MAX as u64;
+
+/// The shape that pingora's estimator is measured with, and ours beside it.
+pub const NARROW: (u32, u32) = (512, 4);
+/// Our default: ε 0.01, δ 0.001.
+pub const DEFAULT: (u32, u32) = (272, 7);
+
+struct Incr(Estimator);
+struct Observe(Rate);
+struct Sketch<C, H>(SketchLimiter<C, H>);
+struct Refused<C, H>(SketchLimiter<C, H>);
+struct Flood<C, H>(FloodLimiter<C, H>);
+
+/// pingora's sketch alone: no limit, no window, no clock.
+pub fn estimator() -> impl Check + 'static {
+    Incr(Estimator::new(NARROW.1 as usize, NARROW.0 as usize))
+}
+
+/// pingora's estimate of a rate: two sketches, a clock, no limit.
+pub fn rate() -> impl Check + 'static {
+    Observe(Rate::new(Duration::from_secs(1)))
+}
+
+fn limiter<C: Clock, H: KeyHash>(units: u64, (width, depth): (u32, u32), clock: C) -> SketchLimiter<C, H> {
+    let shape = Shape::new(width, depth).expect("a shape");
+    SketchLimiter::builder(units, WINDOW).shape(shape).clock(clock).hash::<H>().build().expect("a limiter")
+}
+
+/// Our whole check: hash, clock, window, count and answer.
+pub fn sketch<C: Clock + 'static, H: KeyHash + 'static>(shape: (u32, u32), clock: C) -> impl Check + 'static {
+    Sketch(limiter::<C, H>(UNITS, shape, clock))
+}
+
+/// The same where every key is at its limit, as in a flood.
+pub fn refused<C: Clock + 'static, H: KeyHash + 'static>(
+    shape: (u32, u32),
+    clock: C,
+) -> impl Check + 'static {
+    Refused(limiter::<C, H>(1, shape, clock))
+}
+
+/// The same with the busiest keys counted one by one.
+pub fn flood<C: Clock + 'static, H: KeyHash + 'static>(clock: C) -> impl Check + 'static {
+    Flood(FloodLimiter::builder(UNITS, WINDOW).clock(clock).hash::<H>().build().expect("a limiter"))
+}
+
+impl Check for Incr {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
+        usize::from(consumed(self.0.incr(stream.string(at).as_str(), 1)) > 0)
+    }
+}
+
+impl Check for Observe {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
+        usize::from(consumed(self.0.observe(&stream.string(at).as_str(), 1)) > 0)
+    }
+}
+
+impl<C: Clock, H: KeyHash> Check for Sketch<C, H> {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
+        usize::from(consumed(self.0.check(stream.string(at).as_str())).allowed)
+    }
+}
+
+impl<C: Clock, H: KeyHash> Check for Refused<C, H> {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
+        usize::from(!consumed(self.0.check(Ask::of(stream.string(at).as_str()).cost(2))).allowed)
+    }
+}
+
+impl<C: Clock, H: KeyHash> Check for Flood<C, H> {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
+        usize::from(consumed(self.0.check(stream.string(at).as_str())).allowed)
+    }
+}

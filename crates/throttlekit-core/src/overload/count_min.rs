@@ -1,0 +1,168 @@
+//! Count-Min: counts of any number of keys in fixed memory, never too low.
+
+use alloc::boxed::Box;
+use core::cell::Cell;
+use core::fmt;
+
+use super::Shape;
+
+/// A number in memory that may be shared between threads.
+pub trait Slot<T> {
+    /// A slot that holds this.
+    fn new(value: T) -> Self;
+    /// What it holds.
+    fn get(&self) -> T;
+    /// Makes it hold this.
+    fn set(&self, value: T);
+    /// Adds in one step, round the end.
+    fn add(&self, more: T);
+}
+
+/// What counts are kept in: cells of one thread, or words that threads share.
+pub trait Memory: fmt::Debug {
+    /// A counter.
+    type Count: Slot<u32> + fmt::Debug;
+    /// A longer one, or the hash of a key.
+    type Word: Slot<u64> + fmt::Debug;
+}
+
+/// Memory of one thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain;
+
+impl Memory for Plain {
+    type Count = Cell<u32>;
+    type Word = Cell<u64>;
+}
+
+macro_rules! plain_slot {
+    ($number:ty) => {
+        impl Slot<$number> for Cell<$number> {
+            fn new(value: $number) -> Self {
+                Cell::new(value)
+            }
+            fn get(&self) -> $number {
+                Cell::get(self)
+            }
+            fn set(&self, value: $number) {
+                Cell::set(self, value);
+            }
+            fn add(&self, more: $number) {
+                Cell::set(self, Cell::get(self).wrapping_add(more));
+            }
+        }
+    };
+}
+plain_slot!(u32);
+plain_slot!(u64);
+
+/// The counters of one key, one in each row.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    at: [u32; Shape::DEPTH_MAX],
+    depth: usize,
+}
+
+impl Places {
+    #[inline(always)]
+    pub(super) fn none(depth: usize) -> Self {
+        Self { at: [0; Shape::DEPTH_MAX], depth }
+    }
+
+    #[inline(always)]
+    pub(super) fn all(&self) -> &[u32] {
+        &self.at[..self.depth]
+    }
+
+    #[inline(always)]
+    pub(super) fn all_mut(&mut self) -> &mut [u32] {
+        &mut self.at[..self.depth]
+    }
+}
+
+/// A Count-Min sketch with conservative update: a key's count is the least of its counters, and only counters below
+/// the new count are raised.
+///
+/// Every counter of a key is at least what was counted for it, so its count is never too low. Whoever raises must be
+/// alone; readers may be many, and see a count that held at some time while they looked.
+#[derive(Debug)]
+pub struct CountMin<M: Memory = Plain> {
+    shape: Shape,
+    counters: Box<[M::Count]>,
+}
+
+impl<M: Memory> CountMin<M> {
+    /// Nothing counted yet.
+    pub fn new(shape: Shape) -> Self {
+        Self { shape, counters: (0..shape.cells()).map(|_| M::Count::new(0)).collect() }
+    }
+
+    /// Its size.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Where the key with this hash is counted.
+    #[inline(always)]
+    pub fn places(&self, hash: u64) -> Places {
+        self.shape.places(hash)
+    }
+
+    /// The count at these places: at least what was counted for the key.
+    #[inline(always)]
+    pub fn estimate(&self, places: &Places) -> u32 {
+        places.all().iter().fold(u32::MAX, |least, at| least.min(self.counters[*at as usize].get()))
+    }
+
+    /// Makes the count at these places at least `count`.
+    ///
+    /// Writes whether or not it must: that costs less than a branch nobody can predict.
+    #[inline(always)]
+    pub fn raise(&self, places: &Places, count: u32) {
+        for at in places.all() {
+            let counter = &self.counters[*at as usize];
+            counter.set(counter.get().max(count));
+        }
+    }
+
+    /// Forgets every count.
+    pub fn clear(&self) {
+        self.counters.iter().for_each(|counter| counter.set(0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        #[test]
+        fn sketch_a_count_is_never_too_low(
+            asks in proptest::collection::vec((0_u64..40, 1_u32..5), 1..300), width in 1_u32..20, depth in 1_u32..5
+        ) {
+            let sketch = CountMin::<Plain>::new(Shape::new(width, depth).unwrap());
+            let mut truth = HashMap::new();
+            for (key, units) in asks {
+                let places = sketch.places(key.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+                sketch.raise(&places, sketch.estimate(&places) + units);
+                *truth.entry(key).or_insert(0) += units;
+                prop_assert!(sketch.estimate(&places) >= truth[&key]);
+            }
+        }
+    }
+
+    #[test]
+    fn sketch_keys_with_a_counter_of_their_own_are_counted_exactly() {
+        let sketch = CountMin::<Plain>::new(Shape::new(1_000, 8).unwrap());
+        let places = |key: u64| sketch.places(key.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        for key in 1..=50 {
+            sketch.raise(&places(key), key as u32);
+        }
+        assert!((1..=50).all(|key| sketch.estimate(&places(key)) == key as u32));
+        sketch.clear();
+        assert_eq!(sketch.estimate(&places(7)), 0);
+    }
+}

@@ -1,0 +1,154 @@
+//! The busiest keys, counted one by one.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::{Memory, Slot};
+
+/// Keys that may take each other's place. Their names fill one cache line.
+const WAYS: usize = 8;
+/// The name of a slot that nobody has had yet.
+const NOBODY: u64 = 0;
+
+/// One of the busiest keys, in this window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hot {
+    /// The key's hash.
+    pub hash: u64,
+    /// Units it was admitted at the least: those counted one by one.
+    pub at_least: u32,
+    /// And at the most: with what the sketch held of it before, which may be in part of others.
+    pub at_most: u32,
+    /// How many of its asks were denied while it was counted one by one. With threads, one that is denied while the
+    /// slot changes hands may count for the next key.
+    pub denied: u64,
+}
+
+/// A table of fixed size with room for eight keys in each of its buckets.
+#[derive(Debug)]
+pub(super) struct HotTable<M: Memory> {
+    names: Box<[M::Word]>,
+    tallies: Box<[Tally<M>]>,
+}
+
+#[derive(Debug)]
+struct Tally<M: Memory> {
+    /// Units admitted in this window, and what was carried over from the sketch.
+    used: M::Count,
+    carried: M::Count,
+    denied: M::Word,
+}
+
+/// A slot of the table.
+pub(super) type SlotAt = usize;
+
+impl<M: Memory> HotTable<M> {
+    /// Bytes that a key takes.
+    pub(super) const BYTES_PER_KEY: usize = size_of::<M::Word>() + size_of::<Tally<M>>();
+
+    /// Room for at least so many keys.
+    pub(super) fn new(keys: usize) -> Self {
+        let slots = keys.next_multiple_of(WAYS);
+        let tally = |_| Tally { used: M::Count::new(0), carried: M::Count::new(0), denied: M::Word::new(0) };
+        Self {
+            names: (0..slots).map(|_| M::Word::new(NOBODY)).collect(),
+            tallies: (0..slots).map(tally).collect(),
+        }
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The name by which a key is kept; two of 2⁶⁴ hashes share one.
+    #[inline(always)]
+    pub(super) fn name(hash: u64) -> u64 {
+        hash.max(NOBODY + 1)
+    }
+
+    #[inline(always)]
+    fn bucket(&self, name: u64) -> core::ops::Range<SlotAt> {
+        // The rows of the sketch read the hash from the top; here its lowest bits weigh most.
+        let spread = u128::from(name.wrapping_mul(0x9E37_79B9_7F4A_7C15)) * (self.names.len() / WAYS) as u128;
+        let first = (spread >> 64) as usize * WAYS;
+        first..first + WAYS
+    }
+
+    /// Where this key is counted, if it is counted here.
+    #[inline(always)]
+    pub(super) fn find(&self, name: u64) -> Option<SlotAt> {
+        self.bucket(name).find(|at| self.names[*at].get() == name)
+    }
+
+    /// Whether the slot is still that key's.
+    #[inline(always)]
+    pub(super) fn is(&self, at: SlotAt, name: u64) -> bool {
+        self.names[at].get() == name
+    }
+
+    #[inline(always)]
+    pub(super) fn used(&self, at: SlotAt) -> u32 {
+        self.tallies[at].used.get()
+    }
+
+    #[inline(always)]
+    pub(super) fn set_used(&self, at: SlotAt, used: u32) {
+        self.tallies[at].used.set(used);
+    }
+
+    pub(super) fn count_denial(&self, at: SlotAt) {
+        self.tallies[at].denied.add(1);
+    }
+
+    /// The slot in the key's bucket whose key was admitted least.
+    pub(super) fn coldest(&self, name: u64) -> SlotAt {
+        let bucket = self.bucket(name);
+        let first = bucket.start;
+        bucket.min_by_key(|at| self.used(*at)).unwrap_or(first)
+    }
+
+    /// The key that has this slot, if any.
+    pub(super) fn owner(&self, at: SlotAt) -> Option<u64> {
+        Some(self.names[at].get()).filter(|name| *name != NOBODY)
+    }
+
+    /// Gives a slot to a key, with what it used and how much of that the sketch said.
+    ///
+    /// The name changes first. Who reads meanwhile in the name of the old key and sees the new count sees the new name
+    /// too; who reads in the name of the new one may see the old count, which is less, so whatever it denies is denied.
+    pub(super) fn hand_over(&self, at: SlotAt, name: u64, used: u32, carried: u32) {
+        debug_assert!(used > self.used(at), "only a busier key takes a slot");
+        self.names[at].set(name);
+        let tally = &self.tallies[at];
+        tally.used.set(used);
+        tally.carried.set(carried);
+        tally.denied.set(0);
+    }
+
+    /// Nobody has used anything. Names stay: who was busy is likely to be.
+    pub(super) fn clear(&self) {
+        for tally in &self.tallies {
+            tally.used.set(0);
+            tally.carried.set(0);
+            tally.denied.set(0);
+        }
+    }
+
+    /// Up to `count` keys, the busiest first: by what was admitted and denied together.
+    pub(super) fn busiest(&self, count: usize) -> Vec<Hot> {
+        let hot = |at: SlotAt| {
+            let Tally { used, carried, denied } = &self.tallies[at];
+            let (used, carried) = (used.get(), carried.get());
+            self.owner(at).map(|hash| Hot {
+                hash,
+                at_least: used.saturating_sub(carried),
+                at_most: used,
+                denied: denied.get(),
+            })
+        };
+        let mut all: Vec<Hot> = (0..self.slots()).filter_map(hot).filter(|hot| hot.at_most > 0).collect();
+        all.sort_unstable_by_key(|hot| core::cmp::Reverse(hot.denied.saturating_add(u64::from(hot.at_most))));
+        all.truncate(count);
+        all
+    }
+}

@@ -1,0 +1,168 @@
+//! The numbers of a limit that is counted in a sketch.
+
+use core::fmt;
+use core::time::Duration;
+
+use super::ShapeError;
+use crate::time::nanos;
+use crate::{Cost, Decision, Retry, Timestamp};
+
+/// So many units for each key in each window. Windows are aligned to the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SketchLimit {
+    units: u32,
+    length: u64,
+}
+
+/// Why a limit cannot be counted in a sketch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum SketchError {
+    /// The limit is zero, or above 2³²−1, the end of a counter.
+    Units(u64),
+    /// The window is zero or longer than [`SketchLimit::LENGTH_MAX`].
+    Length(Duration),
+    /// The sketch cannot have that size.
+    Shape(ShapeError),
+    /// More than [`FloodWindow::HOT_MAX`](super::FloodWindow::HOT_MAX) keys counted one by one, or none.
+    Hot(usize),
+}
+
+impl SketchLimit {
+    /// The longest window: a year.
+    pub const LENGTH_MAX: Duration = Duration::from_secs(366 * 86_400);
+    /// The last instant that has a window of its own, in the year 2262. Later the last window goes on: closed, not open.
+    pub const INSTANT_MAX: Timestamp = Timestamp::from_nanos((1 << 63) - 1);
+
+    /// `units` in each window of `length`.
+    pub fn new(units: u64, length: Duration) -> Result<Self, SketchError> {
+        let checked =
+            u32::try_from(units).ok().filter(|units| *units > 0).ok_or(SketchError::Units(units))?;
+        if length.is_zero() || length > Self::LENGTH_MAX {
+            return Err(SketchError::Length(length));
+        }
+        Ok(Self { units: checked, length: nanos(length) })
+    }
+
+    /// The most units of one key in a window.
+    pub fn units(&self) -> u32 {
+        self.units
+    }
+
+    /// How long a window is.
+    pub fn length(&self) -> Duration {
+        Duration::from_nanos(self.length)
+    }
+
+    /// When the window that `now` lies in ends; at most [`INSTANT_MAX`](Self::INSTANT_MAX).
+    pub fn ends_at(&self, now: Timestamp) -> Timestamp {
+        let begun = now.as_nanos() - now.as_nanos() % self.length;
+        Timestamp::from_nanos(begun.saturating_add(self.length)).min(Self::INSTANT_MAX)
+    }
+
+    /// Whether a window that ends then is over: never, after [`INSTANT_MAX`](Self::INSTANT_MAX).
+    #[inline(always)]
+    pub fn is_over(ends_at: Timestamp, now: Timestamp) -> bool {
+        now >= ends_at && ends_at < Self::INSTANT_MAX
+    }
+
+    /// The count after an ask of `cost` by a key with this count, if that is within the limit.
+    #[inline(always)]
+    pub fn next(&self, used: u32, cost: Cost) -> Option<u32> {
+        // A count never exceeds the limit, but a saturated or handed-down one may stand at it.
+        let left = self.units.saturating_sub(used);
+        if cost <= u64::from(left) { Some(used + cost as u32) } else { None }
+    }
+
+    /// The answer that leaves a key at this count, in the window that ends then.
+    #[inline(always)]
+    pub fn allowed(&self, used: u32, ends_at: Timestamp) -> Decision {
+        Decision {
+            allowed: true,
+            limit: u64::from(self.units),
+            remaining: u64::from(self.units.saturating_sub(used)),
+            reset_at: ends_at,
+            retry_after: Retry::Now,
+        }
+    }
+
+    /// The answer to an ask for which this count leaves no room.
+    #[cold]
+    pub fn denied(&self, used: u32, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
+        let never = cost > u64::from(self.units);
+        let retry_after = if never { Retry::Never } else { Retry::after(ends_at.since(now)) };
+        Decision { allowed: false, retry_after, ..self.allowed(used, ends_at) }
+    }
+}
+
+impl From<ShapeError> for SketchError {
+    fn from(error: ShapeError) -> Self {
+        Self::Shape(error)
+    }
+}
+
+impl fmt::Display for SketchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Units(units) => {
+                write!(
+                    f,
+                    "{units} units: a limit in a sketch is between 1 and {}; count larger units",
+                    u32::MAX
+                )
+            }
+            Self::Length(length) => write!(f, "{length:?}: a window in a sketch is between 1 ns and a year"),
+            Self::Shape(error) => error.fmt(f),
+            Self::Hot(keys) => {
+                let most = super::FloodWindow::<super::Plain>::HOT_MAX;
+                write!(f, "{keys} keys counted one by one: choose between 1 and {most}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for SketchError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn windows_are_half_open_and_aligned() {
+        let limit = SketchLimit::new(5, MINUTE).unwrap();
+        let at = |ms| Timestamp::from_millis(ms);
+        assert_eq!(limit.ends_at(at(0)), at(60_000));
+        assert_eq!(limit.ends_at(at(59_999)), at(60_000));
+        assert_eq!(limit.ends_at(at(60_000)), at(120_000));
+        assert!(
+            SketchLimit::is_over(at(60_000), at(60_000)) && !SketchLimit::is_over(at(60_000), at(59_999))
+        );
+    }
+
+    #[test]
+    fn the_last_window_does_not_end() {
+        let limit = SketchLimit::new(5, MINUTE).unwrap();
+        let end = limit.ends_at(Timestamp::MAX);
+        assert_eq!(end, SketchLimit::INSTANT_MAX);
+        assert!(!SketchLimit::is_over(end, Timestamp::MAX));
+    }
+
+    #[test]
+    fn what_cannot_be_a_limit_is_refused() {
+        assert_eq!(SketchLimit::new(0, MINUTE), Err(SketchError::Units(0)));
+        assert_eq!(SketchLimit::new(1 << 32, MINUTE), Err(SketchError::Units(1 << 32)));
+        assert!(SketchLimit::new(1, Duration::ZERO).is_err() && SketchLimit::new(1, Duration::MAX).is_err());
+        assert!(SketchLimit::new(u64::from(u32::MAX), MINUTE).is_ok());
+    }
+
+    #[test]
+    fn a_full_counter_denies_and_does_not_wrap() {
+        let limit = SketchLimit::new(u64::from(u32::MAX), MINUTE).unwrap();
+        assert_eq!(limit.next(u32::MAX, 1), None);
+        assert_eq!(limit.next(u32::MAX - 1, 1), Some(u32::MAX));
+        assert_eq!(limit.next(0, u64::MAX), None);
+        assert_eq!(limit.next(u32::MAX, 0), Some(u32::MAX));
+    }
+}

@@ -1,0 +1,29 @@
+//! Overload: shedding at the client, and limits over more keys than there is memory for.
+//!
+//! * [`Throttle`] sheds a growing part of the calls to a backend that accepts fewer of them.
+//! * [`CountMin`] counts any number of keys in fixed memory and never counts too little; a [`Shape`] is its size.
+//! * [`SketchWindow`] is a limit whose counts lie in a sketch.
+//! * [`FloodWindow`] is the same with the busiest keys counted one by one, so that they do not weigh on the others.
+//! * [`LinearSketch`] counts what came, refused or not, and can be added to those of other nodes.
+//!
+//! Keys come in as 64-bit hashes, made with a secret by whoever holds these; dice and the time come in as well.
+
+mod count_min;
+mod flood;
+mod hot;
+mod limit;
+mod linear;
+mod shape;
+mod sketch_window;
+mod snapshot;
+mod throttle;
+
+pub use count_min::{CountMin, Memory, Places, Plain, Slot};
+pub use flood::FloodWindow;
+pub use hot::Hot;
+pub use limit::{SketchError, SketchLimit};
+pub use linear::{LinearSketch, MergeError, Merged};
+pub use shape::{Shape, ShapeError};
+pub use sketch_window::SketchWindow;
+pub use snapshot::SnapshotError;
+pub use throttle::{Priority, Throttle, ThrottleError};

@@ -1,0 +1,89 @@
+//! A limit whose counts lie in a sketch.
+
+use super::{CountMin, Memory, Places, Plain, Shape, SketchLimit};
+use crate::{Cost, Decision, Timestamp};
+
+/// At most so many units for each key in each window, over any number of keys, in the memory of one sketch.
+///
+/// Only what is admitted is counted, and no key is counted too low: whoever is allowed has been admitted no more than
+/// the limit, always. The error is on the other side: a key that shares all its counters with others may be denied
+/// early, by more than ε of the units admitted in the window with probability δ at the most (law `sketch`).
+///
+/// Which window it is, the caller keeps: the instant at which it ends, which only grows.
+///
+/// ```
+/// use core::time::Duration;
+/// use throttlekit_core::{Timestamp, overload::{Plain, Shape, SketchLimit, SketchWindow}};
+///
+/// let limit = SketchLimit::new(2, Duration::from_secs(60))?;
+/// let keys = SketchWindow::<Plain>::new(limit, Shape::for_error(0.01, 0.001)?);
+/// let noon = Timestamp::from_millis(1_800_000_000_000);
+/// let (alice, ends_at) = (keys.places(0x00A1_1CE0_0A11_CE00), limit.ends_at(noon));
+///
+/// assert!(keys.admit(&alice, 2, ends_at, noon).allowed);
+/// assert!(!keys.admit(&alice, 1, ends_at, noon).allowed);
+/// # Ok::<(), throttlekit_core::overload::SketchError>(())
+/// ```
+#[derive(Debug)]
+pub struct SketchWindow<M: Memory = Plain> {
+    limit: SketchLimit,
+    counts: CountMin<M>,
+}
+
+impl<M: Memory> SketchWindow<M> {
+    /// A limit with nothing counted yet.
+    pub fn new(limit: SketchLimit, shape: Shape) -> Self {
+        Self { limit, counts: CountMin::new(shape) }
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> &SketchLimit {
+        &self.limit
+    }
+
+    /// The sketch's size.
+    pub fn shape(&self) -> Shape {
+        self.counts.shape()
+    }
+
+    /// Where the key with this hash is counted.
+    #[inline(always)]
+    pub fn places(&self, hash: u64) -> Places {
+        self.counts.places(hash)
+    }
+
+    /// What is counted for the key, if that denies an ask. Others may admit meanwhile: a denial stays right within the
+    /// window, as counts only grow.
+    #[inline(always)]
+    pub fn denies(&self, places: &Places, cost: Cost) -> Option<u32> {
+        let used = self.counts.estimate(places);
+        if self.limit.next(used, cost).is_none() { Some(used) } else { None }
+    }
+
+    /// The answer to an ask, which is not charged.
+    pub fn decide(&self, places: &Places, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
+        let used = self.counts.estimate(places);
+        match self.limit.next(used, cost) {
+            Some(next) => self.limit.allowed(next, ends_at),
+            None => self.limit.denied(used, cost, ends_at, now),
+        }
+    }
+
+    /// Answers an ask, and charges it if allowed. One caller at a time.
+    #[inline(always)]
+    pub fn admit(&self, places: &Places, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
+        let used = self.counts.estimate(places);
+        let Some(next) = self.limit.next(used, cost) else {
+            return self.limit.denied(used, cost, ends_at, now);
+        };
+        if cost > 0 {
+            self.counts.raise(places, next);
+        }
+        self.limit.allowed(next, ends_at)
+    }
+
+    /// Begins a window: nobody has been admitted in it. One caller at a time.
+    pub fn begin(&self) {
+        self.counts.clear();
+    }
+}

@@ -1,0 +1,100 @@
+//! The limiter for floods: the busiest keys exactly, all others in a sketch.
+
+use std::fmt;
+use std::time::Duration;
+
+use throttlekit_core::overload::{FloodWindow, Hot, SketchError, SketchLimit};
+use throttlekit_core::{Decision, Timestamp};
+
+use super::FloodBuilder;
+use super::guarded::Guarded;
+use super::shared::Shared;
+use crate::{Ask, Clock, KeyHash, PreciseClock, SecretHash};
+
+/// [`SketchLimiter`](super::SketchLimiter) with the busiest keys counted one by one.
+///
+/// It promises the same: no key is admitted more than its limit in a window, ever, in memory that is fixed. What it
+/// adds is that busy keys do not fill the counters which quiet ones share, so far fewer quiet ones are denied early;
+/// and it can tell who the busiest are.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttlekit::FloodLimiter;
+///
+/// let shield = FloodLimiter::builder(100, Duration::from_secs(60)).hot_keys(4_096).build()?;
+/// while shield.check("203.0.113.7").allowed {}
+/// assert!(shield.check("198.51.100.1").allowed);
+///
+/// let busiest = shield.busiest(1);
+/// assert_eq!(busiest[0].hash, shield.fingerprint("203.0.113.7"));
+/// assert_eq!((busiest[0].at_most, busiest[0].denied), (100, 1));
+/// # Ok::<(), throttlekit::overload::SketchError>(())
+/// ```
+pub struct FloodLimiter<C = PreciseClock, H = SecretHash> {
+    pub(super) keys: Guarded<FloodWindow<Shared>>,
+    pub(super) clock: C,
+    pub(super) hash: H,
+}
+
+impl FloodLimiter {
+    /// A limiter with the defaults: 1,024 keys counted one by one, ε 0.01 and δ 0.001 for the rest, precise clock,
+    /// attack-resistant hash with a secret of its own; 32 KiB.
+    pub fn new(units: u64, window: Duration) -> Result<Self, SketchError> {
+        Self::builder(units, window).build()
+    }
+
+    /// Everything that can be chosen.
+    pub fn builder(units: u64, window: Duration) -> FloodBuilder {
+        FloodBuilder::new(units, window)
+    }
+}
+
+impl<C: Clock, H: KeyHash> FloodLimiter<C, H> {
+    /// Answers one ask, and charges it if allowed.
+    #[inline]
+    pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
+        let ask = ask.into();
+        self.keys.check(self.fingerprint(ask.key), ask.cost, self.clock.now())
+    }
+
+    /// What a key has left at the least, spending nothing: `allowed` tells whether one unit would pass.
+    pub fn peek(&self, key: &(impl AsRef<[u8]> + ?Sized)) -> Decision {
+        self.keys.peek(self.fingerprint(key), self.clock.now())
+    }
+
+    /// Up to `count` keys, the busiest of this window first. Looks at the whole table: for dashboards, not for requests.
+    ///
+    /// Keys are known by their hash alone: compare with the [`fingerprint`](Self::fingerprint)s of keys that you log.
+    pub fn busiest(&self, count: usize) -> Vec<Hot> {
+        self.keys.look(self.clock.now(), |rule| rule.busiest(count)).unwrap_or_default()
+    }
+
+    /// The hash by which a key is known in this limiter.
+    #[inline]
+    pub fn fingerprint(&self, key: &(impl AsRef<[u8]> + ?Sized)) -> u64 {
+        self.hash.fingerprint(key.as_ref())
+    }
+
+    /// The instant now, by the clock this limiter goes by.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> &SketchLimit {
+        self.keys.rule().limit()
+    }
+
+    /// Bytes that its counts take.
+    pub fn bytes(&self) -> usize {
+        self.keys.rule().bytes()
+    }
+}
+
+impl<C, H> fmt::Debug for FloodLimiter<C, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rule = self.keys.rule();
+        let mut told = f.debug_struct("FloodLimiter");
+        told.field("limit", rule.limit()).field("bytes", &rule.bytes()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,118 @@
+//! Which window it is, and who may count in it, in one word.
+//!
+//! ```text
+//! // Open(end) => Held(end)
+//! // Held(end) => Open(end) | Held(later end) => Open(later end)
+//! ```
+//!
+//! The end of a window only grows, and is published before anything of the new window is written. So a reader that
+//! finds the same end before and after it looked, and the word not held before, saw that window and no other.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::overload::SketchLimit;
+
+use crate::sync::AtomicU64;
+
+/// The bit that says: someone is counting. Windows end below it.
+const HELD: u64 = SketchLimit::INSTANT_MAX.as_nanos() + 1;
+
+/// On a cache line of its own, and the neighbour that processors fetch along.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Latch {
+    word: AtomicU64,
+}
+
+/// The right to count; ends when dropped.
+pub(super) struct Held<'a> {
+    latch: &'a Latch,
+    ends_at: u64,
+}
+
+impl Latch {
+    /// Before the first window.
+    pub(super) fn new() -> Self {
+        Self { word: AtomicU64::new(0) }
+    }
+
+    /// When the window ends, if nobody is counting just now.
+    #[inline(always)]
+    pub(super) fn open(&self) -> Option<Timestamp> {
+        let word = self.word.load(Acquire);
+        (word & HELD == 0).then_some(Timestamp::from_nanos(word))
+    }
+
+    /// Whether the window that ends then still is the current one.
+    #[inline(always)]
+    pub(super) fn is_still(&self, ends_at: Timestamp) -> bool {
+        self.word.load(Relaxed) & !HELD == ends_at.as_nanos()
+    }
+
+    /// Waits for whoever is counting, a few instructions, and holds.
+    #[inline(always)]
+    pub(super) fn hold(&self) -> Held<'_> {
+        let word = self.word.load(Relaxed);
+        let ends_at =
+            if word & HELD == 0 && self.word.compare_exchange(word, word | HELD, Acquire, Relaxed).is_ok() {
+                word
+            } else {
+                self.wait()
+            };
+        Held { latch: self, ends_at }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> u64 {
+        let mut rests = 0;
+        loop {
+            rest(&mut rests);
+            let word = self.word.load(Relaxed);
+            if word & HELD == 0 && self.word.compare_exchange(word, word | HELD, Acquire, Relaxed).is_ok() {
+                return word;
+            }
+        }
+    }
+}
+
+impl Held<'_> {
+    /// When the window ends.
+    #[inline(always)]
+    pub(super) fn ends_at(&self) -> Timestamp {
+        Timestamp::from_nanos(self.ends_at)
+    }
+
+    /// Says that another window is the current one; what was counted can then be cleared.
+    pub(super) fn begin(&mut self, ends_at: Timestamp) {
+        debug_assert!(ends_at.as_nanos() >= self.ends_at, "windows follow each other");
+        self.ends_at = ends_at.as_nanos();
+        self.latch.word.store(self.ends_at | HELD, Relaxed);
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.latch.word.store(self.ends_at, Release);
+    }
+}
+
+/// Gives whoever holds time for several asks: the memory they count in stays with one processor as long. Trying again
+/// at once would take it away in the middle of each.
+#[cfg(not(loom))]
+fn rest(rests: &mut u32) {
+    const SPINS: u32 = 16;
+    const RESTS_BEFORE_YIELD: u32 = 16;
+    *rests = rests.saturating_add(1);
+    if *rests > RESTS_BEFORE_YIELD {
+        return std::thread::yield_now();
+    }
+    (0..SPINS).for_each(|_| std::hint::spin_loop());
+}
+
+#[cfg(loom)]
+fn rest(_rests: &mut u32) {
+    loom::thread::yield_now();
+}

@@ -1,0 +1,125 @@
+//! Limits in a sketch under loom: two and three threads, a window that ends, keys that take each other's place.
+//!
+//! The sketches are tiny, so that every key shares its counters. CI stops at four preemptions;
+//! `LOOM_MAX_PREEMPTIONS=20` runs more of them and takes long.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
+use loom::thread;
+use throttlekit_core::overload::{FloodWindow, Shape, SketchLimit, SketchWindow};
+use throttlekit_core::{Decision, Timestamp};
+
+use super::guarded::{Counts, Guarded};
+use super::shared::Shared;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const FIRST: Timestamp = Timestamp::from_millis(1_000);
+const SECOND: Timestamp = Timestamp::from_millis(61_000);
+const ALICE: u64 = 0xA11C_E000_0000_0001;
+const BOB: u64 = 0xB0B0_0000_0000_0001;
+
+fn limit(units: u64) -> SketchLimit {
+    SketchLimit::new(units, MINUTE).unwrap()
+}
+
+fn sketch(units: u64) -> Guarded<SketchWindow<Shared>> {
+    Guarded::new(SketchWindow::new(limit(units), Shape::new(1, 2).unwrap()))
+}
+
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(4));
+    builder.check(model);
+}
+
+/// Each of these asks for one unit, on a thread of its own; the answers in order.
+fn race<R: Counts + Send + Sync + 'static>(
+    keys: &Arc<Guarded<R>>,
+    asks: &[(u64, Timestamp)],
+) -> Vec<Decision> {
+    let ask = |(hash, now): &(u64, Timestamp)| {
+        let (keys, hash, now) = (Arc::clone(keys), *hash, *now);
+        move || keys.check(hash, 1, now)
+    };
+    let threads: Vec<_> = asks[1..].iter().map(|asked| thread::spawn(ask(asked))).collect();
+    let here = ask(&asks[0])();
+    std::iter::once(here).chain(threads.into_iter().map(|thread| thread.join().unwrap())).collect()
+}
+
+fn admitted_in(answers: &[Decision], window: Timestamp) -> usize {
+    let ends_at = limit(1).ends_at(window);
+    answers.iter().filter(|answer| answer.allowed && answer.reset_at == ends_at).count()
+}
+
+#[test]
+fn loom_three_threads_on_one_key_admit_exactly_the_limit() {
+    explore(|| {
+        let keys = Arc::new(sketch(2));
+        let answers = race(&keys, &[(ALICE, FIRST); 3]);
+        assert_eq!(admitted_in(&answers, FIRST), 2);
+    });
+}
+
+#[test]
+fn loom_a_window_that_ends_loses_no_count_and_hands_none_on() {
+    explore(|| {
+        let keys = Arc::new(sketch(1));
+        assert!(keys.check(ALICE, 1, FIRST).allowed);
+        // One asks in the old window, which is full, or late in the new one; two in the new one, for one unit.
+        let answers = race(&keys, &[(ALICE, FIRST), (ALICE, SECOND), (ALICE, SECOND)]);
+        assert_eq!(admitted_in(&answers, FIRST), 0);
+        assert_eq!(admitted_in(&answers, SECOND), 1);
+    });
+}
+
+#[test]
+fn loom_a_denial_of_the_old_window_is_not_given_in_the_new_one() {
+    explore(|| {
+        let keys = Arc::new(sketch(2));
+        assert!(keys.check(ALICE, 2, FIRST).allowed);
+        let answers = race(&keys, &[(ALICE, SECOND), (BOB, SECOND)]);
+        assert_eq!(admitted_in(&answers, SECOND), 2, "{answers:?}");
+    });
+}
+
+#[test]
+fn loom_keys_that_take_each_others_place_keep_their_counts() {
+    explore(|| {
+        let rule = FloodWindow::new(limit(2), Shape::new(1, 1).unwrap(), 1).unwrap();
+        let keys = Arc::new(Guarded::new(rule));
+        // Nine keys for the eight places of the only bucket: Alice is in the sketch, and takes a place.
+        for key in 1..=8 {
+            assert!(keys.check(key << 32, 1, FIRST).allowed);
+        }
+        let answers = race(&keys, &[(ALICE, FIRST), (ALICE, FIRST), (1 << 32, FIRST)]);
+        assert_eq!(answers[..2].iter().filter(|answer| answer.allowed).count(), 2, "Alice has two");
+        let again = race(&keys, &[(ALICE, FIRST), (1 << 32, FIRST)]);
+        assert!(!again[0].allowed, "and no third");
+        let bob = usize::from(answers[2].allowed) + usize::from(again[1].allowed);
+        assert!(bob <= 1, "the key that was displaced or not has one more");
+    });
+}
+
+/// What `check` does, without the latch.
+fn unguarded(used: &AtomicU64, limit: u64) -> bool {
+    let seen = used.load(Relaxed);
+    if seen < limit {
+        used.store(seen + 1, Relaxed);
+    }
+    seen < limit
+}
+
+#[test]
+#[should_panic(expected = "more than the limit")]
+fn loom_finds_the_planted_bug_of_two_that_decide_on_one_count() {
+    explore(|| {
+        let used = Arc::new(AtomicU64::new(0));
+        let there = Arc::clone(&used);
+        let other = thread::spawn(move || unguarded(&there, 1));
+        let here = unguarded(&used, 1);
+        assert!(!(here && other.join().unwrap()), "more than the limit");
+    });
+}

@@ -1,0 +1,32 @@
+//! Overload: limits over any number of keys in fixed memory, what a fleet saw of a key, and shedding at the client.
+//!
+//! | you have | take |
+//! |---|---|
+//! | more keys than there is memory for, most of them quiet | [`FloodLimiter`] |
+//! | the same, and the smallest memory or the shortest check matters most | [`SketchLimiter`] |
+//! | a flood that stays below every node's limit | [`MergeableSketch`], which detects and does not limit |
+//! | calls to a backend that refuses them when it is full | [`AdaptiveThrottle`] |
+//!
+//! `docs/overload.md` says how large each has to be.
+
+mod builder;
+mod flood;
+mod guarded;
+mod latch;
+mod mergeable;
+mod shared;
+mod sketch;
+mod throttle;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+pub use builder::{FloodBuilder, SketchBuilder};
+pub use flood::FloodLimiter;
+pub use mergeable::MergeableSketch;
+pub use sketch::SketchLimiter;
+pub use throttle::{AdaptiveThrottle, Attempt};
+pub use throttlekit_core::overload::{
+    Hot, MergeError, Merged, Priority, Shape, ShapeError, SketchError, SketchLimit, SnapshotError,
+    ThrottleError,
+};

@@ -1,0 +1,46 @@
+//! Memory that threads share: one may write at a time, all may read.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use throttlekit_core::overload::{Memory, Slot};
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// Words that threads share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared;
+
+#[derive(Debug)]
+pub(super) struct SharedCount(AtomicU32);
+#[derive(Debug)]
+pub(super) struct SharedWord(AtomicU64);
+
+impl Memory for Shared {
+    type Count = SharedCount;
+    type Word = SharedWord;
+}
+
+/// Who reads a number also sees whatever was written before it: which window it belongs to, above all.
+macro_rules! shared_slot {
+    ($slot:ty, $atomic:ty, $number:ty) => {
+        impl Slot<$number> for $slot {
+            fn new(value: $number) -> Self {
+                Self(<$atomic>::new(value))
+            }
+            #[inline(always)]
+            fn get(&self) -> $number {
+                self.0.load(Acquire)
+            }
+            #[inline(always)]
+            fn set(&self, value: $number) {
+                self.0.store(value, Release);
+            }
+            #[inline(always)]
+            fn add(&self, more: $number) {
+                self.0.fetch_add(more, Relaxed);
+            }
+        }
+    };
+}
+shared_slot!(SharedCount, AtomicU32, u32);
+shared_slot!(SharedWord, AtomicU64, u64);

@@ -1,0 +1,86 @@
+//! A limit over any number of keys, in the memory of one sketch.
+
+use std::fmt;
+use std::time::Duration;
+
+use throttlekit_core::overload::{Shape, SketchError, SketchLimit, SketchWindow};
+use throttlekit_core::{Decision, Timestamp};
+
+use super::SketchBuilder;
+use super::guarded::Guarded;
+use super::shared::Shared;
+use crate::{Ask, Clock, KeyHash, PreciseClock, SecretHash};
+
+/// So many units for each key in each window, over any number of keys, in fixed memory: 7,616 bytes unless stated.
+///
+/// No key is ever admitted more than its limit in a window, whatever comes from wherever, with any number of threads.
+/// The price is that a key may be denied early, when others fill the counters that it shares with them: by more than ε of
+/// all units admitted in the window with probability δ at the most. So choose ε such that ε times what is admitted in
+/// a window is small beside the limit. A key that was denied may ask again in the next window.
+///
+/// An ask that is denied takes no lock and writes nothing.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttlekit::{Ask, SketchLimiter};
+///
+/// let shield = SketchLimiter::new(100, Duration::from_secs(60))?;
+/// assert!(shield.check("203.0.113.7").allowed);
+/// assert_eq!(shield.check(Ask::of("203.0.113.7").cost(99)).remaining, 0);
+/// assert!(!shield.check("203.0.113.7").allowed);
+/// # Ok::<(), throttlekit::overload::SketchError>(())
+/// ```
+pub struct SketchLimiter<C = PreciseClock, H = SecretHash> {
+    pub(super) keys: Guarded<SketchWindow<Shared>>,
+    pub(super) clock: C,
+    pub(super) hash: H,
+}
+
+impl SketchLimiter {
+    /// A limiter with the defaults: ε 0.01, δ 0.001, precise clock, attack-resistant hash with a secret of its own.
+    pub fn new(units: u64, window: Duration) -> Result<Self, SketchError> {
+        Self::builder(units, window).build()
+    }
+
+    /// Everything that can be chosen.
+    pub fn builder(units: u64, window: Duration) -> SketchBuilder {
+        SketchBuilder::new(units, window)
+    }
+}
+
+impl<C: Clock, H: KeyHash> SketchLimiter<C, H> {
+    /// Answers one ask, and charges it if allowed.
+    #[inline]
+    pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
+        let ask = ask.into();
+        self.keys.check(self.hash.fingerprint(ask.key), ask.cost, self.clock.now())
+    }
+
+    /// What a key has left at the least, spending nothing: `allowed` tells whether one unit would pass.
+    pub fn peek(&self, key: &(impl AsRef<[u8]> + ?Sized)) -> Decision {
+        self.keys.peek(self.hash.fingerprint(key.as_ref()), self.clock.now())
+    }
+
+    /// The instant now, by the clock this limiter goes by.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> &SketchLimit {
+        self.keys.rule().limit()
+    }
+
+    /// The size of the sketch.
+    pub fn shape(&self) -> Shape {
+        self.keys.rule().shape()
+    }
+}
+
+impl<C, H> fmt::Debug for SketchLimiter<C, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rule = self.keys.rule();
+        let mut told = f.debug_struct("SketchLimiter");
+        told.field("limit", rule.limit()).field("shape", &rule.shape()).finish_non_exhaustive()
+    }
+}
