@@ -1,4 +1,4 @@
-//! The golden vectors of the first implementation: nine rate suites, in milliseconds.
+//! The golden vectors of the first implementation: nine rate suites and three of token budgets, in milliseconds.
 
 use std::env;
 use std::fmt;
@@ -33,7 +33,8 @@ pub struct Golden {
 pub struct GoldenAsk {
     /// When, in milliseconds since the epoch.
     pub now: u64,
-    /// At what cost.
+    /// At what cost, or of how many tokens a debit.
+    #[serde(alias = "tokens")]
     pub cost: Cost,
     /// What must be answered.
     pub expect: Answer,
@@ -104,7 +105,7 @@ impl fmt::Display for GoldenError {
 
 impl std::error::Error for GoldenError {}
 
-/// All suites about rates. Their absence is an error, never a skip.
+/// All suites about rates and budgets. Their absence is an error, never a skip.
 pub fn read() -> Result<Vec<Golden>, GoldenError> {
     let path = PathBuf::from(env::var_os(VARIABLE).ok_or(GoldenError::Unset)?);
     let text = fs::read_to_string(&path).map_err(|error| GoldenError::Missing(path.clone(), error))?;
@@ -124,6 +125,21 @@ struct Suite {
     ops: Vec<GoldenAsk>,
 }
 
+/// A budget has no key of its own there.
+#[derive(Deserialize)]
+struct BudgetSuite {
+    name: String,
+    options: BudgetOptions,
+    ops: Vec<GoldenAsk>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BudgetOptions {
+    budget: u64,
+    window_ms: u64,
+}
+
 #[derive(Deserialize)]
 #[serde(tag = "kind", content = "options", rename_all = "camelCase", rename_all_fields = "camelCase")]
 enum Strategy {
@@ -136,13 +152,25 @@ enum Strategy {
 
 fn parse(text: &str) -> Result<Vec<Golden>, String> {
     let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let about_rates = file.suites.into_iter().filter(|suite| suite["primitive"] == "rateLimit");
-    about_rates
-        .map(|suite| {
-            let suite: Suite = serde_json::from_value(suite).map_err(|error| error.to_string())?;
-            Ok(Golden { spec: suite.strategy.spec(), name: suite.name, key: suite.key, asks: suite.ops })
-        })
-        .collect()
+    let known = |suite: &serde_json::Value| match suite["primitive"].as_str() {
+        Some("rateLimit") => Some(rate_suite(suite)),
+        Some("tokenBudget") => Some(budget_suite(suite)),
+        _ => None,
+    };
+    file.suites.iter().filter_map(known).map(|suite| suite.map_err(|error| error.to_string())).collect()
+}
+
+fn rate_suite(suite: &serde_json::Value) -> serde_json::Result<Golden> {
+    let suite = Suite::deserialize(suite)?;
+    Ok(Golden { spec: suite.strategy.spec(), name: suite.name, key: suite.key, asks: suite.ops })
+}
+
+fn budget_suite(suite: &serde_json::Value) -> serde_json::Result<Golden> {
+    let BudgetSuite { name, options, ops } = BudgetSuite::deserialize(suite)?;
+    let length = Duration::from_millis(options.window_ms);
+    let cadence = Cadence::Every { length, anchor: Timestamp::EPOCH };
+    let spec = Spec::Budget { limit: options.budget, cadence };
+    Ok(Golden { name, spec, key: "tokenBudget".into(), asks: ops })
 }
 
 impl Strategy {

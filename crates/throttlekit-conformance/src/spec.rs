@@ -24,6 +24,8 @@ pub enum Spec {
     /// `window 5 every 1s anchor 0.000000000s`, `window 5 day offset 120`, `window 5 week monday offset 0` or
     /// `window 5 month offset -300`; offsets in minutes east of UTC.
     Window { limit: u64, cadence: Cadence },
+    /// `budget 5 every 1s anchor 0.000000000s` and so on: a window that the last debit crosses.
+    Budget { limit: u64, cadence: Cadence },
     /// `sliding-window 10 in 1s buckets 10 retry exact`, or `retry next-bucket`
     SlidingWindow { limit: u64, length: Duration, buckets: u32, exact: bool },
     /// `sliding-log 5 in 1s`
@@ -52,6 +54,7 @@ impl Spec {
                 Limit::leaky_bucket(Rate::per(units, period), max_wait)
             }
             Self::Window { limit, cadence } => Limit::quota(limit, cadence),
+            Self::Budget { limit, cadence } => Limit::budget(limit, cadence),
             Self::SlidingWindow { limit, length, buckets, exact } => {
                 let rule = SlidingWindow::new(limit, length, buckets)?;
                 Ok(if exact { rule } else { rule.retry_at_next_bucket() }.into())
@@ -81,6 +84,10 @@ impl fmt::Display for Spec {
             }
             Self::Window { limit, cadence } => {
                 write!(f, "window {limit} ")?;
+                print_cadence(cadence, f)
+            }
+            Self::Budget { limit, cadence } => {
+                write!(f, "budget {limit} ")?;
                 print_cadence(cadence, f)
             }
             Self::SlidingWindow { limit, length, buckets, exact } => {
@@ -126,6 +133,9 @@ impl FromStr for Spec {
             },
             ["window", limit, ref cadence @ ..] => {
                 Self::Window { limit: units(limit)?, cadence: parse_cadence(cadence)? }
+            }
+            ["budget", limit, ref cadence @ ..] => {
+                Self::Budget { limit: units(limit)?, cadence: parse_cadence(cadence)? }
             }
             ["sliding-window", limit, "in", length, "buckets", buckets, "retry", retry] => {
                 Self::SlidingWindow {

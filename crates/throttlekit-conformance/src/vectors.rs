@@ -97,7 +97,7 @@ const COMMON: [Step; 12] = [
     Times(2, 3),
 ];
 
-const SCRIPTS: [Script; 20] = [
+const SCRIPTS: [Script; 22] = [
     Script {
         name: "gcra-3-per-second",
         about: "a third of a second is no whole number of nanoseconds and does not drift",
@@ -231,6 +231,30 @@ const SCRIPTS: [Script; 20] = [
         spec: "window 2 month offset -840",
         start: "1704067199.999999999s",
         steps: &[Ask(2), Edge(2), Edge(1), Wait(s(366 * 86_400)), Edge(2)],
+    },
+    Script {
+        name: "budget",
+        about: "a hundred tokens a minute: the debit that crosses the edge passes and counts in full",
+        spec: "budget 100 every 60s anchor 0.000000000s",
+        start: "1700000000.000000000s",
+        steps: &[
+            Ask(80),
+            Ask(50),
+            Edge(1),
+            Ask(0),
+            Ask(1_000_000),
+            Edge(1),
+            Back(s(90)),
+            Edge(8),
+            By("b", 100),
+        ],
+    },
+    Script {
+        name: "budget-month",
+        about: "three tokens in February 2024 by ones, then one debit of more than the budget",
+        spec: "budget 3 month offset 0",
+        start: "1706745599.999999999s",
+        steps: &[Times(3, 1), Edge(1), Ask(2), Ask(2), Edge(5), Edge(1)],
     },
     Script {
         name: "sliding-window",

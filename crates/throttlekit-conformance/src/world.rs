@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use throttlekit_core::rate::{Cadence, UNITS_MAX, Weekday};
+use throttlekit_core::rate::{BUDGET_MAX, Cadence, UNITS_MAX, Weekday};
 use throttlekit_core::{Cost, Timestamp};
 
 use crate::text::{nanos, print_duration};
@@ -140,7 +140,7 @@ impl fmt::Display for World {
 
 /// Any limit, the awkward ones first: rates that do not divide, buckets that do not divide, odd offsets.
 pub fn roll_spec(dice: &mut Dice) -> Spec {
-    match dice.below(10) {
+    match dice.below(11) {
         0..=2 => Spec::Gcra { units: roll_units(dice), period: roll_period(dice), burst: roll_limit(dice) },
         3 => Spec::TokenBucket {
             capacity: roll_limit(dice),
@@ -150,6 +150,7 @@ pub fn roll_spec(dice: &mut Dice) -> Spec {
         4 => roll_shaper(dice),
         5 | 6 => Spec::Window { limit: roll_limit(dice), cadence: roll_cadence(dice) },
         7 | 8 => roll_sliding_window(dice),
+        9 => Spec::Budget { limit: roll_limit(dice).min(BUDGET_MAX), cadence: roll_cadence(dice) },
         _ => Spec::SlidingLog { limit: dice.between(1, 20), length: roll_period(dice) },
     }
 }
@@ -240,7 +241,7 @@ pub(crate) fn rhythm(spec: &Spec) -> (u64, u64) {
         | Spec::TokenBucket { units, period, .. }
         | Spec::LeakyBucket { units, period, .. } => nanos(period).div_ceil(units),
         Spec::SlidingWindow { buckets, .. } => period.div_ceil(u64::from(buckets)),
-        Spec::Window { .. } | Spec::SlidingLog { .. } => period,
+        Spec::Window { .. } | Spec::Budget { .. } | Spec::SlidingLog { .. } => period,
     };
     (pace, period)
 }

@@ -7,9 +7,9 @@ use throttlekit_core::rate::SlidingWindow;
 use throttlekit_core::{Retry, Timestamp};
 
 #[test]
-fn all_nine_rate_suites_pass_field_for_field() {
+fn all_rate_and_budget_suites_pass_field_for_field() {
     let suites = golden::read().unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(suites.len(), 9, "the first implementation has nine rate suites");
+    assert_eq!(suites.len(), 12, "the first implementation has nine rate suites and three of token budgets");
     for suite in suites {
         let limit = suite.spec.limit().unwrap();
         suite.play(&mut CoreSubject::new(limit)).unwrap_or_else(|difference| panic!("{difference}"));

@@ -152,6 +152,8 @@ pub(crate) fn kind(form: &SharedForm) -> i32 {
         Kind::Month => 2,
         Kind::Sliding => 3,
         Kind::Log => 4,
+        Kind::Budget => 5,
+        Kind::BudgetMonth => 6,
     }
 }
 

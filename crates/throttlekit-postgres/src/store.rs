@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lendable, Lent, Line, LineStats};
+use throttlekit::store::{
+    Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, Line, LineStats,
+};
 use throttlekit::store::{Outcome, Settlement, Sight, Store, StoreError};
 use throttlekit::{Clock, Guarantee};
 use tokio::time::timeout;
@@ -259,6 +261,10 @@ fn settings(builder: &Builder) -> String {
 impl Store for PostgresStore {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         outcomes(asks, &self.call(self.inner.admit(asks)).await?)
+    }
+
+    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+        debits.iter().map(|_| Err(StoreError::misconfigured("not yet"))).collect()
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {

@@ -121,9 +121,9 @@ fn memory_of(form: &SharedForm) -> u64 {
     let numbers = form.charge(1);
     let micros = match (form.kind(), &numbers[..]) {
         (Kind::Gcra, [_, _, depth, ..]) => depth.saturating_add(1),
-        (Kind::Window | Kind::Log, [_, _, length, ..]) => *length,
+        (Kind::Window | Kind::Budget | Kind::Log, [_, _, length, ..]) => *length,
         (Kind::Sliding, [_, _, length, buckets]) => length + length / buckets + 1,
-        (Kind::Month, _) => MONTH_MICROS,
+        (Kind::Month | Kind::BudgetMonth, _) => MONTH_MICROS,
         _ => i64::MAX,
     };
     u64::try_from(micros).unwrap_or(0)

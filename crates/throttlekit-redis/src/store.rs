@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lendable, Lent, LineStats, Outcome};
+use throttlekit::store::{
+    Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, LineStats, Outcome,
+};
 use throttlekit::store::{Settlement, Sight, Store, StoreError};
 use throttlekit::{Clock, Guarantee, ManualClock};
 use throttlekit_core::rate::shared::Correction;
@@ -237,6 +239,10 @@ impl Store for RedisStore {
         let flights = self.flights(asks, |ask| ask.charges[0].key);
         let answers = join_all(flights.iter().map(|flight| self.admit_at(flight.slot, &flight.items))).await;
         each_in_order(&flights, answers)
+    }
+
+    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+        debits.iter().map(|_| Err(StoreError::misconfigured("not yet"))).collect()
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {

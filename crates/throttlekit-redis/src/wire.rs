@@ -190,6 +190,8 @@ fn letter(kind: Kind) -> &'static str {
         Kind::Gcra => "g",
         Kind::Window => "w",
         Kind::Month => "m",
+        Kind::Budget => "b",
+        Kind::BudgetMonth => "n",
         Kind::Sliding => "s",
         Kind::Log => "l",
     }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
+use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
 use throttlekit::store::{Settlement, Sight, Store, StoreError};
 use throttlekit::{Ask, Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally};
 
@@ -31,6 +31,13 @@ impl Store for Flaky {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         self.reachable()?;
         self.kept.admit(asks).await
+    }
+
+    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+        match self.reachable() {
+            Ok(()) => self.kept.debit(debits).await,
+            Err(error) => vec![Err(error); debits.len()],
+        }
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {

@@ -18,7 +18,7 @@ async fn same_everywhere_in_a_memory_store() {
 async fn same_everywhere_on_the_vectors() {
     let make = |clock| async { Ok(MemoryStore::with_clock(clock).keys_max(64)) };
     let report = examine_vectors(make).await.unwrap_or_else(|difference| panic!("{difference}"));
-    assert_eq!((report.timelines, report.left_out.len()), (28, 1), "{:?}", report.left_out);
+    assert_eq!((report.timelines, report.left_out.len()), (33, 1), "{:?}", report.left_out);
 }
 
 #[tokio::test(flavor = "multi_thread")]

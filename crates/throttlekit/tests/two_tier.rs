@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
+use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
 use throttlekit::store::{Settlement, Sight, Store, StoreError};
 use throttlekit::tier::{Batch, Margin, Mode, TierBuilder, TwoTier};
 use throttlekit::{Answer, Ask, Guarantee, Limit, ManualClock, Rate, Retry, Timestamp};
@@ -46,6 +46,13 @@ impl Store for Gate {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         self.reachable()?;
         self.kept.admit(asks).await
+    }
+
+    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+        match self.reachable() {
+            Ok(()) => self.kept.debit(debits).await,
+            Err(error) => vec![Err(error); debits.len()],
+        }
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {

@@ -68,7 +68,7 @@ fn check_total<R: Rule>(rule: &R, world: &World) -> Check {
     let (mut back, mut raised) = (R::State::default(), R::State::default());
     let (mut admitted_back, mut admitted_raised) = (0_u64, 0_u64);
     let mut furthest = Timestamp::EPOCH;
-    let possible = |cost: &u64| (1..=limit(&world.spec).units()).contains(cost);
+    let possible = |cost: &u64| (1..=limit(&world.spec).cost_max()).contains(cost);
     let Some(cost) = world.asks().map(|(_, cost)| cost).find(possible) else { return Ok(()) };
     for (now, _) in world.asks() {
         furthest = furthest.max(now);

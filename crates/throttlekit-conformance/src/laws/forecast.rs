@@ -42,7 +42,7 @@ fn check_peek<R: Rule>(rule: &R, state: &R::State, now: Timestamp) -> Check {
 
 fn check_forecast<R: Rule>(rule: &R, state: &R::State, cost: u64, now: Timestamp) -> Check {
     let seen = rule.forecast(state, cost, now);
-    let allowed = |asks: u64| rule.decide(state, asks.saturating_mul(cost.max(1)), now).allowed;
+    let allowed = |asks: u64| allows(rule, state, asks, cost.max(1), now);
     let told = |what: &str| format!("forecast for {cost} at {now}: {what}: {seen:?}");
     ensure(seen.spendable_now == 0 || allowed(seen.spendable_now), || told("too many"))?;
     ensure(!allowed(seen.spendable_now + 1), || told("too few"))?;
@@ -53,6 +53,16 @@ fn check_forecast<R: Rule>(rule: &R, state: &R::State, cost: u64, now: Timestamp
         .map_err(|what| told(&format!("replenish {what}")))?;
     check_instant(now, seen.full_at, now_left == limit, |at| left(at) == limit)
         .map_err(|what| told(&format!("full {what}")))
+}
+
+/// Whether so many asks, at least one, pass one after the other.
+fn allows<R: Rule>(rule: &R, state: &R::State, asks: u64, cost: u64, now: Timestamp) -> bool {
+    let (mut state, earlier) = (state.clone(), (asks - 1).saturating_mul(cost));
+    if !rule.decide(&state, earlier, now).allowed {
+        return false;
+    }
+    rule.charge(&mut state, earlier, now);
+    rule.decide(&state, cost, now).allowed
 }
 
 /// `at` is now if nothing is missing, else the first instant at which `there` holds.

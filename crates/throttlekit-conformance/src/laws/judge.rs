@@ -48,6 +48,11 @@ impl Judge {
                 let window = window_of(cadence, now);
                 self.sum(|at| window_of(cadence, at) == window) + u128::from(cost) <= u128::from(limit)
             }
+            Spec::Budget { limit, cadence } => {
+                let window = window_of(cadence, now);
+                cost <= 1 << 52
+                    && (cost == 0 || self.sum(|at| window_of(cadence, at) == window) < u128::from(limit))
+            }
             Spec::SlidingLog { limit, length } => {
                 self.sum(|at| now.since(at) < length) + u128::from(cost) <= u128::from(limit)
             }

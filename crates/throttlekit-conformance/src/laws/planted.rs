@@ -70,12 +70,12 @@ impl Rule for Planted {
     fn decide(&self, state: &PlantedState, cost: Cost, now: Timestamp) -> Decision {
         let fresh = State::default();
         let known = &state.state;
-        let possible = cost <= self.rule.units();
+        let possible = cost <= self.rule.cost_max();
         let (state, cost, now) = match self.bug {
             // An older window looks like a fresh one: the fault B8 of the first implementation.
             Bug::ClockTrusted if now < state.charged => (&fresh, cost, now),
             Bug::OneUnitMore if possible => (known, cost.saturating_sub(1), now),
-            Bug::OneUnitFewer if possible && cost > 0 => (known, (cost + 1).min(self.rule.units()), now),
+            Bug::OneUnitFewer if possible && cost > 0 => (known, (cost + 1).min(self.rule.cost_max()), now),
             Bug::OneNanoEarly => (known, cost, now + TICK),
             Bug::OneNanoLate => (known, cost, Timestamp::from_nanos(now.as_nanos().saturating_sub(1))),
             _ => (known, cost, now),
@@ -109,7 +109,7 @@ impl Rule for Planted {
 
     fn check(&self, state: &mut PlantedState, cost: Cost, now: Timestamp) -> Decision {
         let decision = self.decide(state, cost, now);
-        if decision.allowed || (self.bug == Bug::ChargeOnDenial && cost <= self.rule.units()) {
+        if decision.allowed || (self.bug == Bug::ChargeOnDenial && cost <= self.rule.cost_max()) {
             self.charge(state, cost, now);
         }
         decision

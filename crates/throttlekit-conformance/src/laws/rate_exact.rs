@@ -157,7 +157,7 @@ fn check_wait<R: Rule>(
 ) -> Check {
     let allowed = |at| rule.decide(state, cost, at).allowed;
     let decision = rule.decide(state, cost, now);
-    let possible = cost <= limit(spec).units();
+    let possible = cost <= limit(spec).cost_max();
     match (decision.allowed, decision.retry_after) {
         (true, _) => ensure(allowed(now + later), || format!("{cost} passes at {now}, not {later:?} later")),
         (false, Retry::Never) => {

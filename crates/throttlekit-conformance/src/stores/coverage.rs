@@ -77,6 +77,8 @@ fn kind(spec: &Spec) -> &'static str {
         Spec::LeakyBucket { .. } => "leaky-bucket",
         Spec::Window { cadence: Cadence::Month { .. }, .. } => "month",
         Spec::Window { .. } => "window",
+        Spec::Budget { cadence: Cadence::Month { .. }, .. } => "budget of a month",
+        Spec::Budget { .. } => "budget",
         Spec::SlidingWindow { .. } => "sliding-window",
         Spec::SlidingLog { .. } => "sliding-log",
     }

@@ -3,10 +3,10 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use throttlekit::Limit;
 use throttlekit::store::{GiveBack, LeaseAsk, Lent, Store, StoreError};
+use throttlekit::{Cost, Limit};
 use throttlekit_core::lease::{Return, ReturnId, Term, Want};
-use throttlekit_core::rate::{Mark, Settle};
+use throttlekit_core::rate::{Mark, Rule, Settle};
 
 use super::play::Play;
 use super::policy::{Placed, Policy};
@@ -41,7 +41,7 @@ impl Play<'_> {
     /// Every loan is compared field by field. After a refusal nothing may have changed, as after a denial.
     pub(super) async fn lease<S: Store>(&mut self, store: &Arc<S>, asks: &[StoreLease]) -> Heard {
         let placed: Vec<Placed> = asks.iter().map(|ask| self.policy.place_keys(&ask.keys)).collect();
-        let mut next = self.rules.clone();
+        let (before, mut next) = (self.rules.clone(), self.rules.clone());
         let leases = leases_of(&self.policy, asks, &placed);
         let want: Vec<_> = leases.iter().map(|ask| next.lend(ask, self.now)).collect();
         if !self.adopt(next) {
@@ -54,7 +54,9 @@ impl Play<'_> {
         placed.iter().for_each(|ask| self.remember(ask));
         self.notes.see_if(asks.len() > 1, "a flight of leases");
         for ((ask, placed), lent) in asks.iter().zip(&placed).zip(&want) {
-            self.take_loan(ask, placed, lent);
+            let state = before.state(&placed.names[ask.limit]);
+            let left = self.policy.forms[ask.limit].limit().decide(&state, 0, self.now).remaining;
+            self.take_loan(ask, placed, left, lent);
         }
         let nothing = |lent: &Result<Lent, _>| lent.as_ref().is_ok_and(|lent| lent.loan.granted == 0);
         if self.world.looks && want.iter().all(nothing) {
@@ -64,7 +66,7 @@ impl Play<'_> {
     }
 
     /// Takes note of a loan: what may come back later.
-    fn take_loan(&mut self, ask: &StoreLease, placed: &Placed, lent: &Result<Lent, StoreError>) {
+    fn take_loan(&mut self, ask: &StoreLease, placed: &Placed, left: Cost, lent: &Result<Lent, StoreError>) {
         let Ok(Lent { loan, .. }) = lent else { return self.notes.see("a limit that does not lend") };
         let Want { wants, share, .. } = ask.want;
         let term = term_of(self.policy.forms[ask.limit].limit(), ask.carries);
@@ -72,6 +74,7 @@ impl Play<'_> {
         if loan.granted == 0 {
             return;
         }
+        self.notes.see_if(loan.granted > left, "lease across the edge");
         self.notes.see_if(share > 1 && loan.granted < wants, "lease of a share");
         self.notes.see_if(share <= 1 && loan.granted < wants, "lease of what is left");
         self.notes.see(match term {

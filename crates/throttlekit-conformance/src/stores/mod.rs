@@ -18,11 +18,13 @@
 //! ```
 
 mod coverage;
+mod debits;
 mod examine;
 mod hot_key;
 mod lend_storm;
 mod lending;
 mod planted;
+mod planted_debits;
 mod planted_lending;
 mod play;
 mod policy;
@@ -40,4 +42,4 @@ pub use planted::{PlantedStore, STORE_BUGS, StoreBug};
 pub use reference::CoreStates;
 pub use report::{FEATURES, StoreReport};
 pub use vectors::examine_vectors;
-pub use world::{StoreAsk, StoreLease, StoreOperation, StoreWorld, Used};
+pub use world::{StoreAsk, StoreDebit, StoreLease, StoreOperation, StoreWorld, Turn, Used};

@@ -3,12 +3,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome};
+use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome};
 use throttlekit::store::{Settlement, Sight, Store, StoreError};
 use throttlekit::{Cadence, Clock, Cost, Limit, ManualClock, Retry, Timestamp};
 use throttlekit_core::rate::shared::{Kind, SharedForm};
 use throttlekit_core::rate::{Need, Rule, Settle, State};
 
+use super::planted_debits::{debit, form, stop_at_the_edge};
 use super::planted_lending::{lend, take_back};
 use super::reference::CoreStates;
 use super::world::MICRO;
@@ -55,10 +56,23 @@ pub enum StoreBug {
     ReturnLost,
     ReturnsForgottenByReset,
     ReturnsSeenOnlyIfTaken,
+    CrossingRefused,
+    CrossingStopsAtTheEdge,
+    LendsNothingAcrossTheEdge,
+    LendsAllAcrossTheEdge,
+    NamesIgnored,
+    NamesEndWithTheWindow,
+    NamesOfAllKeys,
+    NamesTooShort,
+    NamesTooLong,
+    NamesForgottenByReset,
+    RepeatCharged,
+    StragglerCharged,
+    DenialUnnamed,
 }
 
 /// Every bug with its name.
-pub const STORE_BUGS: [(&str, StoreBug); 38] = {
+pub const STORE_BUGS: [(&str, StoreBug); 51] = {
     use StoreBug::*;
     [
         ("denial_charges_some", DenialChargesSome),
@@ -99,6 +113,19 @@ pub const STORE_BUGS: [(&str, StoreBug); 38] = {
         ("return_lost", ReturnLost),
         ("returns_forgotten_by_reset", ReturnsForgottenByReset),
         ("returns_seen_only_if_taken", ReturnsSeenOnlyIfTaken),
+        ("crossing_refused", CrossingRefused),
+        ("crossing_stops_at_the_edge", CrossingStopsAtTheEdge),
+        ("lends_nothing_across_the_edge", LendsNothingAcrossTheEdge),
+        ("lends_all_across_the_edge", LendsAllAcrossTheEdge),
+        ("names_ignored", NamesIgnored),
+        ("names_end_with_the_window", NamesEndWithTheWindow),
+        ("names_of_all_keys", NamesOfAllKeys),
+        ("names_too_short", NamesTooShort),
+        ("names_too_long", NamesTooLong),
+        ("names_forgotten_by_reset", NamesForgottenByReset),
+        ("repeat_charged", RepeatCharged),
+        ("straggler_charged", StragglerCharged),
+        ("denial_unnamed", DenialUnnamed),
     ]
 };
 
@@ -158,7 +185,7 @@ impl PlantedStore {
     }
 
     fn cost(&self, charge: &Charge<'_>) -> Cost {
-        let limit = charge.form.limit().units();
+        let limit = charge.form.limit().cost_max();
         match self.bug {
             StoreBug::CostWraps => charge.cost.cast_signed().max(0).cast_unsigned(),
             StoreBug::EqualityDenies if (1..limit).contains(&charge.cost) => charge.cost + 1,
@@ -166,13 +193,16 @@ impl PlantedStore {
         }
     }
 
-    fn form(&self, form: &SharedForm) -> SharedForm {
-        if !self.is(StoreBug::MonthOfThirtyDays) || form.kind() != Kind::Month {
-            return *form;
+    fn form(&self, known: &SharedForm) -> SharedForm {
+        if let Some(wrong) = form(self.bug, known) {
+            return wrong;
+        }
+        if !self.is(StoreBug::MonthOfThirtyDays) || known.kind() != Kind::Month {
+            return *known;
         }
         let length = Duration::from_secs(30 * 86_400);
         let cadence = Cadence::Every { length, anchor: Timestamp::EPOCH };
-        let limit = Limit::quota(form.limit().units(), cadence).expect("thirty days are a window");
+        let limit = Limit::quota(known.limit().units(), cadence).expect("thirty days are a window");
         SharedForm::of(&limit).expect("thirty days are whole microseconds")
     }
 
@@ -183,7 +213,7 @@ impl PlantedStore {
             let (limit, state) = (charge.form.limit(), known.state(charge.key));
             let behind = limit.mark(&state, now) != limit.mark(&State::Fresh, now);
             let soon = limit.idle_at(&state) <= now + Duration::from_micros(1);
-            let counts = matches!(charge.form.kind(), Kind::Window | Kind::Month);
+            let counts = charge.form.kind().is_window();
             if (self.is(StoreBug::WindowMovesBack) && behind && counts)
                 || (self.is(StoreBug::ForgetsEarly) && soon)
             {
@@ -196,7 +226,7 @@ impl PlantedStore {
     fn spoil_states(&self, known: &mut CoreStates, ask: &Charges<'_>, outcome: &Outcome) {
         let (now, admitted) = (self.now(), outcome.verdict.decision.allowed);
         for (charge, decision) in ask.charges.iter().zip(&outcome.decisions) {
-            let possible = charge.cost <= charge.form.limit().units();
+            let possible = charge.cost <= charge.form.limit().cost_max();
             match self.bug {
                 StoreBug::DenialChargesSome if !admitted && decision.allowed => known.charge(charge, now),
                 StoreBug::AnyChargesDeniers
@@ -205,6 +235,7 @@ impl PlantedStore {
                     known.charge(charge, now);
                 }
                 StoreBug::ZeroCostWrites if admitted && charge.cost == 0 => touch(known, charge, now),
+                StoreBug::CrossingStopsAtTheEdge if admitted => stop_at_the_edge(known, charge),
                 StoreBug::RestDropped => drop_rest(known, charge),
                 StoreBug::DoubleInstants => through_double(known, charge),
                 _ => {}
@@ -268,6 +299,11 @@ impl Store for PlantedStore {
         asks.iter().map(answer).collect()
     }
 
+    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+        let mut known = self.lock();
+        debits.iter().map(|asked| debit(&mut known, self.bug, asked, self.now())).collect()
+    }
+
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
         let mut known = self.lock();
         let sight = known.peek(charges, self.now());
@@ -304,6 +340,9 @@ impl Store for PlantedStore {
         keys.iter().take(count).for_each(|key| known.reset(key));
         if self.is(StoreBug::ReturnsForgottenByReset) {
             known.returned.clear();
+        }
+        if self.is(StoreBug::NamesForgottenByReset) {
+            known.debits.retain(|(key, _), _| !keys.contains(&key.as_str()));
         }
         Ok(())
     }

@@ -29,10 +29,13 @@ pub(super) fn lend(
     };
     let mut loan = authority.look(&state, want, now);
     let sought = wants.max(least).max(1);
+    let across = loan.granted > limit.decide(&state, 0, now).remaining;
     match bug {
         StoreBug::LendsMoreThanIsLeft if loan.granted > 0 => {
             loan.granted = loan.granted.max(sought.min(limit.units()));
         }
+        StoreBug::LendsNothingAcrossTheEdge if across => loan.granted = 0,
+        StoreBug::LendsAllAcrossTheEdge if across => loan.granted = sought.min(limit.cost_max()),
         StoreBug::LendsAllOrNothing if loan.granted < sought => loan.granted = 0,
         StoreBug::EpochByClock => loan.epoch = epoch_by_clock(limit, loan.epoch, now),
         _ => {}

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use throttlekit::store::{CHARGES_MAX, Charge, Outcome, Settlement, Store};
 use throttlekit::{Cost, Decision, ManualClock, Retry, Timestamp};
-use throttlekit_core::rate::shared::Kind;
 use throttlekit_core::rate::{Mark, Rule};
 
+use super::debits::Numbers;
 use super::lending::Lending;
 use super::policy::{Placed, Policy};
 use super::reference::CoreStates;
@@ -50,6 +50,7 @@ pub(super) struct Play<'a> {
     /// Of each admitted ask, until it is settled.
     receipts: Vec<Option<Vec<Charged>>>,
     pub(super) lending: Lending,
+    pub(super) numbers: Numbers,
     /// The last ask that was told to wait, and until when.
     denied: Option<(StoreAsk, Timestamp)>,
     last: Vec<Decision>,
@@ -79,6 +80,7 @@ impl<'a> Play<'a> {
             places: BTreeMap::new(),
             receipts: Vec::new(),
             lending: Lending::default(),
+            numbers: Numbers::default(),
             denied: None,
             last: Vec::new(),
             in_debt: BTreeSet::new(),
@@ -114,6 +116,7 @@ impl<'a> Play<'a> {
                 self.give_back(store, *loan, *units, *twice).await
             }
             StoreOperation::GiveBackAgain(back) => self.give_back_again(store, *back).await,
+            StoreOperation::Debit(debits) => self.debit(store, debits).await,
             StoreOperation::Reset(keys) => self.reset(seat, keys).await,
             StoreOperation::StepBack(by) => self.step_back(store, *by).await,
             StoreOperation::Wait(by) => {
@@ -247,7 +250,7 @@ impl<'a> Play<'a> {
         let Some(decision) = self.last.get(limit) else { return };
         let exact = self.move_to(micros_off(decision.reset_at, off));
         self.notes.see("wait for reset");
-        let window = matches!(self.policy.forms[limit].kind(), Kind::Window | Kind::Month);
+        let window = self.policy.forms[limit].kind().is_window();
         self.notes.see_if(exact && window && off == 0, "window edge");
     }
 

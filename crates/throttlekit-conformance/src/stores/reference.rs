@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome, Settlement, Sight, StoreError};
+use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome};
+use throttlekit::store::{Settlement, Sight, StoreError};
 use throttlekit_core::Timestamp;
 use throttlekit_core::lease::ReturnId;
-use throttlekit_core::rate::{Limit, Rule, Settle, State};
+use throttlekit_core::rate::{Limit, Need, Rule, Settle, State};
 
 /// What a store must remember, and what it must answer.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +15,19 @@ pub struct CoreStates {
     /// Returns that have arrived. A reset forgets none: a copy that comes late must not count against what is lent
     /// afresh.
     pub(super) returned: HashSet<ReturnId>,
+    /// The last debit of each stream of each key, which a reset does not forget either.
+    pub(super) debits: HashMap<StreamOf, Named>,
+}
+
+/// A key and one of its streams.
+pub(super) type StreamOf = (String, u128);
+
+/// The last debit of a stream.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    number: u64,
+    pub(super) outcome: Outcome,
+    until: Timestamp,
 }
 
 impl CoreStates {
@@ -57,6 +71,40 @@ impl CoreStates {
             authority.take_back(self.entry(given.key, authority.limit()), given.back, now);
         }
         Ok(())
+    }
+
+    /// Answers one debit, and charges it once.
+    pub fn debit(&mut self, debit: &Debit<'_>, now: Timestamp) -> Result<Debited, StoreError> {
+        self.debit_named((debit.charge.key.into(), debit.id.stream), debit, now)
+    }
+
+    pub(super) fn debit_named(
+        &mut self,
+        stream: StreamOf,
+        debit: &Debit<'_>,
+        now: Timestamp,
+    ) -> Result<Debited, StoreError> {
+        self.debit_named_for(stream, debit, now + debit.remembered(), now)
+    }
+
+    pub(super) fn debit_named_for(
+        &mut self,
+        stream: StreamOf,
+        debit: &Debit<'_>,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<Debited, StoreError> {
+        debit.check()?;
+        let number = debit.id.number;
+        if let Some(last) = self.debits.get(&stream).filter(|last| now < last.until && last.number >= number)
+        {
+            let again = last.number == number;
+            let answer = Debited { outcome: last.outcome.clone(), repeated: true };
+            return if again { Ok(answer) } else { Err(StoreError::Stale(number)) };
+        }
+        let outcome = self.admit(&Charges { need: Need::All, charges: &[debit.charge] }, now);
+        self.debits.insert(stream, Named { number, outcome: outcome.clone(), until });
+        Ok(Debited { outcome, repeated: false })
     }
 
     /// Forgets a key.

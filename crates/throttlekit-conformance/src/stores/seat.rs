@@ -37,7 +37,7 @@ pub(super) fn same<T: PartialEq + Debug>(want: &T, got: &T) -> Heard {
 }
 
 /// Part by part, so that the first that differs is told by itself.
-fn same_outcome(want: &Outcome, got: &Outcome) -> Heard {
+pub(super) fn same_outcome(want: &Outcome, got: &Outcome) -> Heard {
     let Outcome { now, verdict, decisions, marks } = want;
     same(now, &got.now)?;
     same(&decisions.len(), &got.decisions.len())?;

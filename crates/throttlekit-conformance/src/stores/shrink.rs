@@ -11,6 +11,7 @@ impl StoreWorld {
             let asks = match &self.operations[index] {
                 StoreOperation::Admit(asks) => asks.len(),
                 StoreOperation::Lease(asks) => asks.len(),
+                StoreOperation::Debit(debits) => debits.len(),
                 _ => 0,
             };
             (0..asks).filter(move |_| asks > 1).map(move |ask| (index, ask))
@@ -32,6 +33,7 @@ impl StoreWorld {
         match &mut smaller.operations[index] {
             StoreOperation::Admit(asks) => drop(asks.remove(ask)),
             StoreOperation::Lease(asks) => drop(asks.remove(ask)),
+            StoreOperation::Debit(debits) => drop(debits.remove(ask)),
             _ => {}
         }
         smaller
@@ -68,6 +70,13 @@ fn forget_limit(operation: &mut StoreOperation, gone: usize) -> bool {
                 moved(ask.limit, gone).is_some_and(|place| set(&mut ask.limit, place))
             });
             return !asks.is_empty();
+        }
+        StoreOperation::Debit(debits) => {
+            debits.retain_mut(|debit| {
+                debit.keys.remove(gone);
+                moved(debit.limit, gone).is_some_and(|place| set(&mut debit.limit, place))
+            });
+            return !debits.is_empty();
         }
         StoreOperation::WaitForReset(limit, _) => {
             return moved(*limit, gone).is_some_and(|place| set(limit, place));

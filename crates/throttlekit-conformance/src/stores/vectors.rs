@@ -158,6 +158,7 @@ impl<'a, S: Store> Table<'a, S> {
 fn shift_by(spec: &Spec) -> Duration {
     let window = match *spec {
         Spec::Window { cadence: Cadence::Every { length, .. }, .. }
+        | Spec::Budget { cadence: Cadence::Every { length, .. }, .. }
         | Spec::SlidingWindow { length, .. }
         | Spec::SlidingLog { length, .. } => nanos(length),
         _ => AWAY_FROM_ZERO,

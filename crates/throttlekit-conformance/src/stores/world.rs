@@ -41,6 +41,34 @@ pub struct StoreLease {
     pub want: Want,
 }
 
+/// A debit that counts once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreDebit {
+    /// One key of each limit.
+    pub keys: Vec<u8>,
+    /// On this limit, which may be one that takes no debits.
+    pub limit: usize,
+    /// Of this stream.
+    pub stream: u8,
+    /// Which of its debits.
+    pub turn: Turn,
+    /// How many tokens. Where a debit comes again with other tokens, what it said first counts.
+    pub cost: Cost,
+    /// How long it is remembered.
+    pub remember: Duration,
+}
+
+/// Where in its stream a debit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// So many after the last.
+    Next(u64),
+    /// The last again, as where the answer was lost.
+    Again,
+    /// So many before the last, as where the network was slow.
+    Older(u64),
+}
+
 /// One thing that happens to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreOperation {
@@ -77,6 +105,8 @@ pub enum StoreOperation {
     },
     /// A return that has arrived arrives again; which one, counted round.
     GiveBackAgain(usize),
+    /// Debits by name, in one flight.
+    Debit(Vec<StoreDebit>),
     /// One key of each limit is forgotten.
     Reset(Vec<u8>),
     /// Time goes by.
@@ -140,14 +170,21 @@ impl StoreWorld {
     /// The world of a seed.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        let lending = dice.once_in(3);
-        let specs = if lending { roll_lending_specs(&mut dice) } else { roll_specs(&mut dice) };
+        let about =
+            dice.pick(&[About::Asks, About::Asks, About::Asks, About::Loans, About::Loans, About::Debits]);
+        let specs = match about {
+            About::Asks => roll_specs(&mut dice),
+            About::Loans => {
+                roll_specs_with(&mut dice, |spec| matches!(spec, Spec::Window { .. } | Spec::Budget { .. }))
+            }
+            About::Debits => roll_specs_with(&mut dice, |spec| matches!(spec, Spec::Budget { .. })),
+        };
         let need = dice.pick(&[Need::All, Need::All, Need::Any]);
         let home = dice.once_in(3).then(|| dice.below(specs.len() as u64) as usize);
         let start = roll_start(&mut dice, &specs);
         let (looks, through_limiter) = (dice.once_in(8), specs.len() <= 3 && dice.once_in(4));
         let count = dice.between(4, OPERATIONS_MAX);
-        let operations = (0..count).map(|_| roll_operation(&mut dice, &specs, lending)).collect();
+        let operations = (0..count).map(|_| roll_operation(&mut dice, &specs, about)).collect();
         Self { seed, need, specs, home, start, looks, through_limiter, operations }
     }
 
@@ -178,10 +215,18 @@ fn roll_specs(dice: &mut Dice) -> Vec<Spec> {
     (0..count).map(|_| roll_shareable(dice)).collect()
 }
 
-/// A window, from which units are lent and to which they come back, and perhaps another limit.
-fn roll_lending_specs(dice: &mut Dice) -> Vec<Spec> {
+/// What every other thing in a world is about.
+#[derive(Clone, Copy, PartialEq)]
+enum About {
+    Asks,
+    Loans,
+    Debits,
+}
+
+/// A limit of some kind, as a window from which units are lent and to which they come back; and perhaps another.
+fn roll_specs_with(dice: &mut Dice, is_it: impl Fn(&Spec) -> bool) -> Vec<Spec> {
     let mut specs: Vec<Spec> = (0..dice.between(1, 2)).map(|_| roll_shareable(dice)).collect();
-    while !matches!(specs[0], Spec::Window { .. }) {
+    while !is_it(&specs[0]) {
         specs[0] = roll_shareable(dice);
     }
     specs
@@ -203,6 +248,10 @@ fn in_micros(spec: Spec, dice: &mut Dice) -> Spec {
         Spec::Window { limit, cadence: Cadence::Every { length, anchor } } => {
             let anchor = Timestamp::from_nanos(micros(anchor.as_nanos()));
             Spec::Window { limit, cadence: Cadence::Every { length: up(length), anchor } }
+        }
+        Spec::Budget { limit, cadence: Cadence::Every { length, anchor } } => {
+            let anchor = Timestamp::from_nanos(micros(anchor.as_nanos()));
+            Spec::Budget { limit, cadence: Cadence::Every { length: up(length), anchor } }
         }
         Spec::SlidingWindow { limit, length, buckets, .. } => {
             let length = up(length).max(Duration::from_micros(buckets.into()));
@@ -226,14 +275,17 @@ fn roll_start(dice: &mut Dice, specs: &[Spec]) -> Timestamp {
     Timestamp::from_nanos(start).min(last)
 }
 
-/// In a world about lending, every other thing is: a return takes a loan before it, and a copy of it a return.
-fn roll_operation(dice: &mut Dice, specs: &[Spec], lending: bool) -> StoreOperation {
-    if lending && dice.once_in(2) {
-        return roll_lending(dice, specs);
+/// In a world about loans, every other thing is: a return takes a loan before it, and a copy of it a return. So with
+/// debits, and the same again.
+fn roll_operation(dice: &mut Dice, specs: &[Spec], about: About) -> StoreOperation {
+    match about {
+        About::Loans if dice.once_in(2) => return roll_lending(dice, specs),
+        About::Debits if dice.once_in(2) => return roll_debits(dice, specs),
+        _ => {}
     }
     let limit = dice.below(specs.len() as u64) as usize;
     let off = dice.below(3).cast_signed() - 1;
-    match dice.below(27) {
+    match dice.below(28) {
         0..=9 => StoreOperation::Admit(vec![roll_ask(dice, specs)]),
         10 | 11 => roll_flight(dice, specs),
         12 => StoreOperation::Peek(roll_keys(dice, specs)),
@@ -250,6 +302,7 @@ fn roll_operation(dice: &mut Dice, specs: &[Spec], lending: bool) -> StoreOperat
         20 | 21 => StoreOperation::Retry(off),
         22 | 23 => StoreOperation::WaitForReset(limit, off),
         24 => roll_lending(dice, specs),
+        25 => roll_debits(dice, specs),
         _ => StoreOperation::Wait(roll_wait_micros(dice, &specs[limit])),
     }
 }
@@ -267,6 +320,35 @@ fn roll_lending(dice: &mut Dice, specs: &[Spec]) -> StoreOperation {
         }
         9 | 10 => StoreOperation::GiveBackAgain(nth),
         _ => StoreOperation::Reset(roll_keys(dice, specs)),
+    }
+}
+
+fn roll_debits(dice: &mut Dice, specs: &[Spec]) -> StoreOperation {
+    let count = if dice.once_in(4) { dice.between(2, 4) } else { 1 };
+    StoreOperation::Debit((0..count).map(|_| roll_debit(dice, specs)).collect())
+}
+
+fn roll_debit(dice: &mut Dice, specs: &[Spec]) -> StoreDebit {
+    let any = dice.below(specs.len() as u64) as usize;
+    let counting = |spec: &Spec| matches!(spec, Spec::Window { .. } | Spec::Budget { .. });
+    let metered: Vec<usize> = (0..specs.len()).filter(|&limit| counting(&specs[limit])).collect();
+    let limit = if metered.is_empty() || dice.once_in(8) { any } else { dice.pick(&metered) };
+    let period = Duration::from_nanos(rhythm(&specs[limit]).1.div_ceil(MICRO) * MICRO);
+    let second = Duration::from_secs(1);
+    StoreDebit {
+        keys: roll_keys(dice, specs),
+        limit,
+        stream: dice.below(2) as u8,
+        turn: dice.pick(&[
+            Turn::Next(1),
+            Turn::Next(1),
+            Turn::Next(9),
+            Turn::Again,
+            Turn::Again,
+            Turn::Older(1),
+        ]),
+        cost: roll_store_cost(dice, &specs[limit]),
+        remember: dice.pick(&[period, period, period * 2, second, 60 * second, 86_400 * second]),
     }
 }
 
@@ -334,7 +416,7 @@ fn roll_lease(dice: &mut Dice, specs: &[Spec]) -> StoreLease {
 }
 
 pub(super) fn lends(spec: &Spec) -> bool {
-    matches!(spec, Spec::Window { .. } | Spec::Gcra { .. } | Spec::TokenBucket { .. })
+    matches!(spec, Spec::Window { .. } | Spec::Budget { .. } | Spec::Gcra { .. } | Spec::TokenBucket { .. })
 }
 
 /// Mostly what a node might want; now and then what none would.

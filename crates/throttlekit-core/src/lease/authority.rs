@@ -47,7 +47,8 @@ pub struct Authority {
 pub struct Want {
     /// As many units as this.
     pub wants: Cost,
-    /// Fewer than this help nobody: then none are lent.
+    /// Fewer than this help nobody: then none are lent, but by a token budget of which any are left. That lends this
+    /// many in full, which may cross its edge: whoever keeps the budget may, and nobody else.
     pub least: Cost,
     /// At most one part in so many of what is left, so that the last units go round; but `least` in any case.
     pub share: u64,
@@ -126,7 +127,7 @@ impl Authority {
         let least = want.least.max(1);
         let part = left.remaining.div_ceil(want.share.max(1)).max(least);
         let units = want.wants.max(least).min(part).min(left.remaining);
-        let granted = if units < least { 0 } else { units };
+        let granted = if units >= least { units } else { self.beyond_the_edge(left.remaining, least) };
         let decision = self.limit.decide(state, if granted == 0 { least } else { granted }, now);
         let (epoch, lives) = match self.term {
             Term::Window => (self.epoch(state, now), Some(left.reset_at.since(now))),
@@ -134,6 +135,12 @@ impl Authority {
             Term::Carry => (self.epoch(state, now), None),
         };
         Loan { granted, epoch, lives, decision }
+    }
+
+    /// What is lent where fewer than the least are left.
+    fn beyond_the_edge(&self, left: Cost, least: Cost) -> Cost {
+        let crosses = matches!(&self.limit, Limit::Window(rule) if rule.is_budget());
+        if crosses && left > 0 && least <= self.limit.cost_max() { least } else { 0 }
     }
 
     /// Answers a want at `now`, and charges what it lends.
@@ -220,6 +227,21 @@ mod tests {
         let (before, want) = (state.clone(), Want { least: 3, ..WANT_8 });
         assert_eq!(authority.lend(&mut state, want, now).granted, 0);
         assert_eq!(state, before);
+    }
+
+    #[test]
+    fn a_budget_lends_the_least_across_its_edge_and_no_more() {
+        let limit = Limit::token_budget(10, Duration::from_secs(10)).unwrap();
+        let authority = Authority::new(limit, Term::Window).unwrap();
+        let (mut state, now) = (State::default(), Timestamp::EPOCH);
+        let want = Want { wants: 8, least: 3, share: 1 };
+        assert_eq!([0; 3].map(|_| authority.lend(&mut state, want, now).granted), [8, 3, 0]);
+        let too_many = Want { least: crate::rate::BUDGET_MAX + 1, ..want };
+        assert_eq!(
+            authority.lend(&mut State::default(), too_many, now).granted,
+            0,
+            "no store counts as many"
+        );
     }
 
     #[test]

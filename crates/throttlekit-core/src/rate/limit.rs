@@ -7,7 +7,7 @@ use super::{
     Cadence, Count, Gcra, LimitError, Log, Mark, Rate, Ring, Rule, Settle, SlidingLog, SlidingWindow, Tat,
     Window,
 };
-use crate::{Cost, Decision, Timestamp};
+use crate::{Cost, Decision, Forecast, Timestamp};
 
 /// One rule with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ use crate::{Cost, Decision, Timestamp};
 pub enum Limit {
     /// GCRA, token bucket or leaky bucket.
     Gcra(Gcra),
-    /// Fixed, anchored or calendar windows.
+    /// Fixed, anchored or calendar windows, and token budgets in them.
     Window(Window),
     /// A window that slides by buckets.
     SlidingWindow(SlidingWindow),
@@ -65,6 +65,29 @@ impl Limit {
         Window::new(limit, cadence).map(Self::Window)
     }
 
+    /// `budget` tokens in each window of `length`, debited as they come: a debit passes while any are left, and is
+    /// counted in full. See [`Window::budget`].
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use throttlekit_core::{Timestamp, rate::{Limit, Rule, State}};
+    ///
+    /// let minute = Limit::token_budget(100, Duration::from_secs(60))?;
+    /// let (mut key, now) = (State::default(), Timestamp::EPOCH);
+    /// assert_eq!(minute.check(&mut key, 80, now).remaining, 20);
+    /// assert!(minute.check(&mut key, 50, now).allowed, "20 are left, so the debit that crosses the edge passes");
+    /// assert!(!minute.check(&mut key, 1, now).allowed, "130 are charged");
+    /// # Ok::<(), throttlekit_core::rate::LimitError>(())
+    /// ```
+    pub fn token_budget(budget: u64, length: Duration) -> Result<Self, LimitError> {
+        Self::budget(budget, Cadence::Every { length, anchor: Timestamp::EPOCH })
+    }
+
+    /// The same in each window of a calendar or anchored cadence.
+    pub fn budget(budget: u64, cadence: Cadence) -> Result<Self, LimitError> {
+        Window::budget(budget, cadence).map(Self::Window)
+    }
+
     /// `limit` units in a window that slides in ten steps.
     pub fn sliding_window(limit: u64, length: Duration) -> Result<Self, LimitError> {
         SlidingWindow::new(limit, length, 10).map(Self::SlidingWindow)
@@ -75,13 +98,21 @@ impl Limit {
         SlidingLog::new(limit, length).map(Self::SlidingLog)
     }
 
-    /// The most units that ever pass at once: burst, capacity or window limit.
+    /// The most units that ever pass at once: burst, capacity or window limit; or the budget, which one debit crosses.
     pub fn units(&self) -> u64 {
         match self {
             Self::Gcra(rule) => rule.units(),
             Self::Window(rule) => rule.units(),
             Self::SlidingWindow(rule) => rule.units(),
             Self::SlidingLog(rule) => rule.units(),
+        }
+    }
+
+    /// The most that one ask may cost: what costs more never passes. A budget lets even more pass than it has.
+    pub fn cost_max(&self) -> Cost {
+        match self {
+            Self::Window(rule) => rule.cost_max(),
+            other => other.units(),
         }
     }
 
@@ -97,12 +128,12 @@ impl Limit {
 
     /// The part of the limit that one of `nodes` may admit by itself; nothing if that is less than a unit.
     ///
-    /// All of them together admit at most what the limit does.
+    /// All of them together admit at most what the limit does: the share of a budget is not crossed.
     pub fn share(&self, nodes: NonZeroU32) -> Option<Self> {
         let part = |units: u64| units / u64::from(nodes.get());
         match self {
             Self::Gcra(rule) => rule.share(nodes).map(Self::Gcra),
-            Self::Window(rule) => Some(Self::Window(Window { limit: part(rule.limit), ..*rule })),
+            Self::Window(rule) => Some(Self::Window(Window { limit: part(rule.limit), ..rule.uncrossed() })),
             Self::SlidingWindow(rule) => {
                 Some(Self::SlidingWindow(SlidingWindow { limit: part(rule.limit), ..*rule }))
             }
@@ -241,6 +272,15 @@ impl Rule for Limit {
             Self::Window(rule) => join(rule, state, other),
             Self::SlidingWindow(rule) => join(rule, state, other),
             Self::SlidingLog(rule) => join(rule, state, other),
+        }
+    }
+
+    fn forecast(&self, state: &State, cost: Cost, now: Timestamp) -> Forecast {
+        match self {
+            Self::Gcra(rule) => with(rule, state, |r, s| r.forecast(s, cost, now)),
+            Self::Window(rule) => with(rule, state, |r, s| r.forecast(s, cost, now)),
+            Self::SlidingWindow(rule) => with(rule, state, |r, s| r.forecast(s, cost, now)),
+            Self::SlidingLog(rule) => with(rule, state, |r, s| r.forecast(s, cost, now)),
         }
     }
 }

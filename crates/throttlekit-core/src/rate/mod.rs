@@ -2,7 +2,7 @@
 //!
 //! Four rules cover the field. [`Gcra`] is GCRA, the token bucket and the leaky-bucket shaper: the three differ
 //! only in what they are told and what they report, so they share one arithmetic. [`Window`] counts in fixed,
-//! anchored or calendar windows. [`SlidingWindow`] weighs sub-windows. [`SlidingLog`] remembers every admission.
+//! anchored or calendar windows, where a token budget lets its last debit cross the edge. [`SlidingWindow`] weighs sub-windows. [`SlidingLog`] remembers every admission.
 
 mod calendar;
 mod gcra;
@@ -23,7 +23,7 @@ pub use many::{Charge, Need, Verdict};
 pub use pace::{LimitError, Rate};
 pub use sliding_log::{Log, SlidingLog};
 pub use sliding_window::{Ring, SlidingWindow};
-pub use window::{Count, Window};
+pub use window::{BUDGET_MAX, Count, Window};
 
 use core::time::Duration;
 

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use super::UNITS_MAX;
+use super::{BUDGET_MAX, UNITS_MAX};
 use crate::time::nanos;
 
 /// The longest period a rate or window may have: a hundred years.
@@ -66,6 +66,8 @@ impl Rate {
 pub enum LimitError {
     /// A limit, burst or capacity is zero or above [`UNITS_MAX`].
     Units(u64),
+    /// A token budget is zero or above [`BUDGET_MAX`].
+    Budget(u64),
     /// A period or window is zero or longer than a hundred years.
     Period(Duration),
     /// A sliding window has no sub-windows, too many, or more than it has nanoseconds.
@@ -86,6 +88,7 @@ impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Units(n) => write!(f, "{n} units: a limit, burst or capacity is between 1 and {UNITS_MAX}"),
+            Self::Budget(n) => write!(f, "{n} tokens: a budget is between 1 and {BUDGET_MAX}"),
             Self::Period(p) => write!(f, "{p:?}: a period or window is between 1 ns and 100 years"),
             Self::Buckets(n) => {
                 write!(f, "{n} buckets: a sliding window has between 1 and 1000, each ≥ 1 ns")

@@ -12,6 +12,9 @@ pub(super) struct Reciprocal {
 }
 
 impl Reciprocal {
+    /// Of no number, for where none is divided.
+    pub(super) const NONE: Self = Self { factor: 0, shift: 0 };
+
     /// `divisor` is between 2 and 2⁶³.
     pub(super) fn of(divisor: u64) -> Self {
         debug_assert!((2..=1 << 63).contains(&divisor));

@@ -36,8 +36,8 @@ pub struct SharedForm {
 /// | rule | charge | state |
 /// |---|---|---|
 /// | GCRA | time of the cost, its rest in ticks, depth, its rest, ticks per µs | instant when full, its rest |
-/// | window | cost, limit, length, lead | end of the window, units used |
-/// | month | cost, limit, UTC offset | the same |
+/// | window, budget | cost, limit, length, lead | end of the window, units used |
+/// | month, budget of a month | cost, limit, UTC offset | the same |
 /// | sliding window | cost, limit, length, buckets | newest bucket, then `buckets + 1` counts |
 /// | sliding log | cost, limit, length | instant and units of each admission, oldest first |
 ///
@@ -76,10 +76,26 @@ pub enum Kind {
     Window,
     /// [`Window`] by calendar months.
     Month,
+    /// A [budget](Window::budget) on an even grid.
+    Budget,
+    /// A [budget](Window::budget) by calendar months.
+    BudgetMonth,
     /// [`SlidingWindow`].
     Sliding,
     /// [`SlidingLog`](super::SlidingLog).
     Log,
+}
+
+impl Kind {
+    /// Whether it is a [`Window`], budget or not: they keep the same state.
+    pub fn is_window(self) -> bool {
+        matches!(self, Self::Window | Self::Month | Self::Budget | Self::BudgetMonth)
+    }
+
+    /// Whether its windows are calendar months.
+    pub fn is_month(self) -> bool {
+        matches!(self, Self::Month | Self::BudgetMonth)
+    }
 }
 
 /// How a charge is corrected in a shared store.
@@ -121,8 +137,10 @@ impl SharedForm {
     pub fn kind(&self) -> Kind {
         match self.limit {
             Limit::Gcra(_) => Kind::Gcra,
-            Limit::Window(Window { grid: Grid::Even { .. }, .. }) => Kind::Window,
-            Limit::Window(Window { grid: Grid::Month { .. }, .. }) => Kind::Month,
+            Limit::Window(Window { grid: Grid::Even { .. }, crosses: false, .. }) => Kind::Window,
+            Limit::Window(Window { grid: Grid::Month { .. }, crosses: false, .. }) => Kind::Month,
+            Limit::Window(Window { grid: Grid::Even { .. }, crosses: true, .. }) => Kind::Budget,
+            Limit::Window(Window { grid: Grid::Month { .. }, crosses: true, .. }) => Kind::BudgetMonth,
             Limit::SlidingWindow(_) => Kind::Sliding,
             Limit::SlidingLog(_) => Kind::Log,
         }
@@ -141,8 +159,19 @@ impl SharedForm {
         if cost == 1 {
             return self.one;
         }
-        // One more than the limit is as impossible as any number above.
-        numbers(&self.limit, cost.min(self.limit.units() + 1))
+        if cost <= self.limit.cost_max() {
+            return numbers(&self.limit, cost);
+        }
+        self.impossible()
+    }
+
+    /// The numbers of a charge that costs too much ever to pass: one unit more than there are, and of a budget, which
+    /// would let that cross its edge, one of none.
+    fn impossible(&self) -> Numbers {
+        match self.limit {
+            Limit::Window(rule) if rule.crosses => numbers(&Limit::Window(Window { limit: 0, ..rule }), 1),
+            limit => numbers(&limit, limit.units() + 1),
+        }
     }
 
     /// Whether a store can tell exactly how many units are left, which lending needs. No limit of everyday numbers
@@ -155,8 +184,13 @@ impl SharedForm {
     /// A want in numbers that a script carries exactly, answered as the want itself.
     pub fn clamped(&self, want: Want) -> Want {
         let units = self.limit.units();
-        let least = want.least.clamp(1, units + 1);
+        let least = want.least.clamp(1, self.limit.cost_max() + 1);
         Want { wants: want.wants.clamp(least, units.max(least)), least, share: want.share.clamp(1, units) }
+    }
+
+    /// The numbers of a limit for one who wants so many at the least.
+    pub fn lending(&self, least: Cost) -> Numbers {
+        if least <= self.limit.cost_max() { self.one } else { self.impossible() }
     }
 
     /// The state that a store keeps in these numbers, or nothing if they cannot be one of this rule.
@@ -252,7 +286,7 @@ fn int(number: u64) -> i64 {
 fn numbers(limit: &Limit, cost: Cost) -> Numbers {
     match limit {
         Limit::Gcra(rule) => Numbers::of(rule.numbers(cost).map(int)),
-        Limit::Window(Window { limit, grid }) => match *grid {
+        Limit::Window(Window { limit, grid, .. }) => match *grid {
             Grid::Even { length, lead } => Numbers::of([cost, *limit, length / NANOS, lead / NANOS].map(int)),
             Grid::Month { utc_offset } => Numbers::of([int(cost), int(*limit), utc_offset / NANOS as i64]),
         },

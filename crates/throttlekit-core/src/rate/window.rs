@@ -1,17 +1,25 @@
-//! Counting in windows: fixed, anchored or by the calendar.
+//! Counting in windows, fixed, anchored or by the calendar: limits that hold, and budgets that the last debit crosses.
 
 use core::time::Duration;
 
 use super::calendar::{Cadence, Grid};
 use super::pace::{LimitError, checked_units};
 use super::{Mark, Rule, Settle, UNITS_MAX};
-use crate::{Cost, Decision, Retry, Timestamp};
+use crate::{Cost, Decision, Forecast, Retry, Timestamp};
+
+/// The largest token budget, and the largest debit of one: so a count never goes beyond [`UNITS_MAX`].
+pub const BUDGET_MAX: u64 = 1 << 52;
+const _: () = assert!(BUDGET_MAX - 1 + BUDGET_MAX == UNITS_MAX);
 
 /// At most `limit` units in each window. Across a boundary that can be twice the limit within one length.
+///
+/// A [budget](Self::budget) also lets the debit pass that crosses its edge, and counts it in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub(super) limit: u64,
     pub(super) grid: Grid,
+    /// Whether an ask passes while any unit is left, though it costs more.
+    pub(super) crosses: bool,
 }
 
 /// How many units a key used in which window. Ordered by window, then by use: later and fuller is greater.
@@ -26,12 +34,44 @@ pub struct Count {
 impl Window {
     /// `limit` units in each window of the cadence.
     pub fn new(limit: u64, cadence: Cadence) -> Result<Self, LimitError> {
-        Ok(Self { limit: checked_units(limit)?, grid: Grid::of(cadence)? })
+        Ok(Self { limit: checked_units(limit)?, grid: Grid::of(cadence)?, crosses: false })
     }
 
-    /// The most units that ever pass at once.
+    /// A meter of tokens that are known only as they come: a debit passes while fewer than `budget` are used in the
+    /// window, and is counted in full.
+    ///
+    /// So at most `budget + g − 1` are charged in a window where no debit is of more than `g` (law `budget`), and
+    /// exactly `budget` where each is of one.
+    pub fn budget(budget: u64, cadence: Cadence) -> Result<Self, LimitError> {
+        let fits = (1..=BUDGET_MAX).contains(&budget);
+        let limit = if fits { budget } else { return Err(LimitError::Budget(budget)) };
+        Ok(Self { limit, grid: Grid::of(cadence)?, crosses: true })
+    }
+
+    /// The units of a window; of a budget, those at which it is spent.
     pub fn units(&self) -> u64 {
         self.limit
+    }
+
+    /// Whether it is a [budget](Self::budget).
+    pub fn is_budget(&self) -> bool {
+        self.crosses
+    }
+
+    /// The most that one ask may cost.
+    pub fn cost_max(&self) -> Cost {
+        if self.crosses { BUDGET_MAX } else { self.limit }
+    }
+
+    /// How many units must be left for an ask to pass.
+    #[inline]
+    pub(super) fn needs(&self, cost: Cost) -> Cost {
+        if self.crosses { cost.min(1) } else { cost }
+    }
+
+    /// The same numbers, where nothing passes beyond them.
+    pub(super) fn uncrossed(&self) -> Self {
+        Self { crosses: false, ..*self }
     }
 
     /// How long a window is; a calendar month counts as 31 days.
@@ -59,7 +99,7 @@ impl Window {
     pub(super) fn denied(&self, count: Count, cost: Cost, now: Timestamp) -> Decision {
         let left = self.allowed(count);
         let wait = left.reset_at.since(now);
-        let retry_after = if cost > self.limit { Retry::Never } else { Retry::after(wait) };
+        let retry_after = if cost > self.cost_max() { Retry::Never } else { Retry::after(wait) };
         Decision { allowed: false, retry_after, ..left }
     }
 }
@@ -69,7 +109,7 @@ impl Rule for Window {
 
     fn decide(&self, state: &Count, cost: Cost, now: Timestamp) -> Decision {
         let count = self.current(*state, now);
-        if cost > self.limit.saturating_sub(count.used) {
+        if cost > self.cost_max() || self.needs(cost) > self.limit.saturating_sub(count.used) {
             return self.denied(count, cost, now);
         }
         self.allowed(Count { used: count.used + cost, ..count })
@@ -89,6 +129,16 @@ impl Rule for Window {
 
     fn join(&self, state: &mut Count, other: &Count) {
         *state = (*state).max(*other);
+    }
+
+    /// Units come back when the window ends, though a debit that crosses the edge would pass before.
+    fn forecast(&self, state: &Count, cost: Cost, now: Timestamp) -> Forecast {
+        let units = super::forecast(|cost| self.uncrossed().decide(state, cost, now), cost, now);
+        if !self.crosses {
+            return units;
+        }
+        let left = if cost > self.cost_max() { 0 } else { self.decide(state, 0, now).remaining };
+        Forecast { spendable_now: left.div_ceil(cost.max(1)), ..units }
     }
 }
 

@@ -8,9 +8,10 @@
 use core::num::NonZeroU64;
 use core::time::Duration;
 
+use super::calendar::Grid;
 use super::reciprocal::Reciprocal;
 use super::window::Count;
-use super::{Gcra, Limit, Window};
+use super::{Gcra, Limit, Rule, Window};
 use crate::{Cost, Decision, Forecast, Retry, Timestamp};
 
 /// How long after its origin a word form stays exact: ten years of uptime. Later it denies.
@@ -202,12 +203,49 @@ impl WordRule for GcraWord {
     }
 }
 
-/// [`Window`] on words: the window's number since the origin above, the units used below.
+/// [`Window`] on words: the window's number since the origin above, the units used below. A budget's debit that crosses
+/// the edge is counted up to it: the rest would not fit, and decides nothing that a word is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowWord {
     rule: Window,
     first: u64,
     used_bits: u32,
+    /// The most that one ask may cost, and how many units must be left for any.
+    cost_max: Cost,
+    needs_max: Cost,
+    even: Even,
+}
+
+/// Windows of equal length, where one multiplication finds the window of an instant. It serves up to `windows_max`.
+#[derive(Clone, Copy, Debug)]
+struct Even {
+    /// When the first window begins; before the epoch it wraps.
+    begin: u64,
+    length: u64,
+    per_length: Reciprocal,
+    /// How long after `begin` it serves, in nanoseconds.
+    elapsed_max: u64,
+    windows_max: u64,
+}
+
+impl Even {
+    /// Serves nobody: months, and windows of a nanosecond.
+    const NONE: Self =
+        Self { begin: 0, length: 0, per_length: Reciprocal::NONE, elapsed_max: 0, windows_max: 0 };
+
+    /// Of a grid from its window `first` on, up to the number `most` from there.
+    fn of(grid: &Grid, first: u64, most: u64) -> Self {
+        let Grid::Even { length, lead } = *grid else { return Self::NONE };
+        if length < 2 {
+            return Self::NONE;
+        }
+        let begin = i128::from(first) * i128::from(length) - i128::from(lead);
+        // Neither an instant in the last of them nor its end may overflow.
+        let ends_before = i128::from(WORD_MAX).min(i128::from(u64::MAX) - begin) / i128::from(length);
+        let windows_max = u64::try_from(ends_before - 2).unwrap_or(0).min(most);
+        let per_length = Reciprocal::of(length);
+        Self { begin: begin as u64, length, per_length, elapsed_max: windows_max * length, windows_max }
+    }
 }
 
 impl WindowWord {
@@ -216,35 +254,78 @@ impl WindowWord {
         let used_bits = u64::BITS - rule.limit.leading_zeros();
         let first = rule.grid.index(origin);
         let last = rule.grid.index(origin + HORIZON) - first;
-        (last < WORD_MAX >> used_bits).then_some(Self { rule: *rule, first, used_bits })
+        let most = WORD_MAX >> used_bits;
+        (last < most).then(|| Self {
+            rule: *rule,
+            first,
+            used_bits,
+            cost_max: rule.cost_max(),
+            needs_max: rule.needs(Cost::MAX),
+            even: Even::of(&rule.grid, first, most),
+        })
+    }
+
+    fn used(&self, word: u64) -> u64 {
+        word & ((1 << self.used_bits) - 1)
     }
 
     fn count(&self, word: u64) -> Count {
-        let used = word & ((1 << self.used_bits) - 1);
-        Count { window: self.first + (word >> self.used_bits), used }
+        Count { window: self.first + (word >> self.used_bits), used: self.used(word) }
     }
-}
 
-impl WordRule for WindowWord {
-    #[inline]
-    fn floor(&self, now: Timestamp) -> u64 {
+    /// The floor where windows are not even, and outside their range.
+    #[inline(never)]
+    fn floor_in_full(&self, now: Timestamp) -> u64 {
         let window = self.rule.grid.index(now).saturating_sub(self.first);
         window.min(WORD_MAX >> self.used_bits) << self.used_bits
     }
 
-    #[inline]
-    fn next(&self, word: u64, floor: u64, cost: Cost) -> Option<u64> {
-        let word = word.max(floor);
-        let left = self.rule.limit.saturating_sub(self.count(word).used);
-        (cost <= left && word <= WORD_MAX).then(|| word + cost)
-    }
-
-    #[inline]
-    fn allowed(&self, next: u64, _floor: u64, _cost: Cost) -> Decision {
+    #[inline(never)]
+    fn allowed_in_full(&self, next: u64) -> Decision {
         self.rule.allowed(self.count(next))
     }
+}
 
+impl WordRule for WindowWord {
+    #[inline(always)]
+    fn floor(&self, now: Timestamp) -> u64 {
+        let elapsed = now.as_nanos().wrapping_sub(self.even.begin);
+        if elapsed >= self.even.elapsed_max {
+            return self.floor_in_full(now);
+        }
+        self.even.per_length.divide(elapsed) << self.used_bits
+    }
+
+    #[inline(always)]
+    fn next(&self, word: u64, floor: u64, cost: Cost) -> Option<u64> {
+        let word = word.max(floor);
+        let left = self.rule.limit.saturating_sub(self.used(word));
+        let passes = cost.min(self.needs_max) <= left && cost <= self.cost_max && word <= WORD_MAX;
+        passes.then(|| word + cost.min(left))
+    }
+
+    #[inline(always)]
+    fn allowed(&self, next: u64, _floor: u64, _cost: Cost) -> Decision {
+        let window = next >> self.used_bits;
+        if window >= self.even.windows_max {
+            return self.allowed_in_full(next);
+        }
+        Decision {
+            allowed: true,
+            limit: self.rule.limit,
+            remaining: self.rule.limit.saturating_sub(self.used(next)),
+            reset_at: Timestamp::from_nanos(self.even.begin.wrapping_add((window + 1) * self.even.length)),
+            retry_after: Retry::Now,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
     fn denied(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision {
         self.rule.denied(self.count(word.max(floor)), cost, now)
+    }
+
+    fn forecast(&self, word: u64, cost: Cost, now: Timestamp) -> Forecast {
+        self.rule.forecast(&self.count(word.max(self.floor(now))), cost, now)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome, ReturnId};
+use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome, ReturnId};
 use throttlekit::store::{Settlement, Sight, Store, StoreError};
 use throttlekit::{BootClock, Clock, LeaseClock, Timestamp};
 use throttlekit_redis::RedisStore;
@@ -71,6 +71,10 @@ macro_rules! as_the_store_does {
     () => {
         async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
             self.0.admit(asks).await
+        }
+
+        async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+            self.0.debit(debits).await
         }
 
         async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {

@@ -1,6 +1,7 @@
 //! What users of a shared store hold.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
 
 use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_core::rate::{Limit, LimitError, Need, Rule};
@@ -10,7 +11,8 @@ use super::guarantee::Tallies;
 use super::outage::StandIn;
 use super::receipt::charges;
 use super::{Answer, OnOutage, Receipt, Tally};
-use crate::store::{CHARGES_MAX, Charges, KeySpace, Outcome, Settlement, Store, StoreError};
+use crate::store::{CHARGES_MAX, Charge, Charges, KeySpace, Outcome, Settlement, Store, StoreError};
+use crate::store::{Debit, DebitId, REMEMBER_DEFAULT};
 use crate::{Ask, Clock, WallClock};
 
 const PREFIX: &str = "tk";
@@ -41,6 +43,8 @@ pub struct SharedLimiter<S, const N: usize = 1> {
     home: Home,
     stand_in: StandIn<N>,
     tallies: Tallies,
+    /// How long debits are remembered by name.
+    remember: Duration,
     /// How far the store's clock was ahead of ours when it last answered, in nanoseconds.
     ahead: AtomicI64,
 }
@@ -66,6 +70,51 @@ impl<S: Store> SharedLimiter<S> {
     /// Answers one ask, and charges it if allowed.
     pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Answer, StoreError> {
         self.check_all([ask.into()]).await
+    }
+
+    /// Answers a debit that has a name, and charges it if it is allowed and was not charged before.
+    ///
+    /// For windows and token budgets, metered by many streams. A stream has one debit under way at a time and numbers
+    /// them upwards. If the store did not answer, the same debit may be sent again, under the same number: it counts
+    /// once, and its answer is that of the first time. See [`remember_debits`](Self::remember_debits) for how long.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttlekit::{Limit, SharedLimiter, store::{DebitId, MemoryStore}};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let minute = Limit::token_budget(100_000, Duration::from_secs(60))?;
+    /// let meter = SharedLimiter::new(MemoryStore::new(), "tokens", minute)?;
+    ///
+    /// let stream = 0x5eed_0001; // draw 128 random bits
+    /// let first = DebitId { stream, number: 1 };
+    /// assert_eq!(meter.debit("acme", 80, first).await?.decision.remaining, 99_920);
+    /// // The answer was lost: the same again changes nothing.
+    /// assert_eq!(meter.debit("acme", 80, first).await?.decision.remaining, 99_920);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn debit(
+        &self,
+        key: impl AsRef<[u8]>,
+        tokens: Cost,
+        id: DebitId,
+    ) -> Result<Answer, StoreError> {
+        let ask = Ask { key: key.as_ref(), cost: tokens };
+        let keys = self.keys(&[ask]);
+        let answers = {
+            let charge = Charge { key: &keys[0], form: &self.forms[0], cost: tokens };
+            self.store.debit(&[Debit { charge, id, remember: self.remember }]).await
+        };
+        let debited = answers.into_iter().next().unwrap_or_else(|| Err(no_answer()));
+        self.answer(debited.map(|debited| debited.outcome), keys, &[tokens], [ask])
+    }
+
+    /// How long [debits](Self::debit) are remembered by their names, whether their window lasts or not. Unless chosen,
+    /// a minute; at most a day. Longer than any caller keeps trying.
+    pub fn remember_debits(self, remember: Duration) -> Self {
+        Self { remember, ..self }
     }
 
     /// The key of an ask as the store keeps it.
@@ -145,6 +194,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
             forms,
             home: Home::Policy,
             tallies: Tallies::default(),
+            remember: REMEMBER_DEFAULT,
             ahead: AtomicI64::new(0),
         })
     }

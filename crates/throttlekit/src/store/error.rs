@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Nothing was decided, and why.
 ///
 /// A denial is an answer and never comes this way. The first two are outages, for which the limiter's policy
-/// stands in; the other two are for people to look at, and no policy hides them.
+/// stands in; the others are for people to look at, and no policy hides them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
     /// The engine cannot be reached, refuses, or has too many calls waiting.
@@ -19,6 +19,9 @@ pub enum StoreError {
     Misconfigured(Arc<str>),
     /// Under one of our keys lies something that we did not write.
     BadState(Arc<str>),
+    /// A later debit of the stream has been answered; the one with this number was not charged now. A straggler that
+    /// nobody waits for, or a stream that does not number its debits upwards, one at a time.
+    Stale(u64),
 }
 
 impl StoreError {
@@ -55,6 +58,10 @@ impl fmt::Display for StoreError {
                     "a key of ours holds something else ({cause}); find who writes there, then reset the key"
                 )
             }
+            Self::Stale(number) => write!(
+                f,
+                "debit {number} came after a later one of its stream and was not charged; number debits upwards, one at a time"
+            ),
         }
     }
 }

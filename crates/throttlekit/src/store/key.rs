@@ -52,14 +52,15 @@ impl KeySpace {
     }
 }
 
-/// States of different rules never meet under one key: a limit that changes its kind begins anew.
+/// States of different rules never meet under one key: a limit that changes its kind begins anew. A budget counts as any
+/// window does.
 fn rule_tag(form: &SharedForm) -> String {
     match (form.kind(), form.shape()) {
         (Kind::Gcra, _) => "g".into(),
-        (Kind::Window | Kind::Month, _) => "w".into(),
+        (kind, _) if kind.is_window() => "w".into(),
         (Kind::Log, _) => "l".into(),
         (Kind::Sliding, Some((length, buckets))) => format!("s{length}.{buckets}"),
-        (Kind::Sliding, None) => "s".into(),
+        _ => "s".into(),
     }
 }
 

@@ -7,7 +7,9 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::lease::ReturnId;
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 
-use super::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome, Settlement, Sight, Store, StoreError};
+use super::streams::Streams;
+use super::{Charge, Charges, Debit, Debited, GiveBack, LastDebit, LeaseAsk, Lent, Outcome};
+use super::{Settlement, Sight, Store, StoreError};
 use crate::builder::KEYS_MAX_DEFAULT;
 use crate::memory::WideMap;
 use crate::{Clock, KeyHash, SecretHash, WallClock};
@@ -29,6 +31,8 @@ pub struct MemoryStore<C = WallClock> {
     asks: RwLock<()>,
     /// Returns that were counted, and until when they could come again.
     returned: Mutex<BTreeMap<ReturnId, Timestamp>>,
+    /// Held while a debit is answered, so that the same one twice at once is charged once.
+    streams: Mutex<Streams>,
 }
 
 impl MemoryStore {
@@ -54,6 +58,7 @@ impl<C: Clock> MemoryStore<C> {
             limits: RwLock::default(),
             asks: RwLock::default(),
             returned: Mutex::default(),
+            streams: Mutex::default(),
         }
     }
 
@@ -127,6 +132,27 @@ impl<C: Clock> MemoryStore<C> {
         Outcome::of(ask, &[state], now, admitted)
     }
 
+    fn debit_once(&self, debit: &Debit<'_>) -> Result<Debited, StoreError> {
+        debit.check()?;
+        let (charge, key) = (&debit.charge, self.fingerprint(debit.charge.key));
+        let (map, stream) = (self.map(charge.form.limit())?, (key, debit.id.stream));
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let _shared = read(&self.asks);
+        let now = self.now();
+        if let Some(before) = debit.repeats(streams.last(stream, now))? {
+            return Ok(before);
+        }
+        streams.make_room(stream, now)?;
+        let mut locked = map.lock(key);
+        let state = locked.state(now).clone();
+        let admitted = locked.check(charge.cost, now).allowed;
+        drop(locked);
+        let found = LastDebit { number: debit.id.number, cost: charge.cost, now, state, admitted };
+        let answer = debit.answer(&found, false);
+        streams.remember(stream, debit, found);
+        answer
+    }
+
     fn lend(&self, ask: &LeaseAsk<'_>) -> Result<Lent, StoreError> {
         let (authority, map) = (ask.authority()?, self.map(ask.form.limit())?);
         let _shared = read(&self.asks);
@@ -168,6 +194,10 @@ impl<C: Clock> MemoryStore<C> {
 impl<C: Clock + 'static> Store for MemoryStore<C> {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         asks.iter().map(|ask| self.answer(ask)).collect()
+    }
+
+    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+        debits.iter().map(|debit| self.debit_once(debit)).collect()
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {

@@ -6,13 +6,16 @@
 //! counters, and builds its answers with [`Outcome::of`]. [`MemoryStore`] is the same in one process.
 
 mod breaker;
+mod debit;
 mod error;
 mod key;
 mod lease;
 mod line;
 mod memory;
 mod outcome;
+mod streams;
 
+pub use debit::{Debit, DebitId, Debited, LastDebit, REMEMBER_DEFAULT, REMEMBER_MAX};
 pub use error::StoreError;
 pub use key::{KEY_PART_MAX, KeySpace};
 pub use lease::{GiveBack, LeaseAsk, Lendable, Lent};
@@ -29,7 +32,7 @@ pub const CHARGES_MAX: usize = 16;
 /// Keeps state, applies charges all or none.
 ///
 /// Time is the store's own, so processes need not agree on a clock. No method is tried again by itself: a call
-/// whose reply was lost may have charged.
+/// whose reply was lost may have charged. Only a [`Debit`], which has a name, may be sent again.
 pub trait Store: Send + Sync + 'static {
     /// Answers each ask by itself, in order, and charges those that pass. One flight for all.
     fn admit(&self, asks: &[Charges<'_>]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send;
@@ -48,6 +51,10 @@ pub trait Store: Send + Sync + 'static {
         }
     }
 
+    /// Answers each debit by itself, and charges those that pass and have not been charged before. Each has its own
+    /// answer or error: [`StoreError::Stale`] if a later one of its stream has been answered. One flight for each place.
+    fn debit(&self, debits: &[Debit<'_>]) -> impl Future<Output = Vec<Result<Debited, StoreError>>> + Send;
+
     /// What the store remembers for these charges, writing nothing.
     fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Sight, StoreError>> + Send;
 
@@ -61,7 +68,7 @@ pub trait Store: Send + Sync + 'static {
     /// Takes lent units back into their windows. Each return counts once, however often it arrives.
     fn give_back(&self, backs: &[GiveBack<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Forgets keys, but not which returns have been counted.
+    /// Forgets keys, but not which returns and debits have been counted.
     fn reset(&self, keys: &[&str]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// What an answer of this store is worth.
@@ -80,6 +87,10 @@ impl<S: Store> Store for std::sync::Arc<S> {
         asks: &[Charges<'_>],
     ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
         (**self).admit_each(asks)
+    }
+
+    fn debit(&self, debits: &[Debit<'_>]) -> impl Future<Output = Vec<Result<Debited, StoreError>>> + Send {
+        (**self).debit(debits)
     }
 
     fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Sight, StoreError>> + Send {

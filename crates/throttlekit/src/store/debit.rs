@@ -1,0 +1,101 @@
+//! Debits that count once, however often they arrive.
+//!
+//! A stream has one debit under way at a time, and numbers them upwards. So a store keeps of each stream only the last
+//! number and what it found then: the same number again is answered as before, and charges nothing.
+
+use std::time::Duration;
+
+use throttlekit_core::rate::{Limit, Need, State, UNITS_MAX};
+use throttlekit_core::{Cost, Timestamp};
+
+use super::{Charge, Charges, Outcome, StoreError};
+
+/// How long a debit is remembered unless stated: longer than a caller keeps trying.
+pub const REMEMBER_DEFAULT: Duration = Duration::from_secs(60);
+/// The longest a debit is remembered.
+pub const REMEMBER_MAX: Duration = Duration::from_secs(86_400);
+
+/// Names one debit of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DebitId {
+    /// The stream, by a number that no other stream has: 128 random bits, say.
+    pub stream: u128,
+    /// Rises from debit to debit of the stream; at most 2⁵³ − 1.
+    pub number: u64,
+}
+
+/// A charge with a name, against a window or a token budget.
+#[derive(Clone, Copy, Debug)]
+pub struct Debit<'a> {
+    /// What to charge.
+    pub charge: Charge<'a>,
+    /// Its name among those of the key.
+    pub id: DebitId,
+    /// How long the name is remembered, whether the window lasts or not; at most [`REMEMBER_MAX`]. A repeat that
+    /// arrives later is charged.
+    pub remember: Duration,
+}
+
+/// The answer to one [`Debit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Debited {
+    /// The answer.
+    pub outcome: Outcome,
+    /// Whether it had been given before, and nothing was charged now.
+    pub repeated: bool,
+}
+
+/// What a store keeps of a stream: its last debit, and what that found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastDebit {
+    /// The debit's number.
+    pub number: u64,
+    /// What it cost.
+    pub cost: Cost,
+    /// The store's instant.
+    pub now: Timestamp,
+    /// The key's state before.
+    pub state: State,
+    /// Whether it was charged.
+    pub admitted: bool,
+}
+
+impl Debit<'_> {
+    /// Whether a store can count it once, and else what to do.
+    pub fn check(&self) -> Result<(), StoreError> {
+        if !matches!(self.charge.form.limit(), Limit::Window(_)) {
+            return Err(StoreError::misconfigured(
+                "only windows and token budgets take debits by name; check this limit without one",
+            ));
+        }
+        if self.id.number > UNITS_MAX {
+            return Err(StoreError::misconfigured(
+                "a debit's number is at most 2^53 - 1; begin another stream",
+            ));
+        }
+        Ok(())
+    }
+
+    /// How long the name is remembered.
+    pub fn remembered(&self) -> Duration {
+        self.remember.clamp(Duration::from_millis(1), REMEMBER_MAX)
+    }
+
+    /// What the stream's last debit, if it is still remembered, makes of this one: its answer if it is the same, an
+    /// error if it is a later one, nothing if this one is new.
+    pub fn repeats(&self, last: Option<&LastDebit>) -> Result<Option<Debited>, StoreError> {
+        match last {
+            Some(last) if last.number > self.id.number => Err(StoreError::Stale(self.id.number)),
+            Some(last) if last.number == self.id.number => self.answer(last, true).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The answer to a debit that found this. The rule words it, as it does the first time.
+    pub fn answer(&self, found: &LastDebit, repeated: bool) -> Result<Debited, StoreError> {
+        let charge = Charge { cost: found.cost, ..self.charge };
+        let ask = Charges { need: Need::All, charges: &[charge] };
+        let outcome = Outcome::of(&ask, std::slice::from_ref(&found.state), found.now, found.admitted)?;
+        Ok(Debited { outcome, repeated })
+    }
+}
