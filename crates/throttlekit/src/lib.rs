@@ -26,6 +26,7 @@
 //! | several limits that one request must clear together | [`Limits`] |
 //! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
 //! | the same with much traffic on one limit | `TwoTier`, which fetches units in batches and spends them in process |
+//! | tokens of a language model, spent by streams whose length is not known | `TokenBudget`, with the feature `store` |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
 //!
 //! Each answers with a [`Decision`], and a denial is an answer, not an error. The only error is a [`LimitError`],
@@ -55,6 +56,8 @@
 //!   built without it.
 
 mod ask;
+#[cfg(feature = "store")]
+pub mod budget;
 mod builder;
 mod clock;
 mod gate;
@@ -73,6 +76,8 @@ mod sync;
 pub mod tier;
 
 pub use ask::Ask;
+#[cfg(feature = "store")]
+pub use budget::{TokenBudget, TokenStream};
 pub use builder::Builder;
 #[cfg(all(feature = "store", target_os = "linux"))]
 pub use clock::TickClock;
