@@ -142,13 +142,14 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         let form = &self.set_aside;
         let backs: Vec<_> =
             owed.iter().map(|owed| GiveBack { key: &owed.key, form, id: owed.id, back: owed.back }).collect();
-        for _ in 1..RETURN_TRIES_MAX {
+        let mut tries = 1;
+        loop {
             match self.send_back(&backs).await {
-                Err(error) if error.is_outage() => tokio::time::sleep(RETURN_PAUSE).await,
+                Err(error) if error.is_outage() && tries < RETURN_TRIES_MAX => tries += 1,
                 done => return done,
             }
+            tokio::time::sleep(RETURN_PAUSE).await;
         }
-        self.send_back(&backs).await
     }
 
     async fn send_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {

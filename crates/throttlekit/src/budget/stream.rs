@@ -149,27 +149,30 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         Answer { decision, binding: 0, guarantee, now: shared.now(), outage: None, receipt: None }
     }
 
+    /// Debits what is not set aside, or lets whatever stands in for the store answer.
     async fn debit_beyond(&mut self, tokens: Cost) -> Result<Answer, StoreError> {
         if self.sent.1 != Some(tokens) {
             self.sent = (self.sent.0 + 1, Some(tokens));
         }
-        let ledger = &self.ledger;
-        let id = DebitId { stream: self.id, number: self.sent.0 };
-        let mut answer = ledger.shared.try_debit(&self.slip.key, tokens, id).await;
-        for _ in 1..DEBIT_TRIES_MAX {
-            ledger.counters.debits.fetch_add(1, Relaxed);
-            match &answer {
-                Err(error) if error.is_outage() => {}
-                _ => break,
-            }
-            answer = ledger.shared.try_debit(&self.slip.key, tokens, id).await;
-        }
-        match answer {
+        match self.send(tokens, self.sent.0).await {
             Ok(answer) => {
                 self.sent.1 = None;
                 Ok(answer)
             }
-            Err(error) => ledger.shared.without_store([Ask { key: &self.key, cost: tokens }], error),
+            Err(error) => self.ledger.shared.without_store([Ask { key: &self.key, cost: tokens }], error),
+        }
+    }
+
+    /// Sends a debit until an answer comes, but only so often.
+    async fn send(&self, tokens: Cost, number: u64) -> Result<Answer, StoreError> {
+        let id = DebitId { stream: self.id, number };
+        let mut tries = 1;
+        loop {
+            self.ledger.counters.debits.fetch_add(1, Relaxed);
+            match self.ledger.shared.try_debit(&self.slip.key, tokens, id).await {
+                Err(error) if error.is_outage() && tries < DEBIT_TRIES_MAX => tries += 1,
+                done => return done,
+            }
         }
     }
 
