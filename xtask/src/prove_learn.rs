@@ -5,7 +5,7 @@ use std::thread;
 use anyhow::{Result, ensure};
 use serde_json::json;
 use throttlekit::{Clock, PreciseClock};
-use throttlekit_conformance::learn::{self, Findings, Size};
+use throttlekit_conformance::learn::{self, Findings, Size, reserve};
 
 use crate::prove::run_released;
 
@@ -23,17 +23,27 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     }
     let clock = PreciseClock::new();
     let begun = clock.now();
-    let (found, (caught, missed)) = thread::scope(|scope| {
-        let planted = scope.spawn(|| learn::examine_planted(PLANTED_SIZE));
-        (learn::examine(SIZE), planted.join().expect("a planted bug does not panic"))
+    let (found, reserved, (caught, missed)) = thread::scope(|scope| {
+        let reserved = scope.spawn(|| reserve::examine(SIZE));
+        let (found, planted) = (learn::examine(SIZE), examine_planted());
+        (found, reserved.join().expect("an experiment does not panic"), planted)
     });
     tell(&found);
+    tell_reserved(&reserved);
     println!("\nplanted found {}/{}: {}", caught.len(), caught.len() + missed.len(), caught.join(", "));
     let seconds = clock.now().since(begun).as_secs_f64();
-    println!("figure: {}", figure(&found, caught.len(), missed.len(), seconds));
-    ensure!(found.violations.is_empty(), "not proved:\n  {}", found.violations.join("\n  "));
+    println!("figure: {}", figure(&found, &reserved, caught.len(), missed.len(), seconds));
+    let violations = [found.violations, reserved.violations].concat();
+    ensure!(violations.is_empty(), "not proved:\n  {}", violations.join("\n  "));
     ensure!(missed.is_empty(), "blind to the planted {}", missed.join(", "));
     Ok(())
+}
+
+/// The bugs of both kinds of learners: those found, and those missed.
+fn examine_planted() -> (Vec<&'static str>, Vec<&'static str>) {
+    let (sizers, reservations) =
+        (learn::examine_planted(PLANTED_SIZE), reserve::examine_planted(PLANTED_SIZE));
+    ([sizers.0, reservations.0].concat(), [sizers.1, reservations.1].concat())
 }
 
 fn tell(found: &Findings) {
@@ -55,7 +65,25 @@ fn tell(found: &Findings) {
     }
 }
 
-fn figure(found: &Findings, caught: usize, missed: usize, seconds: f64) -> serde_json::Value {
+fn tell_reserved(found: &reserve::Findings) {
+    print!("\n{:<24}", "reservations: regret at T");
+    SIZE.horizons.iter().for_each(|streams| print!("{streams:>10}"));
+    println!("{:>12}{:>12}{:>16}{:>20}", "of envelope", "8 at once", "perfect hints", "bad/learner alone");
+    for row in &found.rows {
+        print!("{:<24}", format!("{:?}", row.family).to_lowercase());
+        row.per_stream.iter().for_each(|regret| print!("{regret:>10.3}"));
+        print!("{:>12.4}{:>12.4}", row.envelope_ratio, row.open_ratio);
+        println!("{:>11.2} D·G{:>21.4}", row.learning, row.bad_ratio);
+    }
+}
+
+fn figure(
+    found: &Findings,
+    reserved: &reserve::Findings,
+    caught: usize,
+    missed: usize,
+    seconds: f64,
+) -> serde_json::Value {
     let rounded = |value: f64| (value * 10_000.0).round() / 10_000.0;
     let most = |values: &mut dyn Iterator<Item = f64>| rounded(values.fold(0.0, f64::max));
     let at = |i: usize| most(&mut found.regret.iter().filter_map(|row| row.per_window.get(i).copied()));
@@ -67,7 +95,12 @@ fn figure(found: &Findings, caught: usize, missed: usize, seconds: f64) -> serde
         "drift_ratio_max": most(&mut found.drift.iter().map(|row| row.1)),
         "perfect_ratio_max": most(&mut found.predictive.iter().map(|row| row.1)),
         "bad_ratio_max": most(&mut found.predictive.iter().map(|row| row.2)),
-        "violations": found.violations.len(),
+        "reservation_families": reserved.rows.len(),
+        "reservation_envelope_ratio_max": most(&mut reserved.rows.iter().map(|row| row.envelope_ratio)),
+        "reservation_open_ratio_max": most(&mut reserved.rows.iter().map(|row| row.open_ratio)),
+        "reservation_perfect_max": most(&mut reserved.rows.iter().map(|row| row.learning)),
+        "reservation_bad_ratio_max": most(&mut reserved.rows.iter().map(|row| row.bad_ratio)),
+        "violations": found.violations.len() + reserved.violations.len(),
         "planted": caught + missed,
         "planted_found": caught,
         "seconds": (seconds * 10.0).round() / 10.0,

@@ -6,6 +6,8 @@
 //! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
 //!   shows with planted bugs that each law can fail.
 //! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
+//! * [`metering`] plays three ways to meter tokens beside each other.
+//! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
 //!
@@ -24,8 +26,10 @@ pub mod golden;
 pub mod laws;
 pub mod learn;
 pub mod price;
+pub mod metering;
 mod spec;
 pub mod stores;
+pub mod streams;
 mod subject;
 mod suite;
 mod text;

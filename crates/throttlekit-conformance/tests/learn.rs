@@ -16,3 +16,19 @@ fn learn_finds_every_planted_bug() {
     assert!(missed.is_empty(), "blind to {missed:?}");
     assert_eq!(found.len(), learn::SIZER_BUGS.len() + learn::PREDICTOR_BUGS.len());
 }
+
+/// The same for the real learner and the planted ones, so that no bug is found only because too little was seen.
+const RESERVATIONS: Size = Size { seeds: 1, windows: 4_000, ..SMALL };
+
+#[test]
+fn learn_reservations_stay_below_their_envelope_and_hints_within_their_bars() {
+    let found = learn::reserve::examine(RESERVATIONS);
+    assert!(found.violations.is_empty(), "{:#?}", found.violations);
+}
+
+#[test]
+fn learn_finds_every_planted_reservation() {
+    let (found, missed) = learn::reserve::examine_planted(RESERVATIONS);
+    assert!(missed.is_empty(), "blind to {missed:?}");
+    assert_eq!(found.len(), learn::reserve::RESERVE_BUGS.len());
+}

@@ -29,6 +29,7 @@
 //! | the same with much traffic on one limit | `TwoTier`, which fetches units in batches and spends them in process |
 //! | more keys than there is memory for: every address of a flood | [`FloodLimiter`], or [`SketchLimiter`] |
 //! | a backend that refuses calls when it is full | [`AdaptiveThrottle`] |
+//! | tokens of a language model, spent by streams whose length is not known | `TokenBudget`, with the feature `store` |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
 //!
 //! Each answers with a [`Decision`], and a denial is an answer, not an error. The only error is a [`LimitError`],
@@ -58,6 +59,8 @@
 //!   built without it.
 
 mod ask;
+#[cfg(feature = "store")]
+pub mod budget;
 mod builder;
 mod clock;
 pub mod fair;
@@ -78,6 +81,8 @@ mod sync;
 pub mod tier;
 
 pub use ask::Ask;
+#[cfg(feature = "store")]
+pub use budget::{TokenBudget, TokenStream};
 pub use builder::Builder;
 #[cfg(all(feature = "store", target_os = "linux"))]
 pub use clock::TickClock;

@@ -1,4 +1,5 @@
-//! `learn`: regret stays below its stated envelope, and no learner can say a batch outside its bounds.
+//! `learn`: regret stays below its stated envelope, and no learner can say a batch outside its bounds. Here for the
+//! sizes of leases; [`reserve`] is the same for reservations.
 //!
 //! As with the other laws, a check is a function of the learner under test; the same one judges the real learners
 //! and those with a planted bug.
@@ -7,6 +8,7 @@ mod demand;
 mod planted;
 mod predict;
 mod regret;
+pub mod reserve;
 
 use throttlekit_core::lease::{PredictiveSizer, Sizer, SizerOptions};
 

@@ -116,6 +116,15 @@ impl Limit {
         }
     }
 
+    /// The same limit where nothing passes beyond its units: of a budget, the window that counts together with it and
+    /// whose edge no ask crosses. What is set aside for later is taken from that.
+    pub fn uncrossed(&self) -> Self {
+        match self {
+            Self::Window(rule) => Self::Window(rule.uncrossed()),
+            other => *other,
+        }
+    }
+
     /// How long it takes until all of [`units`](Self::units) are back. A calendar month counts as 31 days.
     pub fn period(&self) -> Duration {
         match self {

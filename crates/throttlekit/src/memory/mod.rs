@@ -8,7 +8,7 @@ mod wide;
 pub(crate) use keys::{HeldKey, Keys, word_origin};
 pub(crate) use table::BATCH;
 #[cfg(feature = "store")]
-pub(crate) use wide::WideMap;
+pub(crate) use wide::{Locked, WideMap};
 
 #[cfg(all(test, loom))]
 mod loom_tests;

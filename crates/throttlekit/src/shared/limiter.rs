@@ -117,6 +117,22 @@ impl<S: Store> SharedLimiter<S> {
         Self { remember, ..self }
     }
 
+    /// Sends a debit once, to a key as the store keeps it. Nobody stands in for the store.
+    pub(crate) async fn try_debit(&self, key: &str, tokens: Cost, id: DebitId) -> Result<Answer, StoreError> {
+        let charge = Charge { key, form: &self.forms[0], cost: tokens };
+        let answers = self.store.debit(&[Debit { charge, id, remember: self.remember }]).await;
+        let outcome = answers.into_iter().next().unwrap_or_else(|| Err(no_answer()))?.outcome;
+        Ok(self.answered(outcome.now, outcome.verdict.decision))
+    }
+
+    /// An answer of the store that nobody settles.
+    pub(crate) fn answered(&self, now: Timestamp, decision: Decision) -> Answer {
+        let guarantee = self.store.guarantee();
+        self.tallies.count(guarantee);
+        self.note_time(now);
+        Answer { decision, binding: 0, guarantee, now, outage: None, receipt: None }
+    }
+
     /// The key of an ask as the store keeps it.
     pub(crate) fn key(&self, key: &[u8]) -> String {
         self.spaces[0].key(key, key)

@@ -11,7 +11,7 @@ use super::streams::Streams;
 use super::{Charge, Charges, Debit, Debited, GiveBack, LastDebit, LeaseAsk, Lent, Outcome};
 use super::{Settlement, Sight, Store, StoreError};
 use crate::builder::KEYS_MAX_DEFAULT;
-use crate::memory::WideMap;
+use crate::memory::{Locked, WideMap};
 use crate::{Clock, KeyHash, SecretHash, WallClock};
 
 /// How many different limits one store keeps.
@@ -67,7 +67,9 @@ impl<C: Clock> MemoryStore<C> {
         Self { keys_max: keys.max(1), ..self }
     }
 
+    /// A budget and the window of its numbers count together, as they do in every store.
     fn map(&self, limit: &Limit) -> Result<Arc<WideMap>, StoreError> {
+        let limit = &limit.uncrossed();
         let find = |maps: &[(Limit, Arc<WideMap>)]| {
             maps.iter().find(|(known, _)| known == limit).map(|(_, map)| map.clone())
         };
@@ -127,7 +129,7 @@ impl<C: Clock> MemoryStore<C> {
     ) -> Result<Outcome, StoreError> {
         let mut locked = map.lock(self.fingerprint(charge.key));
         let state = locked.state(now).clone();
-        let admitted = locked.check(charge.cost, now).allowed;
+        let admitted = check(&mut locked, charge, now);
         drop(locked);
         Outcome::of(ask, &[state], now, admitted)
     }
@@ -145,7 +147,7 @@ impl<C: Clock> MemoryStore<C> {
         streams.make_room(stream, now)?;
         let mut locked = map.lock(key);
         let state = locked.state(now).clone();
-        let admitted = locked.check(charge.cost, now).allowed;
+        let admitted = check(&mut locked, charge, now);
         drop(locked);
         let found = LastDebit { number: debit.id.number, cost: debit.cost(), now, state, admitted };
         let answer = debit.answer(&found, false);
@@ -239,6 +241,15 @@ impl<C> std::fmt::Debug for MemoryStore<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MemoryStore").field("keys_max", &self.keys_max).finish_non_exhaustive()
     }
+}
+
+/// Charges what the charge's own limit allows, which may cross an edge that the map's does not.
+fn check(locked: &mut Locked<'_>, charge: &Charge<'_>, now: Timestamp) -> bool {
+    let allowed = charge.form.limit().decide(locked.state(now), charge.cost, now).allowed;
+    if allowed && charge.cost > 0 {
+        locked.charge(charge.cost, now);
+    }
+    allowed
 }
 
 // Nothing is half written when a thread panics: rules are pure, and maps are changed after they return.

@@ -1,0 +1,168 @@
+//! `learn` for reservations: how many tokens to set aside for streams whose lengths are not known.
+
+mod hints;
+mod lengths;
+mod planted;
+mod regret;
+
+use throttlekit_core::learn::{Reservation, ReservationOptions};
+
+use super::{Check, Size, ensure};
+use crate::Dice;
+pub use hints::{BAD_HINTS, Comparison, Hints, LEARNING_BAR, PERFECT_BAR, ROBUST_BAR, compare};
+pub use lengths::{FAMILIES, Family, Lengths, heavy_tailed};
+pub use planted::{PlantedReservation, RESERVE_BUGS, ReserveBug, Reserves};
+pub use regret::{Account, Hindsight, accounts, average, check_fractile, check_regret};
+
+/// Costs and bounds under which each family is met. The first are the defaults.
+pub const OPTIONS: [ReservationOptions; 4] = [
+    ReservationOptions { hold_cost: 1.0, overrun_cost: 4.0, min: 0, max: 4_096 },
+    ReservationOptions { hold_cost: 1.0, overrun_cost: 1.0, min: 0, max: 1_024 },
+    ReservationOptions { hold_cost: 1.0, overrun_cost: 19.0, min: 16, max: 2_048 },
+    ReservationOptions { hold_cost: 3.0, overrun_cost: 1.0, min: 1, max: 601 },
+];
+/// How many streams are open at once, where several are.
+const OPEN: usize = 8;
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Of each family.
+    pub rows: Vec<Row>,
+    /// What does not hold.
+    pub violations: Vec<String>,
+}
+
+/// What reservations cost for streams of one family.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Which streams.
+    pub family: Family,
+    /// Regret per stream at each horizon, on average over the seeds, by the default options.
+    pub per_stream: Vec<f64>,
+    /// The largest part of the envelope (3/2)·D·G·√T that any seed used under any options.
+    pub envelope_ratio: f64,
+    /// The same of the envelope with several streams open at once.
+    pub open_ratio: f64,
+    /// The most that was paid with perfect hints beyond one who knows, in D·G.
+    pub learning: f64,
+    /// The most that was paid with bad hints, over what the learner alone pays.
+    pub bad_ratio: f64,
+}
+
+/// Examines the learner of the core.
+pub fn examine(size: Size) -> Findings {
+    let make = |options| Reservation::new(options).expect("experiments use valid options");
+    examine_reserves(&FAMILIES, make, size)
+}
+
+/// Which planted bugs the same checks find, and which they do not.
+pub fn examine_planted(size: Size) -> (Vec<&'static str>, Vec<&'static str>) {
+    let is_found = |bug| {
+        let make = |options| PlantedReservation::new(bug, options);
+        // The first family that shows it will do.
+        FAMILIES.into_iter().any(|family| !examine_reserves(&[family], make, size).violations.is_empty())
+    };
+    let (found, missed): (Vec<_>, Vec<_>) = RESERVE_BUGS.into_iter().partition(|(_, bug)| is_found(*bug));
+    let names = |of: Vec<(&'static str, _)>| of.into_iter().map(|(name, _)| name).collect();
+    (names(found), names(missed))
+}
+
+/// Every check of whatever says how much to set aside.
+pub fn examine_reserves<R: Reserves>(
+    families: &[Family],
+    make: impl Fn(ReservationOptions) -> R,
+    size: Size,
+) -> Findings {
+    let mut found = Findings::default();
+    for family in families {
+        let row = found.family(*family, &make, size);
+        found.rows.push(row);
+    }
+    for options in OPTIONS {
+        let check = check_bounds(&mut make(options), options, size.observations);
+        found.violations.extend(check.err());
+    }
+    found
+}
+
+impl Findings {
+    fn family<R: Reserves>(
+        &mut self,
+        family: Family,
+        make: &impl Fn(ReservationOptions) -> R,
+        size: Size,
+    ) -> Row {
+        let mut row = Row {
+            family,
+            per_stream: Vec::new(),
+            envelope_ratio: 0.0,
+            open_ratio: 0.0,
+            learning: 0.0,
+            bad_ratio: 0.0,
+        };
+        for options in OPTIONS {
+            let mut regret = |open, horizons| {
+                let run = |seed| accounts(&mut make(options), options, family, seed, open, horizons);
+                let runs: Vec<_> = (0..size.seeds).map(run).collect();
+                self.note(family, check_regret(&runs));
+                let worst = runs.iter().flatten().map(|account| account.envelope_ratio).fold(0.0, f64::max);
+                (worst, average(&runs))
+            };
+            let (one, curve) = regret(1, size.horizons);
+            let (several, _) = regret(OPEN, &[size.windows]);
+            row.envelope_ratio = row.envelope_ratio.max(one);
+            row.open_ratio = row.open_ratio.max(several);
+            if row.per_stream.is_empty() {
+                row.per_stream = curve.into_iter().map(|(_, regret, _)| regret).collect();
+            }
+            for seed in 0..size.seeds {
+                self.note(family, check_fractile(&make(options), options, family, seed));
+                let perfect = self.compare(family, make(options), options, Hints::Perfect, seed, size);
+                row.learning = row.learning.max(perfect.learning());
+                for hints in BAD_HINTS {
+                    let bad = self.compare(family, make(options), options, hints, seed, size);
+                    row.bad_ratio = row.bad_ratio.max(bad.ratio());
+                }
+            }
+        }
+        row
+    }
+
+    fn compare(
+        &mut self,
+        family: Family,
+        mut learner: impl Reserves,
+        options: ReservationOptions,
+        hints: Hints,
+        seed: u64,
+        size: Size,
+    ) -> Comparison {
+        let comparison = compare(&mut learner, options, family, hints, seed, size.windows);
+        self.note(family, comparison.check());
+        comparison
+    }
+
+    fn note(&mut self, family: Family, check: Check) {
+        self.violations.extend(check.err().map(|story| format!("{family:?}: {story}")));
+    }
+}
+
+/// That whatever is observed and hinted, what is set aside stays within its bounds.
+fn check_bounds(learner: &mut impl Reserves, options: ReservationOptions, observations: u64) -> Check {
+    let mut dice = Dice::new(observations);
+    let mut roll = || match dice.below(8) {
+        0 => 0,
+        1 => u64::MAX,
+        _ => dice.any_size(u64::MAX),
+    };
+    for turn in 0..observations {
+        let (actual, hint) = (roll(), Some(roll()).filter(|_| turn % 3 > 0));
+        learner.observe(hint, actual);
+        let reserved = learner.reserve(hint);
+        ensure((options.min..=options.max).contains(&reserved), || {
+            format!("{reserved} set aside after {actual} tokens, {hint:?} expected")
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! Three ways to meter, at a size for every day; `cargo xtask prove metering` has the whole table.
+
+use throttlekit_conformance::metering::{self, Setup};
+
+const SMALL: Setup = Setup { budget: 20_000, streams: 16, windows: 3 };
+
+#[test]
+fn metering_by_streams_serves_all_of_the_budget_and_no_more_than_the_last_chunk_beyond() {
+    let rows = metering::table_of(1, &[256, 2_048, 16_384], &SMALL);
+    let broken = metering::check(&rows);
+    assert!(broken.is_empty(), "{broken:#?}\n{rows:#?}");
+}
+
+#[test]
+fn metering_finds_every_planted_meter() {
+    let (found, missed) = metering::examine_planted(1, 2_048, &SMALL);
+    assert!(missed.is_empty(), "blind to {missed:?}");
+    assert_eq!(found.len(), metering::METER_BUGS.len());
+}

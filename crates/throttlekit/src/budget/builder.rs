@@ -1,0 +1,123 @@
+//! What can be chosen.
+
+use std::time::Duration;
+
+use throttlekit_core::learn::Reservation;
+use throttlekit_core::lease::{Authority, Margin, Term};
+use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::{Limit, LimitError};
+use throttlekit_core::{Cost, Timestamp};
+
+use super::TokenBudget;
+use super::learners::Learners;
+use super::ledger::Ledger;
+use crate::store::Store;
+use crate::{BootClock, LeaseClock, OnOutage, SharedLimiter};
+
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+const STREAMS_MAX: usize = 65_536;
+
+/// How many tokens are set aside for a stream. At least one, and never more than the whole budget.
+#[derive(Clone, Debug)]
+pub enum Reserve {
+    /// So many for each, whatever is expected of it.
+    Fixed(Cost),
+    /// As many as one learner for all keys says.
+    Learned(Reservation),
+    /// As many as a learner of the key's own says.
+    PerKey {
+        /// What each begins as.
+        fresh: Reservation,
+        /// How many are kept. Beyond, keys that meet in one place learn in turns, each from the beginning.
+        keys_max: usize,
+    },
+}
+
+impl Default for Reserve {
+    fn default() -> Self {
+        Self::Learned(Reservation::default())
+    }
+}
+
+/// Describes a [`TokenBudget`].
+#[derive(Debug)]
+pub struct BudgetBuilder<S, C = BootClock> {
+    store: S,
+    policy: String,
+    limit: Result<Limit, LimitError>,
+    clock: C,
+    on_outage: OnOutage,
+    reserve: Reserve,
+    margin: Margin,
+    silence_max: Duration,
+    streams_max: usize,
+}
+
+impl<S: Store> BudgetBuilder<S> {
+    pub(super) fn new(store: S, policy: &str, limit: Result<Limit, LimitError>) -> Self {
+        Self {
+            store,
+            policy: policy.to_owned(),
+            limit,
+            clock: BootClock,
+            on_outage: OnOutage::default(),
+            reserve: Reserve::default(),
+            margin: Margin::default(),
+            silence_max: SILENCE_MAX,
+            streams_max: STREAMS_MAX,
+        }
+    }
+}
+
+impl<S: Store, C: LeaseClock + 'static> BudgetBuilder<S, C> {
+    /// How many tokens are set aside for a stream. Unless chosen, learned by one learner for all keys.
+    pub fn reserve(self, reserve: Reserve) -> Self {
+        Self { reserve, ..self }
+    }
+
+    /// A stream without a debit or a heartbeat for so long has what is set aside for it given to others. Its later
+    /// debits go to the store. Unless chosen, half a minute.
+    pub fn silence_max(self, silence: Duration) -> Self {
+        Self { silence_max: silence.max(Duration::from_millis(1)), ..self }
+    }
+
+    /// How many streams this process holds open; one more is denied until another ends. Unless chosen, 65,536.
+    pub fn streams_max(self, streams: usize) -> Self {
+        Self { streams_max: streams, ..self }
+    }
+
+    /// What to answer while the store does not, beyond what is set aside. Unless chosen, refusals.
+    pub fn on_outage(self, choice: OnOutage) -> Self {
+        Self { on_outage: choice, ..self }
+    }
+
+    /// What the clocks of store and process may be wrong by.
+    pub fn margin(self, margin: Margin) -> Self {
+        Self { margin, ..self }
+    }
+
+    /// The clock by which what is set aside dies.
+    pub fn clock<D: LeaseClock>(self, clock: D) -> BudgetBuilder<S, D> {
+        let Self { store, policy, limit, on_outage, reserve, margin, silence_max, streams_max, .. } = self;
+        BudgetBuilder { store, policy, limit, clock, on_outage, reserve, margin, silence_max, streams_max }
+    }
+
+    /// The budget, or why the limit cannot be one: it has to be counted in windows, which are long enough for
+    /// something to be set aside in them.
+    pub fn build(self) -> Result<TokenBudget<S, C>, LimitError> {
+        let limit = self.limit?;
+        Authority::new(limit, Term::Window)?;
+        let set_aside = SharedForm::of(&limit.uncrossed())?;
+        if !set_aside.counts_units() {
+            return Err(LimitError::NotLeasable);
+        }
+        let margin = self.margin.behind(self.clock.behind_max());
+        if margin.deadline(Timestamp::EPOCH, limit.period()) == Timestamp::EPOCH {
+            return Err(LimitError::LeaseTooShort(limit.period()));
+        }
+        let shared = SharedLimiter::new(self.store, &self.policy, limit)?.on_outage(self.on_outage);
+        let learners = Learners::new(self.reserve);
+        let ledger = Ledger::new(shared, set_aside, self.clock, margin, learners);
+        Ok(TokenBudget::new(ledger.bounded(self.streams_max, self.silence_max)))
+    }
+}

@@ -1,0 +1,119 @@
+//! What users hold.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use throttlekit_core::rate::{Limit, LimitError};
+use throttlekit_core::{Decision, Retry};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::builder::BudgetBuilder;
+use super::keeper;
+use super::ledger::{Ledger, Owed, random_u128};
+use super::stats::BudgetStats;
+use super::stream::TokenStream;
+use crate::store::{Store, StoreError};
+use crate::{Answer, BootClock, LeaseClock, SharedLimiter};
+
+/// A token budget over state that many processes share, spent by streams. See [the module](super).
+pub struct TokenBudget<S, C = BootClock> {
+    ledger: Arc<Ledger<S, C>>,
+    /// The way to the keeper, which the first stream starts.
+    returns: Arc<Mutex<mpsc::Sender<Owed>>>,
+}
+
+/// The answer to who wants to begin a stream.
+#[derive(Debug)]
+pub struct Opened<S: Store, C: LeaseClock + 'static> {
+    /// Whether it may begin; if not, why and when.
+    pub answer: Answer,
+    /// The stream, if it may.
+    pub stream: Option<TokenStream<S, C>>,
+}
+
+impl<S: Store> TokenBudget<S> {
+    /// Describes a budget for each of many keys. The policy's name tells its keys apart from those of others on the store;
+    /// a [`SharedLimiter`] of the same policy and limit counts together with it.
+    pub fn builder<L: TryInto<Limit>>(store: S, policy: &str, limit: L) -> BudgetBuilder<S>
+    where
+        LimitError: From<L::Error>,
+    {
+        BudgetBuilder::new(store, policy, limit.try_into().map_err(LimitError::from))
+    }
+}
+
+impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
+    pub(super) fn new(ledger: Ledger<S, C>) -> Self {
+        let (nobody_listens, _) = mpsc::channel(1);
+        Self { ledger: Arc::new(ledger), returns: Arc::new(Mutex::new(nobody_listens)) }
+    }
+
+    /// Begins a stream: sets tokens aside for it, all or none, in one call to the store. `hint` is how many it is
+    /// expected to produce, if anything is known; it is trusted as far as hints have been right.
+    ///
+    /// A denial says when the budget's next window begins, or that too many streams are open here. Whoever goes away
+    /// while this waits leaves nothing behind: what is set aside then goes back.
+    pub async fn open(&self, key: impl AsRef<[u8]>, hint: Option<u64>) -> Result<Opened<S, C>, StoreError> {
+        let (ledger, key) = (&self.ledger, key.as_ref());
+        let id = random_u128();
+        let Some(slip) = ledger.enter(id, key) else {
+            ledger.counters.denied.fetch_add(1, Relaxed);
+            return Ok(Opened { answer: self.too_many(), stream: None });
+        };
+        let stream = TokenStream::new(ledger.clone(), slip, self.returns(), id, key, hint);
+        match Handle::try_current() {
+            // As a task of its own, which lands whether or not anyone waits for it.
+            Ok(runtime) => runtime.spawn(stream.reserve()).await.unwrap_or_else(|_| {
+                Err(StoreError::unavailable("the request was dropped before it was answered"))
+            }),
+            Err(_) => stream.reserve().await,
+        }
+    }
+
+    /// What has been done.
+    pub fn stats(&self) -> BudgetStats {
+        self.ledger.counters.read(self.ledger.open_now())
+    }
+
+    /// The limiter that asks the store.
+    pub fn shared(&self) -> &SharedLimiter<S> {
+        &self.ledger.shared
+    }
+
+    /// The way to the keeper. Where there is none it is started, if there is a runtime to run it.
+    fn returns(&self) -> mpsc::Sender<Owed> {
+        let mut returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
+        if !returns.is_closed() {
+            return returns.clone();
+        }
+        let (sender, queue) = mpsc::channel(keeper::QUEUED_MAX);
+        *returns = sender.clone();
+        drop(returns);
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(keeper::keep(self.ledger.clone(), queue));
+        }
+        sender
+    }
+
+    fn too_many(&self) -> Answer {
+        let shared = self.shared();
+        let (now, limit) = (shared.now(), shared.limits()[0].units());
+        let decision =
+            Decision { allowed: false, limit, remaining: 0, reset_at: now, retry_after: Retry::OnRelease };
+        let guarantee = shared.store().guarantee();
+        Answer { decision, binding: 0, guarantee, now, outage: None, receipt: None }
+    }
+}
+
+impl<S, C> Clone for TokenBudget<S, C> {
+    fn clone(&self) -> Self {
+        Self { ledger: self.ledger.clone(), returns: self.returns.clone() }
+    }
+}
+
+impl<S: Store, C: LeaseClock + 'static> std::fmt::Debug for TokenBudget<S, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenBudget").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,198 @@
+//! What all streams of a budget share: the store, and which streams are open.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use throttlekit_core::lease::{Epoch, Margin, Purse, Return, ReturnId, Term, UNITS_HELD_MAX, Want};
+use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::{Cost, Timestamp};
+
+use super::learners::Learners;
+use super::stats::Counters;
+use crate::hash::random_u64;
+use crate::store::{GiveBack, LeaseAsk, Lent, Store, StoreError};
+use crate::sync::SharedWord;
+use crate::{KeyHash, LeaseClock, SecretHash, SharedLimiter};
+
+/// How often a return is sent. It has a name and counts once, however often it arrives.
+const RETURN_TRIES_MAX: u32 = 4;
+/// How long to wait before it is sent again.
+const RETURN_PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) struct Ledger<S, C> {
+    pub(super) shared: SharedLimiter<S>,
+    /// The limit that tokens are set aside from: it counts together with the budget, and nothing crosses its edge.
+    set_aside: SharedForm,
+    pub(super) clock: C,
+    margin: Margin,
+    pub(super) learners: Learners,
+    pub(super) silence_max: Duration,
+    streams_max: usize,
+    open: Mutex<HashMap<u128, Arc<Slip>>>,
+    hash: SecretHash,
+    pub(super) counters: Counters,
+}
+
+/// What is set aside for one stream, spent by the stream and taken back by whoever holds the list of open streams.
+pub(super) struct Slip {
+    /// The key as the store keeps it.
+    pub(super) key: Arc<str>,
+    pub(super) purse: Purse<SharedWord>,
+    /// The window that the purse was filled from.
+    epoch: AtomicU64,
+    /// When the stream was last heard of, in nanoseconds.
+    stirred_at: AtomicU64,
+}
+
+/// Tokens on their way back, under a name by which they count once.
+#[derive(Clone, Debug)]
+pub(super) struct Owed {
+    key: Arc<str>,
+    back: Return,
+    id: ReturnId,
+}
+
+impl<S: Store, C: LeaseClock> Ledger<S, C> {
+    pub(super) fn new(
+        shared: SharedLimiter<S>,
+        set_aside: SharedForm,
+        clock: C,
+        margin: Margin,
+        learners: Learners,
+    ) -> Self {
+        Self {
+            shared,
+            set_aside,
+            clock,
+            margin,
+            learners,
+            silence_max: Duration::MAX,
+            streams_max: usize::MAX,
+            open: Mutex::default(),
+            hash: SecretHash::random(),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(super) fn bounded(self, streams_max: usize, silence_max: Duration) -> Self {
+        Self { streams_max, silence_max, ..self }
+    }
+
+    pub(super) fn fingerprint(&self, key: &[u8]) -> u64 {
+        self.hash.fingerprint(key)
+    }
+
+    /// How many tokens to set aside: at least one, so that a budget that is spent admits nobody.
+    pub(super) fn reservation(&self, fingerprint: u64, hint: Option<u64>) -> Cost {
+        let most = self.set_aside.limit().units().min(UNITS_HELD_MAX);
+        self.learners.reserve(fingerprint, hint).clamp(1, most)
+    }
+
+    /// Enters a stream for which nothing is set aside yet, unless too many are open.
+    pub(super) fn enter(&self, stream: u128, key: &[u8]) -> Option<Arc<Slip>> {
+        let mut open = self.streams();
+        if open.len() >= self.streams_max {
+            return None;
+        }
+        let slip = Arc::new(Slip {
+            key: self.shared.key(key).into(),
+            purse: Purse::new(),
+            epoch: AtomicU64::new(Epoch::NONE.0),
+            stirred_at: AtomicU64::new(self.clock.now().as_nanos()),
+        });
+        open.insert(stream, slip.clone());
+        Some(slip)
+    }
+
+    /// Sets tokens aside at the store, all or none.
+    pub(super) async fn lend(&self, key: &str, tokens: Cost) -> Result<Lent, StoreError> {
+        let want = Want { wants: tokens, least: tokens, share: 1 };
+        let ask = LeaseAsk { key, form: &self.set_aside, term: Term::Window, want };
+        let lent = self.shared.store().lease(&[ask]).await.pop();
+        lent.unwrap_or_else(|| Err(StoreError::bad_state("the store left an ask without an answer")))
+    }
+
+    /// Credits what was lent to a request that was sent at `sent`. It lives no longer than its window.
+    pub(super) fn credit(&self, slip: &Slip, lent: &Lent, sent: Timestamp) {
+        let Some(lives) = lent.loan.lives else { return };
+        self.counters.tokens_reserved.fetch_add(lent.loan.granted, Relaxed);
+        slip.epoch.store(lent.loan.epoch.0, Relaxed);
+        slip.purse.fill(lent.loan.granted, self.margin.deadline(sent, lives), false);
+    }
+
+    /// Strikes a stream off, and says what is left of what was set aside for it.
+    pub(super) fn leave(&self, stream: u128) -> Option<Owed> {
+        let mut open = self.streams();
+        open.remove(&stream)?.hand_in(self.clock.now())
+    }
+
+    /// What is set aside for streams that have fallen silent.
+    pub(super) fn silent(&self, now: Timestamp) -> Vec<Owed> {
+        let open = self.streams();
+        let silent = open.values().filter(|slip| now.since(slip.stirred_at()) >= self.silence_max);
+        let owed: Vec<_> = silent.filter_map(|slip| slip.hand_in(now)).collect();
+        self.counters.silenced.fetch_add(owed.len() as u64, Relaxed);
+        owed
+    }
+
+    /// Gives tokens back. What cannot be given back lapses with its window.
+    pub(super) async fn give_back(&self, owed: &[Owed]) -> Result<(), StoreError> {
+        let form = &self.set_aside;
+        let backs: Vec<_> =
+            owed.iter().map(|owed| GiveBack { key: &owed.key, form, id: owed.id, back: owed.back }).collect();
+        let mut tries = 1;
+        loop {
+            match self.send_back(&backs).await {
+                Err(error) if error.is_outage() && tries < RETURN_TRIES_MAX => tries += 1,
+                done => return done,
+            }
+            tokio::time::sleep(RETURN_PAUSE).await;
+        }
+    }
+
+    async fn send_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        self.counters.returns.fetch_add(1, Relaxed);
+        self.shared.store().give_back(backs).await?;
+        self.counters.tokens_returned.fetch_add(backs.iter().map(|given| given.back.units).sum(), Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn open_now(&self) -> usize {
+        self.streams().len()
+    }
+
+    /// Nothing under it runs code of others, so a panic leaves nothing half done.
+    fn streams(&self) -> MutexGuard<'_, HashMap<u128, Arc<Slip>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slip {
+    /// The stream was heard of.
+    pub(super) fn stir(&self, now: Timestamp) {
+        self.stirred_at.store(now.as_nanos(), Relaxed);
+    }
+
+    fn stirred_at(&self) -> Timestamp {
+        Timestamp::from_nanos(self.stirred_at.load(Relaxed))
+    }
+
+    /// Takes out what is still alive. A purse is emptied by one thread at a time: with the list of streams in hand.
+    fn hand_in(&self, now: Timestamp) -> Option<Owed> {
+        let units = self.purse.empty(now);
+        let epoch = Epoch(self.epoch.load(Relaxed));
+        let back = Return { epoch, units };
+        (units > 0 && epoch != Epoch::NONE).then(|| Owed {
+            key: self.key.clone(),
+            back,
+            id: ReturnId(random_u128()),
+        })
+    }
+}
+
+/// A name that nothing else has.
+pub(super) fn random_u128() -> u128 {
+    u128::from(random_u64()) << 64 | u128::from(random_u64())
+}

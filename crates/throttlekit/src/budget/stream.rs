@@ -1,0 +1,241 @@
+//! What a stream holds while it runs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use throttlekit_core::lease::{Draw, Purse, Spend};
+use throttlekit_core::{Cost, Decision, Retry, Timestamp};
+use tokio::sync::mpsc;
+
+use super::handle::Opened;
+use super::ledger::{Ledger, Owed, Slip};
+use crate::store::{DebitId, Lent, Store, StoreError};
+use crate::sync::SharedWord;
+use crate::{Answer, Ask, LeaseClock};
+
+/// How often a debit is sent. It has a name and counts once, however often it arrives.
+const DEBIT_TRIES_MAX: u32 = 3;
+
+/// Proof that a stream was admitted, held while it produces tokens.
+///
+/// Settled when it is dropped: what is left of what was set aside is given back by a task of the budget's own, and the
+/// learner is told how many tokens there were. Where no runtime is left to do that, and where a process ends, what is left
+/// lapses with its window. A stream that was cut short counts for the learner with what it produced.
+pub struct TokenStream<S: Store, C: LeaseClock + 'static> {
+    ledger: Arc<Ledger<S, C>>,
+    slip: Arc<Slip>,
+    returns: mpsc::Sender<Owed>,
+    id: u128,
+    key: Box<[u8]>,
+    hint: Option<u64>,
+    admitted: bool,
+    produced: Cost,
+    /// The last debit that was sent to the store, by number, and its tokens while no answer has come.
+    sent: (u64, Option<Cost>),
+    /// When the whole budget is free again, by the store's clock.
+    reset_at: Timestamp,
+    /// What is to be given back, until it has been.
+    owed: Option<Owed>,
+}
+
+impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
+    pub(super) fn new(
+        ledger: Arc<Ledger<S, C>>,
+        slip: Arc<Slip>,
+        returns: mpsc::Sender<Owed>,
+        id: u128,
+        key: &[u8],
+        hint: Option<u64>,
+    ) -> Self {
+        Self {
+            ledger,
+            slip,
+            returns,
+            id,
+            key: key.into(),
+            hint,
+            admitted: false,
+            produced: 0,
+            sent: (0, None),
+            reset_at: Timestamp::EPOCH,
+            owed: None,
+        }
+    }
+
+    /// Sets tokens aside, and becomes a stream if there are as many. While the store does not answer, whatever stands in
+    /// for it says whether to begin, and nothing is set aside.
+    pub(super) async fn reserve(mut self) -> Result<Opened<S, C>, StoreError> {
+        let ledger = &self.ledger;
+        let tokens = ledger.reservation(ledger.fingerprint(&self.key), self.hint);
+        let sent = ledger.clock.now();
+        let answer = match ledger.lend(&self.slip.key, tokens).await {
+            Ok(lent) => self.credit(&lent, sent),
+            Err(error) => ledger.shared.without_store([Ask { key: &self.key, cost: 0 }], error)?,
+        };
+        self.admitted = answer.decision.allowed;
+        let counters = &self.ledger.counters;
+        let counter = if self.admitted { &counters.opened } else { &counters.denied };
+        counter.fetch_add(1, Relaxed);
+        let stream = self.admitted.then_some(self);
+        Ok(Opened { answer, stream })
+    }
+
+    fn credit(&mut self, lent: &Lent, sent: Timestamp) -> Answer {
+        self.reset_at = lent.loan.decision.reset_at;
+        if lent.loan.granted > 0 {
+            self.ledger.credit(&self.slip, lent, sent);
+        }
+        self.ledger.shared.answered(lent.now, lent.loan.decision)
+    }
+
+    /// Answers for a chunk of tokens, and charges it if allowed. Ask before the chunk is passed on; after a denial stop
+    /// generating.
+    ///
+    /// From what is set aside this takes no call to the store. Beyond that the store decides: a chunk passes while the
+    /// budget has any tokens left, and is counted in full. A debit that gets no answer is sent again under its name, up
+    /// to three times, and counts once; then [`OnOutage`](crate::OnOutage) answers. If the same number of tokens is
+    /// debited again after that, or after this was dropped while it waited, it goes under the same name.
+    pub async fn debit(&mut self, tokens: Cost) -> Result<Answer, StoreError> {
+        let ledger = self.ledger.clone();
+        let slip = self.slip.clone();
+        let drawn = Drawn::of(&slip.purse, tokens);
+        let now = ledger.clock.now();
+        slip.stir(now);
+        let part = drawn.alive(now);
+        let answer = if part == tokens { self.local() } else { self.debit_beyond(tokens - part).await? };
+        if answer.decision.allowed {
+            drawn.spend();
+            self.produced = self.produced.saturating_add(tokens);
+        }
+        Ok(answer)
+    }
+
+    /// Says that the stream goes on, though it has nothing to debit.
+    pub fn heartbeat(&self) {
+        self.slip.stir(self.ledger.clock.now());
+    }
+
+    /// Gives back what is left of what was set aside, and says whether that was counted. If not, or if this is dropped
+    /// while it waits, it is tried again in the background.
+    pub async fn settle(mut self) -> Result<(), StoreError> {
+        self.hand_in();
+        if let Some(owed) = &self.owed {
+            self.ledger.give_back(std::slice::from_ref(owed)).await?;
+            self.owed = None;
+        }
+        Ok(())
+    }
+
+    /// Tokens that were allowed so far.
+    pub fn produced(&self) -> Cost {
+        self.produced
+    }
+
+    /// Tokens that are set aside and can still be spent.
+    pub fn reserved(&self) -> Cost {
+        self.slip.purse.left(self.ledger.clock.now())
+    }
+
+    fn local(&self) -> Answer {
+        let shared = &self.ledger.shared;
+        let decision = Decision {
+            allowed: true,
+            limit: shared.limits()[0].units(),
+            remaining: self.slip.purse.units(),
+            reset_at: self.reset_at,
+            retry_after: Retry::Now,
+        };
+        let guarantee = shared.store().guarantee();
+        Answer { decision, binding: 0, guarantee, now: shared.now(), outage: None, receipt: None }
+    }
+
+    /// Debits what is not set aside, or lets whatever stands in for the store answer.
+    async fn debit_beyond(&mut self, tokens: Cost) -> Result<Answer, StoreError> {
+        if self.sent.1 != Some(tokens) {
+            self.sent = (self.sent.0 + 1, Some(tokens));
+        }
+        match self.send(tokens, self.sent.0).await {
+            Ok(answer) => {
+                self.sent.1 = None;
+                Ok(answer)
+            }
+            Err(error) => self.ledger.shared.without_store([Ask { key: &self.key, cost: tokens }], error),
+        }
+    }
+
+    /// Sends a debit until an answer comes, but only so often.
+    async fn send(&self, tokens: Cost, number: u64) -> Result<Answer, StoreError> {
+        let id = DebitId { stream: self.id, number };
+        let mut tries = 1;
+        loop {
+            self.ledger.counters.debits.fetch_add(1, Relaxed);
+            match self.ledger.shared.try_debit(&self.slip.key, tokens, id).await {
+                Err(error) if error.is_outage() && tries < DEBIT_TRIES_MAX => tries += 1,
+                done => return done,
+            }
+        }
+    }
+
+    /// Strikes the stream off the list. Once: the second time there is nothing left.
+    fn hand_in(&mut self) {
+        if let Some(owed) = self.ledger.leave(self.id) {
+            self.owed = Some(owed);
+        }
+    }
+}
+
+impl<S: Store, C: LeaseClock + 'static> Drop for TokenStream<S, C> {
+    fn drop(&mut self) {
+        self.hand_in();
+        if let Some(owed) = self.owed.take() {
+            // Nobody to give it back, or too many before it: it lapses with its window.
+            let _ = self.returns.try_send(owed);
+        }
+        if self.admitted {
+            let fingerprint = self.ledger.fingerprint(&self.key);
+            self.ledger.learners.observe(fingerprint, self.hint, self.produced);
+        }
+    }
+}
+
+impl<S: Store, C: LeaseClock + 'static> std::fmt::Debug for TokenStream<S, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenStream")
+            .field("produced", &self.produced)
+            .field("reserved", &self.reserved())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Tokens taken out for a chunk. If that does not pass, or is not waited for, they go back where they came from.
+struct Drawn<'a> {
+    purse: &'a Purse<SharedWord>,
+    draw: Draw,
+}
+
+impl<'a> Drawn<'a> {
+    fn of(purse: &'a Purse<SharedWord>, tokens: Cost) -> Self {
+        Self { purse, draw: purse.draw(tokens) }
+    }
+
+    /// How many of them can still be spent at `now`, which was read after they were taken out.
+    fn alive(&self, now: Timestamp) -> Cost {
+        let units = self.draw.units();
+        match { self.draw }.spend(units, || now) {
+            Spend::Spent { .. } => units,
+            Spend::Short | Spend::Lapsed => 0,
+        }
+    }
+
+    fn spend(mut self) {
+        self.draw = Draw::default();
+    }
+}
+
+impl Drop for Drawn<'_> {
+    fn drop(&mut self) {
+        if self.draw.units() > 0 {
+            self.purse.put_back(self.draw);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Streams over a store in memory: what they are charged, whatever becomes of them.
+#![cfg(feature = "store")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use throttlekit::budget::{BudgetBuilder, Reservation, ReservationOptions, Reserve};
+use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
+use throttlekit::store::{Settlement, Sight, Store, StoreError};
+use throttlekit::tier::Margin;
+use throttlekit::{Limit, ManualClock, OnOutage, Retry, Timestamp, TokenBudget, TokenStream};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const BUDGET: u64 = 1_000;
+
+type Budget = TokenBudget<Wire, ManualClock>;
+type Stream = TokenStream<Wire, ManualClock>;
+
+/// A store whose replies get lost as often as is said, after it has done what it was asked.
+#[derive(Clone)]
+struct Wire {
+    kept: Arc<MemoryStore<ManualClock>>,
+    lose_leases: Arc<AtomicU64>,
+    lose_debits: Arc<AtomicU64>,
+    lose_returns: Arc<AtomicU64>,
+}
+
+fn lost(counter: &AtomicU64) -> Result<(), StoreError> {
+    let loses = counter.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+    if loses { Err(StoreError::Deadline(Duration::from_millis(100))) } else { Ok(()) }
+}
+
+impl Store for Wire {
+    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        self.kept.admit(asks).await
+    }
+
+    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+        let answers = self.kept.debit(debits).await;
+        answers.into_iter().map(|answer| lost(&self.lose_debits).and(answer)).collect()
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+        self.kept.peek(charges).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
+        self.kept.settle(settlements).await
+    }
+
+    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+        tokio::task::yield_now().await;
+        let answers = self.kept.lease(asks).await;
+        answers.into_iter().map(|answer| lost(&self.lose_leases).and(answer)).collect()
+    }
+
+    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        self.kept.give_back(backs).await.and(lost(&self.lose_returns))
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        self.kept.reset(keys).await
+    }
+}
+
+/// Half a minute into a window.
+fn clock() -> ManualClock {
+    ManualClock::at(Timestamp::from_millis(1_700_000_010_000))
+}
+
+fn wire(clock: &ManualClock) -> Wire {
+    let kept = Arc::new(MemoryStore::with_clock(clock.clone()));
+    let [lose_leases, lose_debits, lose_returns] = std::array::from_fn(|_| Arc::default());
+    Wire { kept, lose_leases, lose_debits, lose_returns }
+}
+
+fn builder(wire: &Wire, clock: &ManualClock, reserve: Reserve) -> BudgetBuilder<Wire, ManualClock> {
+    let limit = Limit::token_budget(BUDGET, MINUTE).unwrap();
+    let builder = TokenBudget::builder(wire.clone(), "tokens", limit);
+    builder.clock(clock.clone()).margin(Margin::NONE).reserve(reserve)
+}
+
+fn fixed(tokens: u64) -> (Budget, Wire, ManualClock) {
+    let clock = clock();
+    let wire = wire(&clock);
+    (builder(&wire, &clock, Reserve::Fixed(tokens)).build().unwrap(), wire, clock)
+}
+
+async fn open(budget: &Budget) -> Stream {
+    budget.open("acme", None).await.unwrap().stream.expect("there is enough left")
+}
+
+async fn passes(stream: &mut Stream, tokens: u64) -> bool {
+    stream.debit(tokens).await.unwrap().decision.allowed
+}
+
+/// What is left in the store.
+async fn left(budget: &Budget) -> u64 {
+    budget.shared().peek_each([b"acme"]).await.unwrap()[0].remaining
+}
+
+/// Lets the keeper do what it has to.
+async fn rest() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_set_aside_and_used_never_exceeds_the_budget() {
+    let (budget, ..) = fixed(400);
+    let streams = [open(&budget).await, open(&budget).await];
+    assert_eq!(left(&budget).await, 200);
+    let denied = budget.open("acme", None).await.unwrap();
+    assert!(denied.stream.is_none() && !denied.answer.decision.allowed);
+    assert_eq!(denied.answer.decision.retry_after, Retry::After(Duration::from_secs(30)));
+    assert_eq!(left(&budget).await, 200, "a denial sets nothing aside");
+    drop(streams);
+    rest().await;
+    assert_eq!(left(&budget).await, BUDGET);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_within_the_reservation_asks_nobody() {
+    let (budget, ..) = fixed(100);
+    let mut stream = open(&budget).await;
+    for _ in 0..10 {
+        assert!(passes(&mut stream, 10).await);
+    }
+    assert_eq!((stream.produced(), stream.reserved(), budget.stats().debits), (100, 0, 0));
+    assert!(passes(&mut stream, 10).await);
+    assert_eq!((budget.stats().debits, left(&budget).await), (1, BUDGET - 110));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_store_crosses_the_edge_and_only_once() {
+    let (budget, ..) = fixed(300);
+    let mut streams = [open(&budget).await, open(&budget).await, open(&budget).await];
+    // 900 are set aside. A chunk that is partly set aside takes the rest from the store.
+    assert!(passes(&mut streams[0], 350).await);
+    assert_eq!(left(&budget).await, 50);
+    assert!(passes(&mut streams[0], 60).await, "it crosses the edge");
+    assert!(!passes(&mut streams[0], 1).await);
+    assert!(!passes(&mut streams[1], 301).await, "its part goes back");
+    assert!(passes(&mut streams[1], 300).await && passes(&mut streams[2], 300).await);
+    let produced: u64 = streams.iter().map(TokenStream::produced).sum();
+    assert_eq!(produced, BUDGET + 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_goes_back_when_a_stream_settles_or_is_dropped() {
+    let (budget, ..) = fixed(300);
+    let mut streams = [open(&budget).await, open(&budget).await];
+    for stream in &mut streams {
+        assert!(passes(stream, 20).await);
+    }
+    let [settled, dropped] = streams;
+    settled.settle().await.unwrap();
+    assert_eq!(left(&budget).await, BUDGET - 320);
+    drop(dropped);
+    rest().await;
+    assert_eq!((left(&budget).await, budget.stats().open), (BUDGET - 40, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_stream_loses_its_reservation_and_goes_on_at_the_store() {
+    let clock = clock();
+    let wire = wire(&clock);
+    let silence = Duration::from_secs(8);
+    let budget = builder(&wire, &clock, Reserve::Fixed(300)).silence_max(silence).build().unwrap();
+    let (mut silent, alive) = (open(&budget).await, open(&budget).await);
+    assert!(passes(&mut silent, 100).await);
+    for _ in 0..5 {
+        clock.advance(Duration::from_secs(2));
+        alive.heartbeat();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    assert_eq!((silent.reserved(), alive.reserved(), budget.stats().silenced), (0, 300, 1));
+    assert_eq!(left(&budget).await, BUDGET - 400);
+    assert!(passes(&mut silent, 50).await);
+    assert_eq!(left(&budget).await, BUDGET - 450);
+    drop((silent, alive));
+    rest().await;
+    assert_eq!(left(&budget).await, BUDGET - 150);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_ends_takes_the_reservation_with_it() {
+    let (budget, _, clock) = fixed(300);
+    let mut stream = open(&budget).await;
+    assert!(passes(&mut stream, 100).await);
+    clock.advance(Duration::from_secs(30) - Duration::from_nanos(1));
+    assert_eq!(stream.reserved(), 200);
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!((stream.reserved(), left(&budget).await), (0, BUDGET));
+    assert!(passes(&mut stream, 30).await);
+    assert_eq!(left(&budget).await, BUDGET - 30, "charged to the new window");
+    stream.settle().await.unwrap();
+    assert_eq!(left(&budget).await, BUDGET - 30, "nothing of the old one comes back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replies_that_are_lost_make_nothing_count_twice() {
+    let (budget, wire, _) = fixed(100);
+    let mut stream = open(&budget).await;
+    wire.lose_debits.store(2, Relaxed);
+    assert!(passes(&mut stream, 130).await, "the third reply arrives");
+    assert_eq!((left(&budget).await, budget.stats().debits), (BUDGET - 130, 3));
+
+    wire.lose_debits.store(3, Relaxed);
+    let refused = stream.debit(40).await.unwrap();
+    assert!(!refused.decision.allowed && refused.outage.is_some());
+    assert!(passes(&mut stream, 40).await, "the same again has the same name");
+    assert_eq!((stream.produced(), left(&budget).await), (170, BUDGET - 170));
+
+    let other = open(&budget).await;
+    wire.lose_returns.store(3, Relaxed);
+    other.settle().await.unwrap();
+    assert_eq!((left(&budget).await, budget.stats().returns), (BUDGET - 170, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_return_that_is_not_answered_is_tried_again_in_the_background() {
+    let (budget, wire, _) = fixed(100);
+    let stream = open(&budget).await;
+    wire.lose_returns.store(5, Relaxed);
+    assert!(stream.settle().await.is_err());
+    rest().await;
+    assert_eq!((left(&budget).await, budget.stats().returns), (BUDGET, 6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_whose_reply_is_lost_lapses_with_its_window() {
+    let (budget, wire, clock) = fixed(100);
+    wire.lose_leases.store(1, Relaxed);
+    let refused = budget.open("acme", None).await.unwrap();
+    assert!(refused.stream.is_none() && refused.answer.outage.is_some());
+    assert_eq!((left(&budget).await, budget.stats().open), (BUDGET - 100, 0));
+    clock.advance(MINUTE);
+    assert_eq!(left(&budget).await, BUDGET);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_answered_as_was_chosen() {
+    let clock = clock();
+    let wire = wire(&clock);
+    let budget = builder(&wire, &clock, Reserve::Fixed(100)).on_outage(OnOutage::Open).build().unwrap();
+    wire.lose_leases.store(1, Relaxed);
+    let mut stream = open(&budget).await;
+    assert_eq!(stream.reserved(), 0);
+    wire.lose_debits.store(3, Relaxed);
+    let open = stream.debit(5).await.unwrap();
+    assert!(open.decision.allowed && open.outage.is_some());
+    assert_eq!(stream.produced(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_goes_away_while_a_stream_opens_leaves_nothing_behind() {
+    let (budget, ..) = fixed(100);
+    let mut opening = Box::pin(budget.open("acme", None));
+    let waker = std::task::Waker::noop();
+    assert!(opening.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
+    drop(opening);
+    rest().await;
+    assert_eq!((left(&budget).await, budget.stats().open, budget.stats().opened), (BUDGET, 0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_stream_too_many_is_told_to_wait_for_another_to_end() {
+    let clock = clock();
+    let budget = builder(&wire(&clock), &clock, Reserve::Fixed(1)).streams_max(2).build().unwrap();
+    let streams = [open(&budget).await, open(&budget).await];
+    let denied = budget.open("acme", None).await.unwrap();
+    assert_eq!(denied.answer.decision.retry_after, Retry::OnRelease);
+    drop(streams);
+    open(&budget).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_learner_hears_of_every_stream_that_was_admitted() {
+    let clock = clock();
+    let options = ReservationOptions { max: 200, ..ReservationOptions::default() };
+    let learner = Reservation::new(options).unwrap();
+    let budget = builder(&wire(&clock), &clock, Reserve::Learned(learner)).build().unwrap();
+    for _ in 0..200 {
+        clock.advance(MINUTE);
+        let mut stream = open(&budget).await;
+        assert!(passes(&mut stream, 40).await);
+    }
+    let reserved = open(&budget).await.reserved();
+    assert!(reserved.abs_diff(40) <= 15, "{reserved} set aside for streams of 40 tokens");
+    for _ in 0..50 {
+        clock.advance(MINUTE);
+        let mut stream = budget.open("acme", Some(60)).await.unwrap().stream.unwrap();
+        assert!(passes(&mut stream, 60).await);
+    }
+    let hinted = budget.open("acme", Some(60)).await.unwrap().stream.unwrap();
+    assert_eq!(hinted.reserved(), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spent_budget_admits_nobody_and_no_reservation_is_larger_than_it() {
+    for tokens in [0, u64::MAX] {
+        let (budget, ..) = fixed(tokens);
+        let mut first = open(&budget).await;
+        assert_eq!(first.reserved(), tokens.clamp(1, BUDGET));
+        assert!(passes(&mut first, BUDGET).await && !passes(&mut first, 1).await);
+        assert!(budget.open("acme", None).await.unwrap().stream.is_none());
+    }
+}
+
+/// Without a runtime nobody gives back what a stream leaves: it lapses with its window. With one again, someone does.
+#[test]
+fn a_keeper_whose_runtime_has_ended_is_replaced() {
+    let (budget, _, clock) = fixed(100);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let stream = runtime().block_on(open(&budget));
+    drop(stream);
+    let next = runtime();
+    assert_eq!(next.block_on(left(&budget)), BUDGET - 100);
+    clock.advance(MINUTE);
+    next.block_on(async {
+        drop(open(&budget).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(left(&budget).await, BUDGET);
+    });
+}
+
+#[test]
+fn limits_that_set_nothing_aside_are_refused() {
+    let clock = clock();
+    let over = |limit| TokenBudget::builder(wire(&clock), "tokens", limit).build().map(|_| ());
+    assert!(over(Limit::sliding_log(10, MINUTE).unwrap()).is_err());
+    assert!(over(Limit::token_budget(10, Duration::from_micros(500)).unwrap()).is_err());
+    assert!(over(Limit::fixed_window(10, MINUTE).unwrap()).is_ok());
+}
