@@ -6,6 +6,8 @@
 //! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
 //!   shows with planted bugs that each law can fail.
 //! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
+//! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
+//! * [`throttle`] plays calls to a backend that is full, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
 //!
@@ -22,11 +24,13 @@ mod dice;
 pub mod golden;
 pub mod laws;
 pub mod learn;
+pub mod sketch;
 mod spec;
 pub mod stores;
 mod subject;
 mod suite;
 mod text;
+pub mod throttle;
 pub mod timeline;
 pub mod vectors;
 pub mod world;
