@@ -8,6 +8,8 @@
 //! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
 //! * [`metering`] plays three ways to meter tokens beside each other.
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
+//! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
+//! * [`throttle`] plays calls to a backend that is full, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
 //!
@@ -27,12 +29,14 @@ pub mod laws;
 pub mod learn;
 pub mod price;
 pub mod metering;
+pub mod sketch;
 mod spec;
 pub mod stores;
 pub mod streams;
 mod subject;
 mod suite;
 mod text;
+pub mod throttle;
 pub mod timeline;
 pub mod vectors;
 pub mod world;

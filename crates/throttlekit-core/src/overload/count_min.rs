@@ -58,26 +58,14 @@ plain_slot!(u64);
 
 /// The counters of one key, one in each row.
 #[derive(Clone, Copy, Debug)]
-pub struct Places {
-    at: [u32; Shape::DEPTH_MAX],
-    depth: usize,
-}
+pub struct Places<const ROWS: usize>(pub(super) [u32; ROWS]);
 
-impl Places {
-    #[inline(always)]
-    pub(super) fn none(depth: usize) -> Self {
-        Self { at: [0; Shape::DEPTH_MAX], depth }
-    }
-
-    #[inline(always)]
-    pub(super) fn all(&self) -> &[u32] {
-        &self.at[..self.depth]
-    }
-
-    #[inline(always)]
-    pub(super) fn all_mut(&mut self) -> &mut [u32] {
-        &mut self.at[..self.depth]
-    }
+/// Work at the counters of a key.
+pub trait AtPlaces {
+    /// What comes of it.
+    type Answer;
+    /// Does it.
+    fn at<const ROWS: usize>(self, places: Places<ROWS>) -> Self::Answer;
 }
 
 /// A Count-Min sketch with conservative update: a key's count is the least of its counters, and only counters below
@@ -102,32 +90,59 @@ impl<M: Memory> CountMin<M> {
         self.shape
     }
 
-    /// Where the key with this hash is counted.
-    #[inline(always)]
-    pub fn places(&self, hash: u64) -> Places {
-        self.shape.places(hash)
-    }
-
     /// The count at these places: at least what was counted for the key.
     #[inline(always)]
-    pub fn estimate(&self, places: &Places) -> u32 {
-        places.all().iter().fold(u32::MAX, |least, at| least.min(self.counters[*at as usize].get()))
+    pub fn estimate<const ROWS: usize>(&self, places: Places<ROWS>) -> u32 {
+        places.0.map(|at| self.counters[at as usize].get()).into_iter().fold(u32::MAX, u32::min)
     }
 
     /// Makes the count at these places at least `count`.
     ///
     /// Writes whether or not it must: that costs less than a branch nobody can predict.
     #[inline(always)]
-    pub fn raise(&self, places: &Places, count: u32) {
-        for at in places.all() {
-            let counter = &self.counters[*at as usize];
+    pub fn raise<const ROWS: usize>(&self, places: Places<ROWS>, count: u32) {
+        for at in places.0 {
+            let counter = &self.counters[at as usize];
             counter.set(counter.get().max(count));
         }
+    }
+
+    /// The count of the key with this hash.
+    #[inline]
+    pub fn estimate_of(&self, hash: u64) -> u32 {
+        self.shape.at_places(hash, Estimate(self))
+    }
+
+    /// Makes the count of the key with this hash at least `count`.
+    #[inline]
+    pub fn raise_of(&self, hash: u64, count: u32) {
+        self.shape.at_places(hash, Raise(self, count));
     }
 
     /// Forgets every count.
     pub fn clear(&self) {
         self.counters.iter().for_each(|counter| counter.set(0));
+    }
+}
+
+struct Estimate<'a, M: Memory>(&'a CountMin<M>);
+struct Raise<'a, M: Memory>(&'a CountMin<M>, u32);
+
+impl<M: Memory> AtPlaces for Estimate<'_, M> {
+    type Answer = u32;
+
+    #[inline(always)]
+    fn at<const ROWS: usize>(self, places: Places<ROWS>) -> u32 {
+        self.0.estimate(places)
+    }
+}
+
+impl<M: Memory> AtPlaces for Raise<'_, M> {
+    type Answer = ();
+
+    #[inline(always)]
+    fn at<const ROWS: usize>(self, places: Places<ROWS>) {
+        self.0.raise(places, self.1);
     }
 }
 
@@ -146,10 +161,10 @@ mod tests {
             let sketch = CountMin::<Plain>::new(Shape::new(width, depth).unwrap());
             let mut truth = HashMap::new();
             for (key, units) in asks {
-                let places = sketch.places(key.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-                sketch.raise(&places, sketch.estimate(&places) + units);
+                let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                sketch.raise_of(hash, sketch.estimate_of(hash) + units);
                 *truth.entry(key).or_insert(0) += units;
-                prop_assert!(sketch.estimate(&places) >= truth[&key]);
+                prop_assert!(sketch.estimate_of(hash) >= truth[&key]);
             }
         }
     }
@@ -157,12 +172,12 @@ mod tests {
     #[test]
     fn sketch_keys_with_a_counter_of_their_own_are_counted_exactly() {
         let sketch = CountMin::<Plain>::new(Shape::new(1_000, 8).unwrap());
-        let places = |key: u64| sketch.places(key.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let hash = |key: u64| key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         for key in 1..=50 {
-            sketch.raise(&places(key), key as u32);
+            sketch.raise_of(hash(key), key as u32);
         }
-        assert!((1..=50).all(|key| sketch.estimate(&places(key)) == key as u32));
+        assert!((1..=50).all(|key| sketch.estimate_of(hash(key)) == key as u32));
         sketch.clear();
-        assert_eq!(sketch.estimate(&places(7)), 0);
+        assert_eq!(sketch.estimate_of(hash(7)), 0);
     }
 }

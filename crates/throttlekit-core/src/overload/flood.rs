@@ -9,12 +9,12 @@ use crate::{Cost, Decision, Timestamp};
 /// [`SketchWindow`](super::SketchWindow) with a table for the busiest keys.
 ///
 /// In a sketch a busy key fills a counter in every row, and whoever shares those with busy keys is denied early. Here a
-/// key that is admitted more than the least busy one in its bucket of the table takes its place. It brings along what
+/// key that is admitted twice as much as the least busy one in its bucket of the table takes its place. It brings along what
 /// the sketch says of it, and is counted by itself from then on. The other's count goes back into the sketch, which is
 /// raised to it. So no key is ever counted too low, wherever it is counted, and memory is fixed.
 ///
 /// ```text
-/// // Sketched => Hot        (admitted more than the least of the eight; its estimate comes along)
+/// // Sketched => Hot        (admitted twice as much as the least of the eight; its estimate comes along)
 /// // Hot      => Sketched   (displaced; the sketch is raised to its count)
 /// ```
 #[derive(Debug)]
@@ -23,6 +23,10 @@ pub struct FloodWindow<M: Memory = Plain> {
     hot: HotTable<M>,
     tail: CountMin<M>,
 }
+
+/// By how much a key must be busier than the one whose place it takes. Were it only a little, keys that are as busy as
+/// each other would change places at every ask.
+const BUSIER: u32 = 2;
 
 impl<M: Memory> FloodWindow<M> {
     /// The most keys that are counted one by one.
@@ -97,7 +101,7 @@ impl<M: Memory> FloodWindow<M> {
     fn used(&self, name: u64, slot: Option<SlotAt>) -> u32 {
         match slot {
             Some(at) => self.hot.used(at),
-            None => self.tail.estimate(&self.tail.places(name)),
+            None => self.tail.estimate_of(name),
         }
     }
 
@@ -105,11 +109,11 @@ impl<M: Memory> FloodWindow<M> {
     fn charge_tail(&self, name: u64, used: u32, next: u32) {
         let coldest = self.hot.coldest(name);
         let displaced = self.hot.used(coldest);
-        if next <= displaced {
-            return self.tail.raise(&self.tail.places(name), next);
+        if next / BUSIER < displaced {
+            return self.tail.raise_of(name, next);
         }
         if let Some(owner) = self.hot.owner(coldest) {
-            self.tail.raise(&self.tail.places(owner), displaced);
+            self.tail.raise_of(owner, displaced);
         }
         self.hot.hand_over(coldest, name, next, used);
     }

@@ -76,17 +76,15 @@ impl LinearSketch {
     /// Counts units for the key with this hash.
     pub fn observe(&mut self, hash: u64, units: u64) {
         let more = u32::try_from(units).unwrap_or(u32::MAX);
-        for at in self.shape.places(hash).all() {
-            let counter = &mut self.counters[*at as usize];
-            *counter = counter.saturating_add(more);
+        for at in self.shape.each_place(hash) {
+            self.counters[at] = self.counters[at].saturating_add(more);
         }
         self.total = self.total.saturating_add(units);
     }
 
     /// What was counted for the key with this hash, or more.
     pub fn estimate(&self, hash: u64) -> u32 {
-        let counters = self.shape.places(hash);
-        counters.all().iter().fold(u32::MAX, |least, at| least.min(self.counters[*at as usize]))
+        self.shape.each_place(hash).fold(u32::MAX, |least, at| least.min(self.counters[at]))
     }
 
     /// Adds what another sketch counted.

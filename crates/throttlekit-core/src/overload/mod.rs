@@ -18,7 +18,7 @@ mod sketch_window;
 mod snapshot;
 mod throttle;
 
-pub use count_min::{CountMin, Memory, Places, Plain, Slot};
+pub use count_min::{AtPlaces, CountMin, Memory, Places, Plain, Slot};
 pub use flood::FloodWindow;
 pub use hot::Hot;
 pub use limit::{SketchError, SketchLimit};

@@ -1,6 +1,6 @@
 //! A limit whose counts lie in a sketch.
 
-use super::{CountMin, Memory, Places, Plain, Shape, SketchLimit};
+use super::{AtPlaces, CountMin, Memory, Places, Plain, Shape, SketchLimit};
 use crate::{Cost, Decision, Timestamp};
 
 /// At most so many units for each key in each window, over any number of keys, in the memory of one sketch.
@@ -18,10 +18,10 @@ use crate::{Cost, Decision, Timestamp};
 /// let limit = SketchLimit::new(2, Duration::from_secs(60))?;
 /// let keys = SketchWindow::<Plain>::new(limit, Shape::for_error(0.01, 0.001)?);
 /// let noon = Timestamp::from_millis(1_800_000_000_000);
-/// let (alice, ends_at) = (keys.places(0x00A1_1CE0_0A11_CE00), limit.ends_at(noon));
+/// let (alice, ends_at) = (0x00A1_1CE0_0A11_CE00, limit.ends_at(noon));
 ///
-/// assert!(keys.admit(&alice, 2, ends_at, noon).allowed);
-/// assert!(!keys.admit(&alice, 1, ends_at, noon).allowed);
+/// assert!(keys.check(alice, 2, ends_at, noon).allowed);
+/// assert!(!keys.check(alice, 1, ends_at, noon).allowed);
 /// # Ok::<(), throttlekit_core::overload::SketchError>(())
 /// ```
 #[derive(Debug)]
@@ -46,23 +46,17 @@ impl<M: Memory> SketchWindow<M> {
         self.counts.shape()
     }
 
-    /// Where the key with this hash is counted.
-    #[inline(always)]
-    pub fn places(&self, hash: u64) -> Places {
-        self.counts.places(hash)
-    }
-
     /// What is counted for the key, if that denies an ask. Others may admit meanwhile: a denial stays right within the
     /// window, as counts only grow.
     #[inline(always)]
-    pub fn denies(&self, places: &Places, cost: Cost) -> Option<u32> {
+    pub fn denies<const ROWS: usize>(&self, places: Places<ROWS>, cost: Cost) -> Option<u32> {
         let used = self.counts.estimate(places);
         if self.limit.next(used, cost).is_none() { Some(used) } else { None }
     }
 
-    /// The answer to an ask, which is not charged.
-    pub fn decide(&self, places: &Places, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
-        let used = self.counts.estimate(places);
+    /// The answer to an ask by the key with this hash, which is not charged.
+    pub fn decide(&self, hash: u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
+        let used = self.counts.estimate_of(hash);
         match self.limit.next(used, cost) {
             Some(next) => self.limit.allowed(next, ends_at),
             None => self.limit.denied(used, cost, ends_at, now),
@@ -71,7 +65,13 @@ impl<M: Memory> SketchWindow<M> {
 
     /// Answers an ask, and charges it if allowed. One caller at a time.
     #[inline(always)]
-    pub fn admit(&self, places: &Places, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
+    pub fn admit<const ROWS: usize>(
+        &self,
+        places: Places<ROWS>,
+        cost: Cost,
+        ends_at: Timestamp,
+        now: Timestamp,
+    ) -> Decision {
         let used = self.counts.estimate(places);
         let Some(next) = self.limit.next(used, cost) else {
             return self.limit.denied(used, cost, ends_at, now);
@@ -82,8 +82,29 @@ impl<M: Memory> SketchWindow<M> {
         self.limit.allowed(next, ends_at)
     }
 
+    /// The same for the key with this hash.
+    pub fn check(&self, hash: u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
+        self.shape().at_places(hash, Admit { keys: self, cost, ends_at, now })
+    }
+
     /// Begins a window: nobody has been admitted in it. One caller at a time.
     pub fn begin(&self) {
         self.counts.clear();
+    }
+}
+
+struct Admit<'a, M: Memory> {
+    keys: &'a SketchWindow<M>,
+    cost: Cost,
+    ends_at: Timestamp,
+    now: Timestamp,
+}
+
+impl<M: Memory> AtPlaces for Admit<'_, M> {
+    type Answer = Decision;
+
+    #[inline(always)]
+    fn at<const ROWS: usize>(self, places: Places<ROWS>) -> Decision {
+        self.keys.admit(places, self.cost, self.ends_at, self.now)
     }
 }

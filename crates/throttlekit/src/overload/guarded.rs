@@ -1,22 +1,16 @@
 //! A rule over windows that threads share: one counts at a time, and denials only read.
 
-use throttlekit_core::overload::{FloodWindow, Places, SketchLimit, SketchWindow};
+use throttlekit_core::overload::{AtPlaces, FloodWindow, Places, SketchLimit, SketchWindow};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 use super::latch::Latch;
 use super::shared::Shared;
 
 /// What counts in windows.
-pub(super) trait Counts {
-    /// Where a key is counted.
-    type Place;
+pub(super) trait Counts: Sized {
     fn limit(&self) -> &SketchLimit;
-    fn place(&self, hash: u64) -> Self::Place;
-    /// What is counted for a key, if that denies the ask. Reads only what its answer depends on.
-    fn denies(&self, place: &Self::Place, cost: Cost) -> Option<u32>;
-    fn decide(&self, place: &Self::Place, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision;
-    /// Decides and charges; one caller at a time.
-    fn admit(&self, place: &Self::Place, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision;
+    fn check(keys: &Guarded<Self>, hash: u64, cost: Cost, now: Timestamp) -> Decision;
+    fn decide(&self, hash: u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision;
     /// Forgets the window before; one caller at a time.
     fn begin(&self);
 }
@@ -43,30 +37,38 @@ impl<R: Counts> Guarded<R> {
 
     #[inline(always)]
     pub(super) fn check(&self, hash: u64, cost: Cost, now: Timestamp) -> Decision {
-        let place = self.rule.place(hash);
-        match self.denial(&place, cost, now) {
-            Some(denied) => denied,
-            None => self.admit(&place, cost, now),
-        }
+        R::check(self, hash, cost, now)
+    }
+
+    /// Answers an ask: `denies` says what is counted for the key, if that denies it; `admit` decides and charges.
+    #[inline(always)]
+    fn answer(
+        &self,
+        cost: Cost,
+        now: Timestamp,
+        denies: impl FnOnce(&R) -> Option<u32>,
+        admit: impl FnOnce(&R, Timestamp) -> Decision,
+    ) -> Decision {
+        self.denial(cost, now, denies).unwrap_or_else(|| self.alone(now, admit))
     }
 
     /// The answer where counts that stand in the current window deny.
     #[inline(always)]
-    fn denial(&self, place: &R::Place, cost: Cost, now: Timestamp) -> Option<Decision> {
+    fn denial(&self, cost: Cost, now: Timestamp, denies: impl FnOnce(&R) -> Option<u32>) -> Option<Decision> {
         let ends_at = self.latch.open().filter(|ends_at| !SketchLimit::is_over(*ends_at, now))?;
-        let used = self.rule.denies(place, cost)?;
+        let used = denies(&self.rule)?;
         self.latch.is_still(ends_at).then(|| self.rule.limit().denied(used, cost, ends_at, now))
     }
 
     /// Decides alone, in the window of `now` or in a later one that has begun.
     #[inline(always)]
-    fn admit(&self, place: &R::Place, cost: Cost, now: Timestamp) -> Decision {
+    fn alone(&self, now: Timestamp, admit: impl FnOnce(&R, Timestamp) -> Decision) -> Decision {
         let mut held = self.latch.hold();
         if SketchLimit::is_over(held.ends_at(), now) {
             held.begin(self.rule.limit().ends_at(now));
             self.rule.begin();
         }
-        self.rule.admit(place, cost, held.ends_at(), now)
+        admit(&self.rule, held.ends_at())
     }
 
     /// What a key has left, spending nothing: `allowed` tells whether one unit would pass.
@@ -75,8 +77,7 @@ impl<R: Counts> Guarded<R> {
         if SketchLimit::is_over(held.ends_at(), now) {
             return self.rule.limit().allowed(0, self.rule.limit().ends_at(now));
         }
-        let place = self.rule.place(hash);
-        let [left, one] = [0, 1].map(|cost| self.rule.decide(&place, cost, held.ends_at(), now));
+        let [left, one] = [0, 1].map(|cost| self.rule.decide(hash, cost, held.ends_at(), now));
         Decision { allowed: one.allowed, retry_after: one.retry_after, ..left }
     }
 
@@ -88,29 +89,17 @@ impl<R: Counts> Guarded<R> {
 }
 
 impl Counts for SketchWindow<Shared> {
-    type Place = Places;
-
     fn limit(&self) -> &SketchLimit {
         self.limit()
     }
 
     #[inline(always)]
-    fn place(&self, hash: u64) -> Places {
-        self.places(hash)
+    fn check(keys: &Guarded<Self>, hash: u64, cost: Cost, now: Timestamp) -> Decision {
+        keys.rule.shape().at_places(hash, SketchCheck { keys, cost, now })
     }
 
-    #[inline(always)]
-    fn denies(&self, place: &Places, cost: Cost) -> Option<u32> {
-        self.denies(place, cost)
-    }
-
-    fn decide(&self, place: &Places, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
-        self.decide(place, cost, ends_at, now)
-    }
-
-    #[inline(always)]
-    fn admit(&self, place: &Places, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
-        self.admit(place, cost, ends_at, now)
+    fn decide(&self, hash: u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
+        self.decide(hash, cost, ends_at, now)
     }
 
     fn begin(&self) {
@@ -118,30 +107,37 @@ impl Counts for SketchWindow<Shared> {
     }
 }
 
-impl Counts for FloodWindow<Shared> {
-    type Place = u64;
+/// One check, with the key's counters found once.
+struct SketchCheck<'a> {
+    keys: &'a Guarded<SketchWindow<Shared>>,
+    cost: Cost,
+    now: Timestamp,
+}
 
+impl AtPlaces for SketchCheck<'_> {
+    type Answer = Decision;
+
+    #[inline(always)]
+    fn at<const ROWS: usize>(self, places: Places<ROWS>) -> Decision {
+        let Self { keys, cost, now } = self;
+        let admit = |rule: &SketchWindow<Shared>, ends_at| rule.admit(places, cost, ends_at, now);
+        keys.answer(cost, now, |rule| rule.denies(places, cost), admit)
+    }
+}
+
+impl Counts for FloodWindow<Shared> {
     fn limit(&self) -> &SketchLimit {
         self.limit()
     }
 
     #[inline(always)]
-    fn place(&self, hash: u64) -> u64 {
-        hash
+    fn check(keys: &Guarded<Self>, hash: u64, cost: Cost, now: Timestamp) -> Decision {
+        let admit = |rule: &Self, ends_at| rule.admit(hash, cost, ends_at, now);
+        keys.answer(cost, now, |rule| rule.denies(hash, cost), admit)
     }
 
-    #[inline(always)]
-    fn denies(&self, hash: &u64, cost: Cost) -> Option<u32> {
-        self.denies(*hash, cost)
-    }
-
-    fn decide(&self, hash: &u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
-        self.decide(*hash, cost, ends_at, now)
-    }
-
-    #[inline(always)]
-    fn admit(&self, hash: &u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
-        self.admit(*hash, cost, ends_at, now)
+    fn decide(&self, hash: u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
+        self.decide(hash, cost, ends_at, now)
     }
 
     fn begin(&self) {
