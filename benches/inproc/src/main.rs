@@ -1,5 +1,5 @@
 //! In-process benchmarks beside the peers, judged against the contract. `cargo xtask bench inproc` runs them,
-//! and `cargo xtask bench lease` those of leases.
+//! `cargo xtask bench lease` those of leases, and `cargo xtask bench fair` those of tenants that share a budget.
 
 mod alloc;
 mod bars;
@@ -27,7 +27,7 @@ use timing::Section;
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-const USAGE: &str = "usage: inproc [lease] [--quick] [--rounds N] [--only PART] [--require-callgrind]
+const USAGE: &str = "usage: inproc [lease|fair] [--quick] [--rounds N] [--only PART] [--require-callgrind]
 PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
 of leases one of lease, lease-2t, instructions";
 /// The parts that are not timed sections.
