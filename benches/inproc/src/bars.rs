@@ -79,8 +79,8 @@ pub const FLOOD_P99_MAX: f64 = 2.0;
 
 /// A check among a hundred thousand tenants, relative to one among a hundred.
 pub const FAIR_GROWTH_MAX: f64 = 3.0;
-/// Allocations in a window like those before it.
-pub const FAIR_ALLOCATIONS_MAX: f64 = 0.0;
+/// Allocations per check, in windows like those before: a window's own first ones, spread over its checks.
+pub const FAIR_ALLOCATIONS_MAX: f64 = 0.001;
 
 /// How often a measure is taken when the first one misses a bar; the median of all is judged.
 const RUNS_MAX: usize = 3;

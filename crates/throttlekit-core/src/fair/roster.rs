@@ -5,14 +5,16 @@ use alloc::vec::Vec;
 
 use super::class::Class;
 use super::least::Least;
+use super::weight::ROSTER_WEIGHT_MAX;
 use super::{Weight, guarantee};
 use crate::Cost;
 use crate::rate::UNITS_MAX;
 
-/// The most members one roster holds. With [`WEIGHT_MAX`](super::WEIGHT_MAX) it keeps sums of weights within 64 bits.
+/// The most members one roster holds. It keeps sums of weights within 64 bits.
 pub const MEMBERS_MAX: usize = 1 << 23;
+const _: () = assert!(ROSTER_WEIGHT_MAX.checked_mul(MEMBERS_MAX as u64).is_some());
 
-/// The class of a member who is set aside.
+/// The class of a place that nobody has.
 const NONE: u32 = u32::MAX;
 
 /// By how much a guarantee must have risen before its members are filed from a higher use on. By much, so that a limit
@@ -60,7 +62,6 @@ impl Member {
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
     limit: u64,
-    /// Sums over the members that are not set aside.
     weights: u64,
     used: u128,
     members: Vec<Place>,
@@ -86,7 +87,6 @@ struct Place {
     class: u32,
     /// Whether its class has it filed at its use.
     filed: bool,
-    taken: bool,
 }
 
 impl Roster {
@@ -103,7 +103,7 @@ impl Roster {
     /// Beyond [`MEMBERS_MAX`] members. Whoever maps names to members bounds them, and below that.
     pub fn join(&mut self, weight: Weight) -> Member {
         assert!(self.len() < MEMBERS_MAX, "bound the members below {MEMBERS_MAX}");
-        let place = Place { used: 0, label: 0, class: NONE, filed: false, taken: true };
+        let place = Place { used: 0, label: 0, class: NONE, filed: false };
         let index = if let Some(index) = self.free.pop() {
             self.members[index as usize] = place;
             index
@@ -118,12 +118,9 @@ impl Roster {
 
     /// Removes a member and hands back what it had used. The handle is free for another.
     pub fn leave(&mut self, member: Member) -> u64 {
-        if !self.is_aside(member) {
-            self.dismiss(member.0);
-        }
+        self.dismiss(member.0);
         self.least.forget();
         self.free.push(member.0);
-        self.members[member.index()].taken = false;
         self.members[member.index()].used
     }
 
@@ -145,18 +142,8 @@ impl Roster {
     /// Gives a member another weight from now on. What it has used stays.
     pub fn set_weight(&mut self, member: Member, weight: Weight) {
         if self.weight(member) != Some(weight) {
-            if !self.is_aside(member) {
-                self.dismiss(member.0);
-            }
-            self.enrol(member.0, weight);
-        }
-    }
-
-    /// Sets a member aside: neither its weight nor its use counts here until [`set_weight`](Self::set_weight) brings
-    /// it back. Whoever does this takes what it has used out of the limit.
-    pub fn set_aside(&mut self, member: Member) {
-        if !self.is_aside(member) {
             self.dismiss(member.0);
+            self.enrol(member.0, weight);
         }
     }
 
@@ -185,7 +172,7 @@ impl Roster {
         let place = &mut self.members[member.index()];
         let (before, was_filed) = (place.used, place.filed);
         place.used = used;
-        if place.class != NONE && used != before {
+        if used != before {
             place.filed |= used >= self.classes[place.class as usize].file_from;
             let (class, filed) = (place.class, place.filed);
             self.used = self.used - u128::from(before) + u128::from(used);
@@ -244,29 +231,20 @@ impl Roster {
         self.members[member.index()].label = label;
     }
 
-    /// A member's weight; none if it is set aside.
+    /// A member's weight; none if the handle is nobody's.
     #[inline]
     pub fn weight(&self, member: Member) -> Option<Weight> {
-        let class = self.members[member.index()].class;
-        (class != NONE).then(|| self.classes[class as usize].weight)
-    }
-
-    /// Whether a member is set aside.
-    pub fn is_aside(&self, member: Member) -> bool {
-        self.members[member.index()].class == NONE
+        self.is_taken(member).then(|| self.classes[self.members[member.index()].class as usize].weight)
     }
 
     pub(super) fn is_taken(&self, member: Member) -> bool {
-        self.members[member.index()].taken
+        self.members[member.index()].class != NONE
     }
 
-    /// What a member is promised: `⌊w·L/W⌋`. Nothing while it is set aside.
+    /// What a member is promised: `⌊w·L/W⌋`.
     #[inline]
     pub fn guarantee(&mut self, member: Member) -> u64 {
         let class = self.members[member.index()].class;
-        if class == NONE {
-            return 0;
-        }
         self.update(class);
         self.classes[class as usize].guarantee
     }
@@ -311,12 +289,12 @@ impl Roster {
         (guarantee - used).min(self.left()).max(self.borrowable(member))
     }
 
-    /// The member that has used least, set aside or not; the first of equals. Whoever must give a newcomer the place
+    /// The member that has used least, the first of equals. Whoever must give a newcomer the place
     /// of another takes this one and leaves its use where it is: then nobody who lost a place comes back to less use
     /// than it had.
     pub fn least_used(&mut self) -> Option<Member> {
         let members = &self.members;
-        let all = members.iter().enumerate().filter(|(_, place)| place.taken);
+        let all = members.iter().enumerate().filter(|(_, place)| place.class != NONE);
         let found = self.least.find(all.map(|(index, place)| (place.used, index as u32)), |member| {
             members[member as usize].used
         });
