@@ -29,8 +29,7 @@ use timing::Section;
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-const USAGE: &str = "usage: inproc [lease|sketch] [--quick] [--rounds N] [--only PART] [--require-callgrind]
-const USAGE: &str = "usage: inproc [lease|fair] [--quick] [--rounds N] [--only PART] [--require-callgrind]
+const USAGE: &str = "usage: inproc [lease|fair|sketch] [--quick] [--rounds N] [--only PART] [--require-callgrind]
 PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
 of leases one of lease, lease-2t, instructions;
 of sketches one of sketch-10k, sketch-1m, sketch-10k-2t, sketch-1m-2t, instructions";

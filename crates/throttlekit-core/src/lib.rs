@@ -35,8 +35,8 @@ mod decision;
 pub mod fair;
 pub mod learn;
 pub mod lease;
-pub mod price;
 pub mod overload;
+pub mod price;
 pub mod rate;
 mod time;
 
