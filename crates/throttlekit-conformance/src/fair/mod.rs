@@ -6,6 +6,7 @@
 
 mod books;
 mod judge;
+mod over_time;
 mod planted;
 mod world;
 
@@ -17,6 +18,7 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 use crate::laws::{Law, Trial, Violation};
 pub use books::{Books, Place};
 pub use judge::{FairLaw, judge};
+pub use over_time::{Given, PICTURED, shares_over_time};
 pub use planted::{Bug, Planted};
 pub use world::{FairWorld, Features, Operation, WINDOW};
 
