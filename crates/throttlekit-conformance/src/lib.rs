@@ -5,6 +5,7 @@
 //! * [`Subject`] is anything that answers asks; [`suite`] examines it against the pure rules, field by field.
 //! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
 //!   shows with planted bugs that each law can fail.
+//! * [`fair`] judges whatever shares a budget among tenants, and its planted bugs.
 //! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
 //! * [`metering`] plays three ways to meter tokens beside each other.
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.

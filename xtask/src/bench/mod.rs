@@ -12,6 +12,7 @@ use crate::services;
 const USAGE: &str = "\
 usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]
        cargo xtask bench sketch [--quick] [--rounds N] [--only PART] [--require-callgrind]
+       cargo xtask bench fair [--quick] [--rounds N]
        cargo xtask bench redis|postgres [--rounds N]
        cargo xtask bench lease [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
@@ -22,6 +23,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         [suite, options @ ..] if suite == "inproc" => judge(package("inproc", &[], options)),
         // Limits in a sketch beside what counts in one.
         [suite, ..] if suite == "sketch" => judge(package("inproc", &[], args)),
+        // Tenants that share a budget, from a hundred to a hundred thousand.
+        [suite, ..] if suite == "fair" => judge(package("inproc", &[], args)),
         // Shared stores beside what their engines do bare.
         [suite, ..] if suite == "redis" || suite == "postgres" => {
             let engines = services::up_only(&[suite])?;
