@@ -6,6 +6,7 @@
 //! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
 //!   shows with planted bugs that each law can fail.
 //! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
+//! * [`budget`] lets fleets of gateways debit one token budget, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
 //!
@@ -18,6 +19,7 @@
 //! # drop(report);
 //! ```
 
+pub mod budget;
 mod dice;
 pub mod golden;
 pub mod laws;
