@@ -6,6 +6,7 @@
 //! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
 //!   shows with planted bugs that each law can fail.
 //! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
+//! * [`budget`] lets fleets of gateways debit one token budget, and its planted bugs.
 //! * [`metering`] plays three ways to meter tokens beside each other.
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
 //! * [`stores`] examines what several processes share: every answer and every state of a
@@ -20,6 +21,7 @@
 //! # drop(report);
 //! ```
 
+pub mod budget;
 mod dice;
 pub mod golden;
 pub mod laws;

@@ -1,6 +1,6 @@
 -- Fragment: whether a charge passes. Mirrors Rule::decide of each rule in throttlekit-core.
 --
---   in    kind, c1 … c5   the charge in the numbers of SharedForm::charge
+--   in    kind, c1 … c5   the charge in the numbers of SharedForm::charge; a budget's kind is its window's, below zero
 --         now             µs
 --         has, s_a, s_b, s_list   the row, if there is one
 --   out   ok, seen        whether it passes, and the state before as SharedForm::seen reads it
@@ -29,10 +29,11 @@ ELSIF kind <= 2 THEN -- windows: the one in the row lasts until its end, however
         n_b := s_b + c1;
         seen := ARRAY[s_a, s_b];
     ELSE
-        n_a := CASE kind WHEN 1 THEN ((now + c4) / c3 + 1) * c3 - c4 ELSE @schema@.month_end(now, c3) END;
+        n_a := CASE abs(kind) WHEN 1 THEN ((now + c4) / c3 + 1) * c3 - c4 ELSE @schema@.month_end(now, c3) END;
         n_b := c1;
     END IF;
-    ok := n_b <= c2 OR c1 = 0;
+    -- A budget may be crossed while any unit is left.
+    ok := CASE WHEN kind < 0 THEN n_b - c1 < c2 ELSE n_b <= c2 END OR c1 = 0;
 ELSIF kind = 3 THEN -- sliding window of c4 buckets; a bucket is c3 long in 1/c4 µs
     places := c4 + 1;
     scaled := now * c4;

@@ -462,14 +462,15 @@ BEGIN
 END
 $function$;
 
--- Deletes rows that have been idle for p_grace µs, and names of returns whose windows are over for as long, at most p_max
--- together, and tells how many. Rows that are held are not idle, so it waits for none.
+-- Deletes rows that have been idle for p_grace µs, and names of returns and debits that have been over for as long, at most
+-- p_max together, and tells how many. Rows that are held are not idle, so it waits for none.
 CREATE OR REPLACE FUNCTION @schema@.sweep(p_now bigint, p_grace bigint, p_max bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
     now bigint := @clock@;
     deleted bigint;
     names bigint;
+    debits bigint;
 BEGIN
     DELETE FROM @schema@.state WHERE key IN (
         SELECT s.key FROM @schema@.state s WHERE s.idle_at < now - p_grace LIMIT p_max FOR UPDATE SKIP LOCKED
@@ -480,6 +481,11 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS names = ROW_COUNT;
-    RETURN deleted + names;
+    DELETE FROM @schema@.debits WHERE (key, stream) IN (
+        SELECT d.key, d.stream FROM @schema@.debits d WHERE d.expires < now - p_grace
+        LIMIT p_max - deleted - names FOR UPDATE SKIP LOCKED
+    );
+    GET DIAGNOSTICS debits = ROW_COUNT;
+    RETURN deleted + names + debits;
 END
 $function$;

@@ -1,12 +1,13 @@
 -- Lending. About p_now, words between at signs and the order of keys, see functions.sql.
 
 -- Lends units to nodes that spend them by themselves: as many as an ask wants, as its share of what is left, and as are
--- left, but at least the fewest it takes, or none. Each ask is answered by itself, in order. Mirrors Authority::lend.
+-- left, but at least the fewest it takes, or none; a budget of which any are left lends the fewest though that crosses
+-- its edge. Each ask is answered by itself, in order. Mirrors Authority::lend.
 --
 --   p_keys   all keys
 --   p_slots  of each ask its key, as a place in p_keys
 --   p_kinds  of each its rule: GCRA or a window
---   p_nums   of each the numbers of a charge of one unit, filled up to five, then how many it wants, the fewest, and one
+--   p_nums   of each the numbers of SharedForm::lending, filled up to five, then how many it wants, the fewest, and one
 --            part in how many
 --
 -- Result, one after another for each ask: the units lent, or -1 where its row holds something foreign; its instant; how
@@ -93,7 +94,7 @@ BEGIN
             parts := p_nums[8 * i];
             granted := least(wants, greatest((room + parts - 1) / parts, fewest), room);
             IF granted < fewest THEN
-                granted := 0;
+                granted := CASE WHEN kind < 0 AND room > 0 THEN fewest ELSE 0 END;
             END IF;
             reply := reply || ARRAY[granted, now, cardinality(seen)] || seen;
             CONTINUE WHEN granted = 0;

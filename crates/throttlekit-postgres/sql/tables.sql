@@ -2,7 +2,7 @@
 --
 --   rule            a                      b                  list
 --   GCRA            instant when full, µs  rest in ticks
---   window, month   end of the window, µs  units used
+--   window, month   end of the window, µs  units used, of budgets too
 --   sliding window  newest bucket          0                  counts, bucket t at t % (buckets + 1)
 --   sliding log     newest instant, µs     units in the list  instant, units, instant, units, … oldest first
 --
@@ -26,3 +26,18 @@ CREATE @unlogged@ TABLE IF NOT EXISTS @schema@.returned (
     name uuid PRIMARY KEY,
     expires bigint NOT NULL
 );
+
+-- Of each stream of a key its last debit: what it found at which instant, and whether it was charged. Without a and b there
+-- was no row.
+CREATE @unlogged@ TABLE IF NOT EXISTS @schema@.debits (
+    key text COLLATE "C",
+    stream uuid,
+    number bigint NOT NULL,
+    cost bigint NOT NULL,
+    at bigint NOT NULL,
+    charged boolean NOT NULL,
+    a bigint,
+    b bigint,
+    expires bigint NOT NULL,
+    CONSTRAINT debits_pkey PRIMARY KEY (key, stream)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);

@@ -52,11 +52,11 @@ impl Inner {
     }
 }
 
-/// A charge of one unit, and the want in numbers that fit.
+/// The limit, and the want in numbers that fit.
 fn numbers_of(ask: &LeaseAsk<'_>) -> [i64; CHARGE_NUMBERS + 3] {
     let form: &SharedForm = ask.form;
-    let [a, b, c, d, e] = filled(&form.charge(1));
     let want = form.clamped(ask.want);
+    let [a, b, c, d, e] = filled(&form.lending(want.least));
     let [wants, least, share] = [want.wants, want.least, want.share].map(|number| number as i64);
     [a, b, c, d, e, wants, least, share]
 }

@@ -31,6 +31,7 @@
 //! * `tls`: encrypted connections through rustls with ring, by [`Builder::tls`].
 
 mod builder;
+mod debits;
 mod error;
 mod lanes;
 mod lend;

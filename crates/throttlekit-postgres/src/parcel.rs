@@ -152,12 +152,12 @@ pub(crate) fn kind(form: &SharedForm) -> i32 {
         Kind::Month => 2,
         Kind::Sliding => 3,
         Kind::Log => 4,
-        Kind::Budget => 5,
-        Kind::BudgetMonth => 6,
+        Kind::Budget => -1,
+        Kind::BudgetMonth => -2,
     }
 }
 
-fn charge_numbers(charge: &Charge<'_>) -> [i64; CHARGE_NUMBERS] {
+pub(crate) fn charge_numbers(charge: &Charge<'_>) -> [i64; CHARGE_NUMBERS] {
     filled(&charge.form.charge(charge.cost))
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throttlekit::store::{
-    Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, Line, LineStats,
+    Charge, Charges, Countable, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, Line, LineStats,
 };
 use throttlekit::store::{Outcome, Settlement, Sight, Store, StoreError};
 use throttlekit::{Clock, Guarantee};
@@ -54,6 +54,7 @@ pub(crate) struct Statements {
     settle: Statement,
     pub(crate) lend: Statement,
     pub(crate) give_back: Statement,
+    pub(crate) debit: Statement,
     forget: Statement,
 }
 
@@ -239,6 +240,7 @@ impl Statements {
             settle: call("settle($1, $2, $3, $4, $5, $6)"),
             lend: call("lend($1, $2, $3, $4, $5)"),
             give_back: call("give_back($1, $2, $3, $4)"),
+            debit: call("debit($1, $2, $3, $4, $5, $6)"),
             forget: call("forget($1)"),
         })
     }
@@ -264,7 +266,14 @@ impl Store for PostgresStore {
     }
 
     async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
-        debits.iter().map(|_| Err(StoreError::misconfigured("not yet"))).collect()
+        let countable = Countable::of(debits);
+        let debited = match &countable.debits[..] {
+            [] => Vec::new(),
+            debits => {
+                self.call(self.inner.debit(debits)).await.unwrap_or_else(|e| vec![Err(e); debits.len()])
+            }
+        };
+        countable.answers(debited)
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {

@@ -38,6 +38,7 @@
 mod builder;
 mod check;
 mod cluster;
+mod debits;
 mod dial;
 mod error;
 mod exposure;

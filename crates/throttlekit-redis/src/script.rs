@@ -16,6 +16,8 @@ pub(crate) struct Scripts {
     pub(crate) lease: ScriptText,
     pub(crate) fenced_lease: ScriptText,
     pub(crate) give_back: ScriptText,
+    pub(crate) debit: ScriptText,
+    pub(crate) fenced_debit: ScriptText,
 }
 
 // `#!lua` declares a script that writes: a replica, or a server without memory for it, refuses it before it begins.
@@ -75,6 +77,22 @@ const GIVE_BACK: &str = concat!(
     include_str!("lua/give_back.lua")
 );
 
+const DEBIT: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/admit.lua"),
+    include_str!("lua/debit.lua")
+);
+const FENCED_DEBIT: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/admit.lua"),
+    include_str!("lua/fence.lua"),
+    include_str!("lua/debit.lua")
+);
+
 impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
@@ -85,6 +103,8 @@ impl Scripts {
             lease: ScriptText::new(LEASE),
             fenced_lease: ScriptText::new(FENCED_LEASE),
             give_back: ScriptText::new(GIVE_BACK),
+            debit: ScriptText::new(DEBIT),
+            fenced_debit: ScriptText::new(FENCED_DEBIT),
         }
     }
 }

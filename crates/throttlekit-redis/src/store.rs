@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use throttlekit::store::{
-    Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, LineStats, Outcome,
+    Charge, Charges, Countable, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, LineStats, Outcome,
 };
 use throttlekit::store::{Settlement, Sight, Store, StoreError};
 use throttlekit::{Clock, Guarantee, ManualClock};
@@ -13,6 +13,7 @@ use throttlekit_core::rate::shared::Correction;
 
 use crate::builder::Builder;
 use crate::check::Warning;
+use crate::debits;
 use crate::exposure::{Books, Exposure};
 use crate::failover::Failover;
 use crate::fence::Fences;
@@ -148,6 +149,37 @@ impl RedisStore {
         }
     }
 
+    async fn debit_flight(
+        &self,
+        flight: &Flight<'_, Debit<'_>>,
+    ) -> Result<Vec<Result<Debited, StoreError>>, StoreError> {
+        let (scripts, head, debits) = (&self.scripts, self.preamble(), &flight.items);
+        let cmd = |by| match &self.fences {
+            None => debits::debit(&scripts.debit, by, head, debits, None),
+            Some(fences) => {
+                debits::debit(&scripts.fenced_debit, by, head, debits, Some(&fences.at(flight.slot)))
+            }
+        };
+        let most = debits.iter().map(|debit| debit.cost()).sum();
+        let reply = self.route.charge(flight.slot, most, cmd).await?;
+        let debited = debits::debited(debits, &reply.value)?;
+        if let (Some(books), Some(Ok(first))) = (&self.books, debited.iter().find(|debited| debited.is_ok()))
+        {
+            books.answered(first.outcome.now, debits.iter().map(|debit| debit.charge.form));
+        }
+        // What was charged when it first came is granted by this answer, so it counts here too.
+        let granted = |debited: &Result<Debited, StoreError>| {
+            debited.as_ref().is_ok_and(|debited| debited.outcome.verdict.decision.allowed)
+        };
+        let each = debits.iter().zip(&debited).filter(|(_, debited)| granted(debited));
+        match reply.spend(each.map(|(debit, _)| debit.cost()).sum()) {
+            None => Ok(debited),
+            Some(why) => {
+                Ok(debited.into_iter().map(|d| if granted(&d) { Err(why.clone()) } else { d }).collect())
+            }
+        }
+    }
+
     async fn peek_flight(&self, flight: &Flight<'_, Charge<'_>>) -> Result<Sight, StoreError> {
         let (script, head) = (&self.scripts.peek, self.preamble());
         let cmd = |by| wire::peek(script, by, head, &flight.items);
@@ -193,7 +225,7 @@ impl RedisStore {
 
 /// The most that one key loses if this ask is lost. What is beyond a limit is never charged.
 fn units_of(ask: &Charges<'_>) -> u64 {
-    let can_pass = |charge: &&Charge<'_>| charge.cost <= charge.form.limit().units();
+    let can_pass = |charge: &&Charge<'_>| charge.cost <= charge.form.limit().cost_max();
     ask.charges.iter().filter(can_pass).map(|charge| charge.cost).max().unwrap_or(0)
 }
 
@@ -242,7 +274,11 @@ impl Store for RedisStore {
     }
 
     async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
-        debits.iter().map(|_| Err(StoreError::misconfigured("not yet"))).collect()
+        let countable = Countable::of(debits);
+        let flights = self.flights(&countable.debits, |debit| debit.charge.key);
+        let answers = join_all(flights.iter().map(|flight| self.debit_flight(flight))).await;
+        let debited = each_in_order(&flights, answers);
+        countable.answers(debited)
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {

@@ -28,7 +28,7 @@ pub(crate) struct Preamble {
 const ARGS_ROOM: usize = 16;
 const BYTES_ROOM: usize = 256;
 
-fn call(script: &ScriptText, by: By, keys: usize) -> Cmd {
+pub(crate) fn call(script: &ScriptText, by: By, keys: usize) -> Cmd {
     let mut cmd = Cmd::with_capacity(ARGS_ROOM, BYTES_ROOM);
     match by {
         By::Sha => cmd.arg("EVALSHA").arg(&script.sha),
@@ -38,7 +38,7 @@ fn call(script: &ScriptText, by: By, keys: usize) -> Cmd {
     cmd
 }
 
-fn preamble(cmd: &mut Cmd, preamble: Preamble) {
+pub(crate) fn preamble(cmd: &mut Cmd, preamble: Preamble) {
     match preamble.now {
         None => cmd.arg(""),
         Some(now) => cmd.arg(now.as_micros()),
@@ -157,10 +157,10 @@ pub(crate) fn lease(
     let mut cmd = begin(script, by, head, asks.iter().map(|ask| ask.key), fence);
     for ask in asks {
         cmd.arg(letter(ask.form.kind()));
-        ask.form.charge(1).iter().for_each(|&number| {
+        let want = ask.form.clamped(ask.want);
+        ask.form.lending(want.least).iter().for_each(|&number| {
             cmd.arg(number);
         });
-        let want = ask.form.clamped(ask.want);
         cmd.arg(want.wants).arg(want.least).arg(want.share);
     }
     if let Some(fence) = fence {
@@ -185,7 +185,7 @@ pub(crate) fn give_back(script: &ScriptText, by: By, head: Preamble, backs: &[&G
     cmd
 }
 
-fn letter(kind: Kind) -> &'static str {
+pub(crate) fn letter(kind: Kind) -> &'static str {
     match kind {
         Kind::Gcra => "g",
         Kind::Window => "w",
@@ -231,7 +231,7 @@ fn one_of_many(ask: &Charges<'_>, reply: &Value, now: Timestamp) -> Result<Outco
 }
 
 /// Why an ask was not answered: a fence, or a key that holds something foreign.
-fn refused(said: &[u8]) -> StoreError {
+pub(crate) fn refused(said: &[u8]) -> StoreError {
     fence::refusal(said).unwrap_or_else(|| StoreError::bad_state(String::from_utf8_lossy(said)))
 }
 
@@ -286,18 +286,18 @@ pub(crate) fn sight(charges: &[&Charge<'_>], answer: &Value) -> Result<Sight, St
     Ok(Sight { now, states })
 }
 
-fn split(answer: &Value) -> Result<(Timestamp, &[Value]), StoreError> {
+pub(crate) fn split(answer: &Value) -> Result<(Timestamp, &[Value]), StoreError> {
     let Value::Array(parts) = answer else { return Err(unexpected()) };
     let [Value::Int(now), rest @ ..] = &parts[..] else { return Err(unexpected()) };
     Ok((instant(*now)?, rest))
 }
 
-fn instant(micros: i64) -> Result<Timestamp, StoreError> {
+pub(crate) fn instant(micros: i64) -> Result<Timestamp, StoreError> {
     let micros = u64::try_from(micros).map_err(|_| unexpected())?;
     Ok(Timestamp::from_micros(micros))
 }
 
-fn numbers(value: &Value) -> Result<Vec<i64>, StoreError> {
+pub(crate) fn numbers(value: &Value) -> Result<Vec<i64>, StoreError> {
     let Value::Array(values) = value else { return Err(unexpected()) };
     let number = |value: &Value| match value {
         Value::Int(number) => Ok(*number),
@@ -306,6 +306,6 @@ fn numbers(value: &Value) -> Result<Vec<i64>, StoreError> {
     values.iter().map(number).collect()
 }
 
-fn unexpected() -> StoreError {
+pub(crate) fn unexpected() -> StoreError {
     StoreError::misconfigured("it answers our script with something else; is there a proxy in between?")
 }

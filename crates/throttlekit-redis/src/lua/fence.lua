@@ -52,7 +52,7 @@ end
 
 -- Where the window that ends at `finish` begins. Thirty-two days before a month's end lie in the month before it.
 local function beginning(finish, kind, p)
-  if kind == 'w' then
+  if not is_month[kind] then
     return finish - ARGV[p + 2]
   end
   local instant = now
@@ -68,10 +68,10 @@ function healed.w(safe, key, p, kind)
   if safe <= start then
     return now
   end
-  return safe <= finish and finish or safe + (kind == 'm' and 31 * DAY or finish - start)
+  return safe <= finish and finish or safe + (is_month[kind] and 31 * DAY or finish - start)
 end
 
-healed.m = healed.w
+healed.m, healed.b, healed.n = healed.w, healed.w, healed.w
 
 function healed.s(safe, key, p)
   local length = tonumber(ARGV[p + 2])
@@ -97,7 +97,7 @@ for kind, rule in pairs(rules) do
       end
     end
     -- A window's seal lasts as long as the window.
-    if sealed and (kind == 'w' or kind == 'm') then
+    if sealed and healed[kind] == healed.w then
       return allowed, seen, write
     end
     return allowed, seen, function()

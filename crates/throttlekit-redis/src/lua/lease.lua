@@ -1,7 +1,7 @@
 -- Lends units to nodes that spend them by themselves: as many as they want, as their share of what is left, and as are
--- left, but at least the least or none.
+-- left, but at least the least or none. A budget of which any are left lends the least though that crosses its edge.
 -- KEYS: one per ask. ARGV: now or '', grace in ms; then per ask: its kind, the numbers of a charge of one unit (see
---   SharedForm), and how many it wants, the least, and one part in how many.
+--   SharedForm; none where the least can never be lent), and how many it wants, the least, and one part in how many.
 -- Answer: now, then per ask { units lent, state before }, or { -1, key } where a key holds something foreign.
 -- Mirrors Authority::lend. Each rule looks and says what it would write, as in admit.lua.
 local rules = {}
@@ -12,10 +12,13 @@ local function divided_up(a, b)
 end
 
 -- How many of the units left an ask gets, from its numbers at `p`.
-local function granted_of(left, p)
+local function granted_of(left, p, kind)
   local wants, least, share = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
   local units = min(wants, max(divided_up(left, share), least), left)
-  return units < least and 0 or units
+  if units >= least then
+    return units
+  end
+  return crosses[kind] and left > 0 and least or 0
 end
 
 function rules.g(key, p)
@@ -44,7 +47,7 @@ function rules.g(key, p)
   while fits(left + 1) do
     left = left + 1
   end
-  local granted = granted_of(left, p + 5)
+  local granted = granted_of(left, p + 5, 'g')
   return granted > 0, { granted, stored }, function()
     local time, rest = time_of(granted)
     local _, _, after, after_ticks = charged_gcra(stored, time, rest, base)
@@ -55,10 +58,10 @@ end
 function rules.w(key, p, kind)
   local stored = read_window(key)
   local finish, used = current_window(stored, kind, p)
-  local granted = granted_of(max(ARGV[p + 1] - used, 0), p + numbers_of[kind])
+  local granted = granted_of(max(ARGV[p + 1] - used, 0), p + numbers_of[kind], kind)
   return granted > 0, { granted, unless_over(stored) }, function()
     write_window(key, finish, used + granted)
   end
 end
 
-rules.m = rules.w
+rules.m, rules.b, rules.n = rules.w, rules.w, rules.w

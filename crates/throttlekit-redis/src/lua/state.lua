@@ -1,6 +1,7 @@
 -- How each rule's state is kept, by kind:
 --   g  string "instant" or "instant:rest"           Gcra: when the bucket is full again
---   w  string "end used"                            Window, on even grids (w) and by months (m)
+--   w  string "end used"                            Window, on even grids (w) and by months (m), and
+--                                                  budgets on both (b and n)
 --   s  string, packed array: tick, counts           SlidingWindow
 --   l  list of "instant:units", then their sum      SlidingLog
 -- All times are whole microseconds, all numbers whole and below 2^53, so doubles are exact. Numbers are written by
@@ -10,7 +11,10 @@ local EXACT = 9007199254740992
 local floor, ceil, fmod, max, min = math.floor, math.ceil, math.fmod, math.max, math.min
 
 -- How many numbers a charge of each kind has.
-local numbers_of = { g = 5, w = 4, m = 3, s = 4, l = 3 }
+local numbers_of = { g = 5, w = 4, m = 3, b = 4, n = 3, s = 4, l = 3 }
+local is_month = { m = true, n = true }
+-- Budgets, which an ask may cross while any unit is left.
+local crosses = { b = true, n = true }
 
 local function bad(key)
   error('TKBAD ' .. key, 0)
@@ -163,7 +167,7 @@ local function current_window(stored, kind, p)
   if #lasting > 0 then
     return lasting[1], lasting[2]
   end
-  if kind == 'm' then
+  if is_month[kind] then
     return month_end(tonumber(ARGV[p + 2])), 0
   end
   return even_end(tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])), 0

@@ -81,6 +81,11 @@ impl Debit<'_> {
         self.remember.clamp(Duration::from_millis(1), REMEMBER_MAX)
     }
 
+    /// What it costs, in a number that every engine keeps: what is beyond the limit's most is answered alike.
+    pub fn cost(&self) -> Cost {
+        self.charge.cost.min(self.charge.form.limit().cost_max() + 1)
+    }
+
     /// What the stream's last debit, if it is still remembered, makes of this one: its answer if it is the same, an
     /// error if it is a later one, nothing if this one is new.
     pub fn repeats(&self, last: Option<&LastDebit>) -> Result<Option<Debited>, StoreError> {
@@ -97,5 +102,30 @@ impl Debit<'_> {
         let ask = Charges { need: Need::All, charges: &[charge] };
         let outcome = Outcome::of(&ask, std::slice::from_ref(&found.state), found.now, found.admitted)?;
         Ok(Debited { outcome, repeated })
+    }
+}
+
+/// Debits without those that no store counts once, which are refused before anything is charged.
+#[derive(Clone, Debug)]
+pub struct Countable<'a> {
+    /// What a store is to answer.
+    pub debits: Vec<Debit<'a>>,
+    refusals: Vec<Option<StoreError>>,
+}
+
+impl<'a> Countable<'a> {
+    /// Sorts out debits.
+    pub fn of(debits: &[Debit<'a>]) -> Self {
+        let refusals: Vec<_> = debits.iter().map(|debit| debit.check().err()).collect();
+        let fit = debits.iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none());
+        Self { debits: fit.map(|(debit, _)| *debit).collect(), refusals }
+    }
+
+    /// The answers to all debits, in order, from those to [`debits`](Self::debits).
+    pub fn answers(self, debited: Vec<Result<Debited, StoreError>>) -> Vec<Result<Debited, StoreError>> {
+        let mut debited = debited.into_iter();
+        let mut next =
+            || debited.next().unwrap_or_else(|| Err(StoreError::bad_state("fewer answers than debits")));
+        self.refusals.into_iter().map(|refusal| refusal.map_or_else(&mut next, Err)).collect()
     }
 }

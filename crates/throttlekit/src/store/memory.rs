@@ -149,7 +149,7 @@ impl<C: Clock> MemoryStore<C> {
         let state = locked.state(now).clone();
         let admitted = check(&mut locked, charge, now);
         drop(locked);
-        let found = LastDebit { number: debit.id.number, cost: charge.cost, now, state, admitted };
+        let found = LastDebit { number: debit.id.number, cost: debit.cost(), now, state, admitted };
         let answer = debit.answer(&found, false);
         streams.remember(stream, debit, found);
         answer

@@ -15,7 +15,7 @@ mod memory;
 mod outcome;
 mod streams;
 
-pub use debit::{Debit, DebitId, Debited, LastDebit, REMEMBER_DEFAULT, REMEMBER_MAX};
+pub use debit::{Countable, Debit, DebitId, Debited, LastDebit, REMEMBER_DEFAULT, REMEMBER_MAX};
 pub use error::StoreError;
 pub use key::{KEY_PART_MAX, KeySpace};
 pub use lease::{GiveBack, LeaseAsk, Lendable, Lent};

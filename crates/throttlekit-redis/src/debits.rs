@@ -1,0 +1,91 @@
+//! From debits to what their script is given, and from what it answers to how they were answered.
+
+use redis::{Cmd, Value};
+use throttlekit::Timestamp;
+use throttlekit::store::{Debit, Debited, LastDebit, StoreError};
+
+use crate::fence::{self, Fence};
+use crate::script::ScriptText;
+use crate::wire::{By, Preamble, call, instant, letter, numbers, preamble, refused, split, unexpected};
+
+/// Where the last debit of a stream is kept: beside the key it charges.
+fn name_of(debit: &Debit<'_>) -> String {
+    format!("{}:debit:{:x}", debit.charge.key, debit.id.stream)
+}
+
+pub(crate) fn debit(
+    script: &ScriptText,
+    by: By,
+    head: Preamble,
+    debits: &[&Debit<'_>],
+    fence: Option<&Fence<'_>>,
+) -> Cmd {
+    let count = debits.len();
+    let mut cmd = call(script, by, if fence.is_some() { 3 * count + 1 } else { 2 * count });
+    debits.iter().for_each(|debit| {
+        cmd.arg(debit.charge.key);
+    });
+    debits.iter().for_each(|debit| {
+        cmd.arg(name_of(debit));
+    });
+    if let Some(fence) = fence {
+        debits.iter().for_each(|debit| {
+            cmd.arg(fence::seal_of(debit.charge.key));
+        });
+        cmd.arg(fence.witness);
+    }
+    preamble(&mut cmd, head);
+    for debit in debits {
+        let charge = &debit.charge;
+        cmd.arg(letter(charge.form.kind()));
+        charge.form.charge(charge.cost).iter().for_each(|&number| {
+            cmd.arg(number);
+        });
+        cmd.arg(debit.id.number).arg(debit.cost()).arg(debit.remembered().as_micros() as u64);
+    }
+    if let Some(fence) = fence {
+        cmd.arg(fence.isolation_micros);
+    }
+    cmd
+}
+
+/// How each debit was answered, or why not.
+pub(crate) fn debited(
+    debits: &[&Debit<'_>],
+    answer: &Value,
+) -> Result<Vec<Result<Debited, StoreError>>, StoreError> {
+    let (now, replies) = split(answer)?;
+    if replies.len() != debits.len() {
+        return Err(unexpected());
+    }
+    Ok(debits.iter().zip(replies).map(|(debit, reply)| one(debit, reply, now)).collect())
+}
+
+fn one(debit: &Debit<'_>, reply: &Value, now: Timestamp) -> Result<Debited, StoreError> {
+    let Value::Array(parts) = reply else { return Err(unexpected()) };
+    let (found, repeated) = match &parts[..] {
+        [Value::Int(-1), Value::BulkString(said)] => return Err(refused(said)),
+        [Value::Int(3)] => return Err(StoreError::Stale(debit.id.number)),
+        [Value::Int(2), Value::Int(then), Value::Int(cost), Value::Int(charged), state] => {
+            let cost = u64::try_from(*cost).map_err(|_| unexpected())?;
+            (last(debit, cost, instant(*then)?, *charged == 1, state)?, true)
+        }
+        [Value::Int(charged @ (0 | 1)), state] => {
+            (last(debit, debit.cost(), now, *charged == 1, state)?, false)
+        }
+        _ => return Err(unexpected()),
+    };
+    debit.answer(&found, repeated)
+}
+
+fn last(
+    debit: &Debit<'_>,
+    cost: u64,
+    now: Timestamp,
+    admitted: bool,
+    state: &Value,
+) -> Result<LastDebit, StoreError> {
+    let charge = &debit.charge;
+    let state = charge.form.state(&numbers(state)?).ok_or_else(|| StoreError::bad_state(charge.key))?;
+    Ok(LastDebit { number: debit.id.number, cost, now, state, admitted })
+}
