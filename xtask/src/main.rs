@@ -10,6 +10,7 @@ mod prove_learn;
 mod prove_lease_model;
 mod prove_lease_scale;
 mod prove_lease_sim;
+mod prove_metering;
 mod prove_stores;
 mod services;
 mod vectors;
@@ -23,6 +24,9 @@ usage: cargo xtask <command>
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   prove fair [--cases N]   every law of sharing by weight over N worlds (default 1000000), and every planted bug
   prove learn              what the learners pay beside the best in hindsight, and every planted bug
+  prove learn              what the learners pay beside the best in hindsight, streams with any reservation, and
+                           every planted bug
+  prove metering           three ways to meter tokens beside each other, and every planted meter
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
   prove fleet [--seconds N]
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
             prove::prove_all("fair", &throttlekit_conformance::fair::laws(), rest)
         }
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
+        ["prove", "metering", ref rest @ ..] => prove_metering::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),
         ["prove", "failover", ref rest @ ..] => prove_failover::run(rest),

@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use throttlekit::{Clock, PreciseClock};
 use throttlekit_conformance::learn::{self, Findings, Size, reserve};
+use throttlekit_conformance::streams;
 
 use crate::prove::run_released;
 
@@ -14,6 +15,10 @@ const SIZE: Size =
 /// Planted bugs show on fewer seeds and windows.
 const PLANTED_SIZE: Size =
     Size { seeds: 3, horizons: &[100, 1_000, 10_000], windows: 2_000, observations: 10_000 };
+
+/// Worlds of streams with any reservations, and those in which each planted bug must show.
+const WORLDS: u64 = 20_000;
+const PLANTED_WORLDS: u64 = 1_000;
 
 /// Runs every experiment and fails if a bar is missed or a planted bug is not found.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
@@ -28,22 +33,37 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         let (found, planted) = (learn::examine(SIZE), examine_planted());
         (found, reserved.join().expect("an experiment does not panic"), planted)
     });
+    let streams = examine_streams();
     tell(&found);
     tell_reserved(&reserved);
+    println!("\n{WORLDS} worlds of streams with any reservations: {} broke the budget", streams.len());
     println!("\nplanted found {}/{}: {}", caught.len(), caught.len() + missed.len(), caught.join(", "));
     let seconds = clock.now().since(begun).as_secs_f64();
-    println!("figure: {}", figure(&found, &reserved, caught.len(), missed.len(), seconds));
-    let violations = [found.violations, reserved.violations].concat();
+    println!("figure: {}", figure(&found, &reserved, streams.len(), caught.len(), missed.len(), seconds));
+    let violations = [found.violations, reserved.violations, streams].concat();
     ensure!(violations.is_empty(), "not proved:\n  {}", violations.join("\n  "));
     ensure!(missed.is_empty(), "blind to the planted {}", missed.join(", "));
     Ok(())
 }
 
-/// The bugs of both kinds of learners: those found, and those missed.
+/// The bugs of both kinds of learners and of streams: those found, and those missed.
 fn examine_planted() -> (Vec<&'static str>, Vec<&'static str>) {
-    let (sizers, reservations) =
-        (learn::examine_planted(PLANTED_SIZE), reserve::examine_planted(PLANTED_SIZE));
-    ([sizers.0, reservations.0].concat(), [sizers.1, reservations.1].concat())
+    let all = [
+        learn::examine_planted(PLANTED_SIZE),
+        reserve::examine_planted(PLANTED_SIZE),
+        streams::examine_planted(PLANTED_WORLDS),
+    ];
+    let (found, missed): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+    (found.concat(), missed.concat())
+}
+
+/// The first world of each half that broke the budget.
+fn examine_streams() -> Vec<String> {
+    thread::scope(|scope| {
+        let half = |from: u64| scope.spawn(move || streams::examine(from..from + WORLDS / 2, None).err());
+        let halves = [half(0), half(WORLDS / 2)];
+        halves.into_iter().filter_map(|half| half.join().expect("a world does not panic")).collect()
+    })
 }
 
 fn tell(found: &Findings) {
@@ -80,6 +100,7 @@ fn tell_reserved(found: &reserve::Findings) {
 fn figure(
     found: &Findings,
     reserved: &reserve::Findings,
+    broken_worlds: usize,
     caught: usize,
     missed: usize,
     seconds: f64,
@@ -100,7 +121,8 @@ fn figure(
         "reservation_open_ratio_max": most(&mut reserved.rows.iter().map(|row| row.open_ratio)),
         "reservation_perfect_max": most(&mut reserved.rows.iter().map(|row| row.learning)),
         "reservation_bad_ratio_max": most(&mut reserved.rows.iter().map(|row| row.bad_ratio)),
-        "violations": found.violations.len() + reserved.violations.len(),
+        "violations": found.violations.len() + reserved.violations.len() + broken_worlds,
+        "stream_worlds": WORLDS,
         "planted": caught + missed,
         "planted_found": caught,
         "seconds": (seconds * 10.0).round() / 10.0,

@@ -7,6 +7,7 @@
 //!   shows with planted bugs that each law can fail.
 //! * [`fair`] judges whatever shares a budget among tenants, and its planted bugs.
 //! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
+//! * [`budget`] lets fleets of gateways debit one token budget, and its planted bugs.
 //! * [`metering`] plays three ways to meter tokens beside each other.
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
@@ -23,6 +24,7 @@
 //! # drop(report);
 //! ```
 
+pub mod budget;
 mod dice;
 pub mod fair;
 pub mod golden;

@@ -2,7 +2,7 @@
 
 use throttlekit_conformance::metering::{self, Setup};
 
-const SMALL: Setup = Setup { budget: 20_000, streams: 16, windows: 3 };
+const SMALL: Setup = Setup { budget: 50_000, streams: 16, windows: 4 };
 
 #[test]
 fn metering_by_streams_serves_all_of_the_budget_and_no_more_than_the_last_chunk_beyond() {

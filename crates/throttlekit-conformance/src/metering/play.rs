@@ -32,6 +32,13 @@ pub struct Outcome {
     pub aborted: u64,
 }
 
+impl Outcome {
+    /// A meter that lets pass so much, or lets begin what it then cuts short, would go on for ever.
+    fn is_out_of_hand(&self, setup: &Setup) -> bool {
+        self.served > 4 * setup.budget || self.begun > setup.budget
+    }
+}
+
 struct Stream {
     length: u64,
     produced: u64,
@@ -65,7 +72,8 @@ fn play_window(
             running.push(Stream { length: next, produced: 0, ticket });
             next = heavy_tailed(dice).clamp(1, cap);
         }
-        if running.is_empty() {
+        if running.is_empty() || outcome.is_out_of_hand(setup) {
+            running.iter().for_each(|stream| meter.end(stream.ticket, stream.produced));
             return outcome;
         }
         // Each in turn produces one chunk, or what is left to it.

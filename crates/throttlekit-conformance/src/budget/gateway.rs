@@ -1,0 +1,74 @@
+//! What stands between a stream and the store.
+
+use throttlekit::store::{DebitId, Store, StoreError};
+use throttlekit::tier::{Batch, Mode};
+use throttlekit::{Answer, Ask, Limit, SharedLimiter, TwoTier};
+
+use super::KEY;
+
+/// What a stream is told about a debit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It may go on.
+    Allowed,
+    /// The budget is spent.
+    Denied,
+    /// Nobody knows; it may ask again.
+    Unknown,
+    /// A later debit came first.
+    Late,
+}
+
+/// Answers the debits of streams.
+pub trait Gateway: Send + Sync + 'static {
+    /// Whether a debit may be sent again under its name.
+    const NAMED: bool;
+
+    /// Answers one debit.
+    fn debit(&self, tokens: u64, id: DebitId) -> impl Future<Output = Told> + Send;
+}
+
+/// Asks the store about each debit.
+pub struct StrictGateway<S: Store>(SharedLimiter<S>);
+
+impl<S: Store> StrictGateway<S> {
+    pub(super) fn new(store: S, policy: &str, limit: Limit) -> Self {
+        Self(SharedLimiter::new(store, policy, limit).expect("a budget is shareable"))
+    }
+}
+
+impl<S: Store> Gateway for StrictGateway<S> {
+    const NAMED: bool = true;
+
+    async fn debit(&self, tokens: u64, id: DebitId) -> Told {
+        told(self.0.debit(KEY, tokens, id).await)
+    }
+}
+
+/// Fetches tokens in batches.
+pub struct LeasedGateway<S: Store>(TwoTier<S>);
+
+impl<S: Store> LeasedGateway<S> {
+    pub(super) fn new(store: S, policy: &str, limit: Limit, batch: u64) -> Self {
+        let tier = TwoTier::builder(store, policy, limit).mode(Mode::Leased).batch(Batch::Fixed(batch));
+        Self(tier.return_after(None).build().expect("a budget lends"))
+    }
+}
+
+impl<S: Store> Gateway for LeasedGateway<S> {
+    const NAMED: bool = false;
+
+    async fn debit(&self, tokens: u64, _id: DebitId) -> Told {
+        told(self.0.check(Ask::of(KEY).cost(tokens)).await)
+    }
+}
+
+pub(super) fn told(answer: Result<Answer, StoreError>) -> Told {
+    match answer {
+        Ok(answer) if answer.outage.is_some() => Told::Unknown,
+        Ok(answer) if answer.decision.allowed => Told::Allowed,
+        Ok(_) => Told::Denied,
+        Err(StoreError::Stale(_)) => Told::Late,
+        Err(error) => panic!("the store answers: {error}"),
+    }
+}
