@@ -7,6 +7,7 @@
 //! * [`rate`] holds the rate rules. Each is a [`rate::Rule`]: it decides from a borrowed state, so a denial
 //!   cannot write, and charges only what it allowed.
 //! * [`rate::Limit`] is the closed set of them, which every store knows how to run.
+//! * [`fair`] shares one budget among several.
 //! * [`lease`] lends parts of a limit to nodes that spend them by themselves.
 //! * [`learn`] holds the learners by which leases are sized. They compute in floats and decide nothing.
 //!
@@ -28,6 +29,7 @@
 extern crate alloc;
 
 mod decision;
+pub mod fair;
 pub mod learn;
 pub mod lease;
 pub mod rate;

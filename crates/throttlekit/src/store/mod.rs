@@ -12,6 +12,7 @@ mod lease;
 mod line;
 mod memory;
 mod outcome;
+mod region;
 
 pub use error::StoreError;
 pub use key::{KEY_PART_MAX, KeySpace};
@@ -19,6 +20,8 @@ pub use lease::{GiveBack, LeaseAsk, Lendable, Lent};
 pub use line::{Line, LineOptions, LineStats, Probe};
 pub use memory::MemoryStore;
 pub use outcome::{Charge, Charges, Outcome, Settlement, Sight};
+pub use region::{RegionAsk, RegionGrant, RegionPool};
+pub use throttlekit_core::fair::pool::Grant;
 pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
 
 use crate::Guarantee;

@@ -1,0 +1,3 @@
+//! Fairness: who gets how much of one budget.
+
+pub mod pool;
