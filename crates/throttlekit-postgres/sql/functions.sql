@@ -458,18 +458,20 @@ LANGUAGE plpgsql VOLATILE AS $function$
 BEGIN
     FOR i IN 1 .. cardinality(p_keys) LOOP
         DELETE FROM @schema@.state WHERE key = p_keys[i];
+        DELETE FROM @schema@.pool WHERE key = p_keys[i];
     END LOOP;
 END
 $function$;
 
--- Deletes rows that have been idle for p_grace µs, and names of returns whose windows are over for as long, at most p_max
--- together, and tells how many. Rows that are held are not idle, so it waits for none.
+-- Deletes rows that have been idle for p_grace µs, and pools and names of returns whose windows are over for as long, at
+-- most p_max together, and tells how many. Rows that are held are not idle, so it waits for none.
 CREATE OR REPLACE FUNCTION @schema@.sweep(p_now bigint, p_grace bigint, p_max bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
     now bigint := @clock@;
     deleted bigint;
     names bigint;
+    pools bigint;
 BEGIN
     DELETE FROM @schema@.state WHERE key IN (
         SELECT s.key FROM @schema@.state s WHERE s.idle_at < now - p_grace LIMIT p_max FOR UPDATE SKIP LOCKED
@@ -480,6 +482,11 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS names = ROW_COUNT;
-    RETURN deleted + names;
+    DELETE FROM @schema@.pool WHERE key IN (
+        SELECT p.key FROM @schema@.pool p WHERE p.ends < now - p_grace LIMIT p_max - deleted - names
+        FOR UPDATE SKIP LOCKED
+    );
+    GET DIAGNOSTICS pools = ROW_COUNT;
+    RETURN deleted + names + pools;
 END
 $function$;

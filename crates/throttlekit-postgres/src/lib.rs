@@ -36,6 +36,7 @@ mod lanes;
 mod lend;
 mod link;
 mod parcel;
+mod pool;
 mod schema;
 mod store;
 mod sweep;

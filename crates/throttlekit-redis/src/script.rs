@@ -16,6 +16,8 @@ pub(crate) struct Scripts {
     pub(crate) lease: ScriptText,
     pub(crate) fenced_lease: ScriptText,
     pub(crate) give_back: ScriptText,
+    pub(crate) pool: ScriptText,
+    pub(crate) fenced_pool: ScriptText,
 }
 
 // `#!lua` declares a script that writes: a replica, or a server without memory for it, refuses it before it begins.
@@ -74,6 +76,21 @@ const GIVE_BACK: &str = concat!(
     include_str!("lua/state.lua"),
     include_str!("lua/give_back.lua")
 );
+const POOL: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/pool.lua"),
+    include_str!("lua/each_pool.lua")
+);
+const FENCED_POOL: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/pool.lua"),
+    include_str!("lua/fence.lua"),
+    include_str!("lua/each_pool.lua")
+);
 
 impl Scripts {
     pub(crate) fn new() -> Self {
@@ -85,6 +102,8 @@ impl Scripts {
             lease: ScriptText::new(LEASE),
             fenced_lease: ScriptText::new(FENCED_LEASE),
             give_back: ScriptText::new(GIVE_BACK),
+            pool: ScriptText::new(POOL),
+            fenced_pool: ScriptText::new(FENCED_POOL),
         }
     }
 }
