@@ -6,6 +6,7 @@
 //! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
 //!   shows with planted bugs that each law can fail.
 //! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
+//! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
 //!
@@ -22,6 +23,7 @@ mod dice;
 pub mod golden;
 pub mod laws;
 pub mod learn;
+pub mod regions;
 mod spec;
 pub mod stores;
 mod subject;

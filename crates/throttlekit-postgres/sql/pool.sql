@@ -30,7 +30,7 @@ CREATE OR REPLACE FUNCTION @schema@.grant_region(
 ) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
-    regions_max CONSTANT int := 1024;
+    regions_max CONSTANT int := 256;
     exact_max CONSTANT bigint := 9007199254740991;
     row @schema@.pool;
     now bigint;

@@ -27,8 +27,8 @@ use crate::{Cost, Timestamp};
 
 /// How many regions may ask in one window. One more is refused, and nobody is granted anything anew.
 ///
-/// With weights of 32 bits their sum stays below 2⁴², so that a script can divide by it exactly.
-pub const REGIONS_MAX: usize = 1_024;
+/// With weights of 32 bits their sum stays below 2⁴⁰, so that a script can divide by it exactly.
+pub const REGIONS_MAX: usize = 256;
 
 /// One budget per window for all regions. Pure: what it knows is in the state.
 ///

@@ -4,14 +4,21 @@
 -- Answer: now, { granted, end of the window, held, share, others }; see Sight. Or now, { -1, key } where the key holds
 --   something foreign, { -2 } where there are too many regions.
 -- Mirrors Pool::grant.
-local REGIONS_MAX = 1024
+local REGIONS_MAX = 256
 local rules = {}
 
--- Weight · units / total, rounded down, by digits of ten bits: the product has more bits than a double. A weight is below
--- 2^32 and total below 2^42, so no step is above 2^53.
+-- Weight · units / total, rounded down. Where the product has more bits than a double, by digits of ten bits: a weight is
+-- below 2^32 and total below 2^40, so no step is above 2^53.
 local function part(weight, units, total)
+  if total == 0 then
+    return 0
+  end
+  local product = weight * units
+  if product < EXACT then
+    return (product - fmod(product, total)) / total
+  end
   local share, rest, place = 0, 0, 1125899906842624
-  while place >= 1 and total > 0 do
+  while place >= 1 do
     local digit = floor(units / place)
     units = units - digit * place
     local sum = rest * 1024 + weight * digit
