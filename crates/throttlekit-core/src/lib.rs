@@ -7,7 +7,7 @@
 //! * [`rate`] holds the rate rules. Each is a [`rate::Rule`]: it decides from a borrowed state, so a denial
 //!   cannot write, and charges only what it allowed.
 //! * [`rate::Limit`] is the closed set of them, which every store knows how to run.
-//! * [`fair`] shares one budget among several.
+//! * [`fair`] shares one budget among many tenants, each by its weight.
 //! * [`lease`] lends parts of a limit to nodes that spend them by themselves.
 //! * [`learn`] holds the learners by which leases are sized. They compute in floats and decide nothing.
 //!

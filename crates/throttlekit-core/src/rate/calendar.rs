@@ -56,7 +56,7 @@ pub enum Weekday {
 
 /// A cadence made ready for arithmetic: numbered windows with their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Grid {
+pub(crate) enum Grid {
     /// Window `i` begins at `i·length − lead`.
     Even { length: u64, lead: u64 },
     /// Window `i` is month `i % 12` of year `i / 12`.
@@ -64,7 +64,7 @@ pub(super) enum Grid {
 }
 
 impl Grid {
-    pub(super) fn of(cadence: Cadence) -> Result<Self, LimitError> {
+    pub(crate) fn of(cadence: Cadence) -> Result<Self, LimitError> {
         Ok(match cadence {
             Cadence::Every { length, anchor } => {
                 let length = checked_period(length)?;
@@ -98,7 +98,7 @@ impl Grid {
 
     /// The number of the window that `now` lies in.
     #[inline]
-    pub(super) fn index(&self, now: Timestamp) -> u64 {
+    pub(crate) fn index(&self, now: Timestamp) -> u64 {
         match *self {
             Self::Even { length, lead } => match now.as_nanos().checked_add(lead) {
                 Some(shifted) => shifted / length,
@@ -112,7 +112,7 @@ impl Grid {
     }
 
     /// When window `index` ends and the next begins.
-    pub(super) fn end(&self, index: u64) -> Timestamp {
+    pub(crate) fn end(&self, index: u64) -> Timestamp {
         let nanos = match *self {
             Self::Even { length, lead } => (i128::from(index) + 1) * i128::from(length) - i128::from(lead),
             Self::Month { utc_offset } => {

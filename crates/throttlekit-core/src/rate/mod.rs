@@ -16,10 +16,12 @@ mod sliding_window;
 mod window;
 pub mod word;
 
+pub(crate) use calendar::Grid;
 pub use calendar::{Cadence, Weekday};
 pub use gcra::{Gcra, Tat};
 pub use limit::{Limit, State};
 pub use many::{Charge, Need, Verdict};
+pub(crate) use pace::checked_units;
 pub use pace::{LimitError, Rate};
 pub use sliding_log::{Log, SlidingLog};
 pub use sliding_window::{Ring, SlidingWindow};

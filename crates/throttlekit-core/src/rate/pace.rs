@@ -116,7 +116,7 @@ impl From<core::convert::Infallible> for LimitError {
     }
 }
 
-pub(super) fn checked_units(units: u64) -> Result<u64, LimitError> {
+pub(crate) fn checked_units(units: u64) -> Result<u64, LimitError> {
     if (1..=UNITS_MAX).contains(&units) { Ok(units) } else { Err(LimitError::Units(units)) }
 }
 

@@ -1,0 +1,80 @@
+//! The members of one weight, by what they have used.
+
+use alloc::collections::BTreeMap;
+
+use super::Weight;
+
+/// All members of one weight. They have one guarantee, so what is reserved for them together follows from how many
+/// stand below it and what those have used.
+///
+/// Members are counted by their use, not listed: when the guarantee moves, the cost is the number of different uses
+/// that it passes, also where thousands of members stand at each.
+#[derive(Clone, Debug)]
+pub(super) struct Class {
+    pub(super) weight: Weight,
+    /// The guarantee that `below` and `below_used` go by. It may be out of date; `stamp` tells.
+    pub(super) guarantee: u64,
+    pub(super) stamp: u64,
+    pub(super) members: u32,
+    /// How many members stand at each use.
+    at: BTreeMap<u64, u32>,
+    /// Of the members whose use is less than the guarantee: how many, and what they have used.
+    below: u64,
+    below_used: u64,
+}
+
+impl Class {
+    pub(super) const fn new(weight: Weight) -> Self {
+        Self { weight, guarantee: 0, stamp: 0, members: 0, at: BTreeMap::new(), below: 0, below_used: 0 }
+    }
+
+    /// What is reserved for the members together, by the guarantee it holds.
+    pub(super) fn reserve(&self) -> u64 {
+        self.below * self.guarantee - self.below_used
+    }
+
+    pub(super) fn add(&mut self, used: u64) {
+        self.members += 1;
+        *self.at.entry(used).or_insert(0) += 1;
+        self.count_below(used);
+    }
+
+    pub(super) fn remove(&mut self, used: u64) {
+        self.members -= 1;
+        if let Some(count) = self.at.get_mut(&used) {
+            *count -= 1;
+            if *count == 0 {
+                self.at.remove(&used);
+            }
+        }
+        if used < self.guarantee {
+            self.below -= 1;
+            self.below_used -= used;
+        }
+    }
+
+    /// Moves the guarantee, past those who stand between.
+    pub(super) fn set_guarantee(&mut self, guarantee: u64) {
+        let falls = guarantee < self.guarantee;
+        let between = if falls { guarantee..self.guarantee } else { self.guarantee..guarantee };
+        let (count, used) = self
+            .at
+            .range(between)
+            .fold((0, 0), |(count, sum), (used, &at)| (count + u64::from(at), sum + used * u64::from(at)));
+        if falls {
+            self.below -= count;
+            self.below_used -= used;
+        } else {
+            self.below += count;
+            self.below_used += used;
+        }
+        self.guarantee = guarantee;
+    }
+
+    fn count_below(&mut self, used: u64) {
+        if used < self.guarantee {
+            self.below += 1;
+            self.below_used += used;
+        }
+    }
+}

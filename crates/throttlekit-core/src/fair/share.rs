@@ -1,0 +1,59 @@
+//! Fair shares as plain caps: nobody may use more than its part.
+
+use super::turn::Turn;
+use super::{Member, Roster, Weight};
+use crate::rate::{Cadence, LimitError, checked_units};
+use crate::{Cost, Decision, Retry, Timestamp};
+
+/// `limit` units in each window, and for each tenant a cap of `max(1, ⌊w·limit/W⌋)`, W the weights of those who have
+/// asked in the window. With equal weights that is `⌊limit/active⌋`.
+///
+/// Simpler than [`Escrow`](super::Escrow), and less: what rounding leaves is nobody's, nothing is reserved, and what
+/// absent tenants leave goes to whoever came first, while caps were higher. The whole never passes the limit.
+#[derive(Clone, Debug)]
+pub struct FairShare {
+    turn: Turn,
+    roster: Roster,
+}
+
+impl FairShare {
+    /// `limit` units in each window of the cadence.
+    pub fn new(limit: u64, cadence: Cadence) -> Result<Self, LimitError> {
+        Ok(Self { turn: Turn::new(cadence)?, roster: Roster::new(checked_units(limit)?) })
+    }
+
+    /// Moves to `now`. True if a new window has begun: then nobody has joined it yet, and older handles are void.
+    pub fn advance(&mut self, now: Timestamp) -> bool {
+        let begins = self.turn.advance(now);
+        if begins {
+            self.roster.clear();
+        }
+        begins
+    }
+
+    /// Answers an ask, and charges it if allowed. An ask of nothing changes nothing.
+    pub fn check(&mut self, member: Member, weight: Weight, cost: Cost) -> Decision {
+        if cost > 0 {
+            self.roster.set_weight(member, weight);
+        }
+        let cap = self.roster.guarantee(member).max(1);
+        let room = cap.saturating_sub(self.roster.used_by(member)).min(self.roster.left());
+        let allowed = cost <= room;
+        if allowed {
+            self.roster.spend(member, cost);
+        }
+        let retry_after = match allowed {
+            true => Retry::Now,
+            false if cost > self.roster.limit() => Retry::Never,
+            false => Retry::after(self.turn.wait()),
+        };
+        let remaining = if allowed { room - cost } else { room };
+        Decision { allowed, limit: cap, remaining, reset_at: self.turn.end(), retry_after }
+    }
+
+    /// Who shares the window: to join, to leave, or to give the place of whoever has
+    /// [used least](Roster::least_used) to a newcomer.
+    pub fn roster(&mut self) -> &mut Roster {
+        &mut self.roster
+    }
+}

@@ -1,0 +1,386 @@
+//! The roster beside a twin that walks over everyone, and what the docs say of the escrow.
+
+extern crate std;
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::rate::Cadence;
+use crate::{Decision, Retry, Timestamp};
+
+/// The roster as its definition reads: everything is computed from all members each time.
+#[derive(Default)]
+struct Naive {
+    limit: u64,
+    members: Vec<(Member, Weight, u64, bool)>,
+}
+
+impl Naive {
+    fn here(&self) -> impl Iterator<Item = &(Member, Weight, u64, bool)> {
+        self.members.iter().filter(|member| !member.3)
+    }
+
+    fn guarantee(&self, of: usize) -> u64 {
+        let (_, weight, _, aside) = self.members[of];
+        let weights: u64 = self.here().map(|member| member.1.get()).sum();
+        if aside {
+            0
+        } else {
+            (u128::from(weight.get()) * u128::from(self.limit) / u128::from(weights)) as u64
+        }
+    }
+
+    fn reserved_for_others(&self, than: usize) -> u64 {
+        let others = (0..self.members.len()).filter(|&other| other != than && !self.members[other].3);
+        others.map(|other| self.guarantee(other).saturating_sub(self.members[other].2)).sum()
+    }
+
+    fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.here().map(|member| member.2).sum())
+    }
+
+    fn admits(&self, member: usize, cost: u64) -> bool {
+        let (used, guarantee) = (self.members[member].2, self.guarantee(member));
+        let borrowable = self.left().saturating_sub(self.reserved_for_others(member));
+        cost <= self.left() && (used + cost <= guarantee || used <= guarantee && cost <= borrowable)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Join(u64),
+    Leave(usize),
+    SetWeight(usize, u64),
+    SetAside(usize),
+    SetLimit(u64),
+    Spend(usize, u64),
+    Refund(usize, u64),
+    Ask(usize, u64),
+    Clear,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let weight = || prop_oneof![1_u64..5, 1_u64..1_000, Just(WEIGHT_MAX)];
+    prop_oneof![
+        6 => weight().prop_map(Change::Join),
+        1 => any::<usize>().prop_map(Change::Leave),
+        2 => (any::<usize>(), weight()).prop_map(|(who, weight)| Change::SetWeight(who, weight)),
+        1 => any::<usize>().prop_map(Change::SetAside),
+        3 => (0_u64..300).prop_map(Change::SetLimit),
+        3 => (any::<usize>(), 0_u64..50).prop_map(|(who, units)| Change::Spend(who, units)),
+        1 => (any::<usize>(), 0_u64..50).prop_map(|(who, units)| Change::Refund(who, units)),
+        20 => (any::<usize>(), 0_u64..50).prop_map(|(who, cost)| Change::Ask(who, cost)),
+        1 => Just(Change::Clear),
+    ]
+}
+
+/// Does the same to both, and says whom it was about.
+fn apply(change: Change, roster: &mut Roster, naive: &mut Naive) -> Option<usize> {
+    let count = naive.members.len();
+    let pick = |who: usize| (count > 0).then(|| who % count.max(1));
+    match change {
+        Change::Join(weight) => {
+            let weight = Weight::new(weight).unwrap();
+            naive.members.push((roster.join(weight), weight, 0, false));
+            return Some(count);
+        }
+        Change::Leave(who) => {
+            let (member, _, used, _) = naive.members.remove(pick(who)?);
+            assert_eq!(roster.leave(member), used);
+            return None;
+        }
+        Change::SetWeight(who, weight) => {
+            let member = &mut naive.members[pick(who)?];
+            (member.1, member.3) = (Weight::new(weight).unwrap(), false);
+            roster.set_weight(member.0, member.1);
+        }
+        Change::SetAside(who) => {
+            let member = &mut naive.members[pick(who)?];
+            member.3 = true;
+            roster.set_aside(member.0);
+        }
+        Change::SetLimit(limit) => {
+            naive.limit = limit;
+            roster.set_limit(limit);
+        }
+        Change::Spend(who, units) => {
+            let member = &mut naive.members[pick(who)?];
+            member.2 += units;
+            roster.spend(member.0, units);
+        }
+        Change::Refund(who, units) => {
+            let member = &mut naive.members[pick(who)?];
+            member.2 = member.2.saturating_sub(units);
+            roster.refund(member.0, units);
+        }
+        Change::Ask(who, cost) => {
+            let who = pick(who)?;
+            let admits = naive.admits(who, cost);
+            assert_eq!(roster.admits(naive.members[who].0, cost), admits);
+            if admits {
+                naive.members[who].2 += cost;
+                roster.spend(naive.members[who].0, cost);
+            }
+        }
+        Change::Clear => {
+            naive.members.clear();
+            roster.clear();
+        }
+    }
+    None
+}
+
+fn compare(roster: &mut Roster, naive: &Naive, who: usize) {
+    let member = naive.members[who].0;
+    assert_eq!(roster.guarantee(member), naive.guarantee(who));
+    assert_eq!(roster.reserved_for_others(member), naive.reserved_for_others(who));
+    let most = roster.admissible(member);
+    assert!(most == 0 || naive.admits(who, most));
+    assert!(!naive.admits(who, most + 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+    #[test]
+    fn a_roster_knows_what_a_walk_over_its_members_would_find(
+        changes in prop::collection::vec(change(), 1..80), limit in 0_u64..300
+    ) {
+        let (mut roster, mut naive) = (Roster::new(limit), Naive { limit, members: Vec::new() });
+        for (turn, &change) in changes.iter().enumerate() {
+            // Not everyone is looked at after each change, so that classes fall behind by more than one.
+            if let Some(who) = apply(change, &mut roster, &mut naive) {
+                compare(&mut roster, &naive, who);
+            }
+            assert_eq!(roster.len(), naive.members.len());
+            assert_eq!(roster.left(), naive.left());
+            if turn % 3 == 0 && !naive.members.is_empty() {
+                compare(&mut roster, &naive, turn % naive.members.len());
+                let least = roster.least_used().map(|member| roster.used_by(member));
+                assert_eq!(least, naive.members.iter().map(|member| member.2).min());
+            }
+        }
+        (0..naive.members.len()).for_each(|who| compare(&mut roster, &naive, who));
+    }
+}
+
+#[test]
+fn sums_hold_at_the_ends_of_every_range() {
+    let most = Weight::new(WEIGHT_MAX).unwrap();
+    let mut roster = Roster::new(u64::MAX);
+    let members: Vec<_> = (0..5_000).map(|_| roster.join(most)).collect();
+    assert_eq!(roster.limit(), crate::rate::UNITS_MAX);
+    assert_eq!(roster.reserved_for_others(members[0]), 4_999 * (crate::rate::UNITS_MAX / 5_000));
+    members.iter().for_each(|&member| roster.spend(member, u64::MAX));
+    assert_eq!((roster.left(), roster.borrowable(members[0])), (0, 0));
+    assert!(!roster.admits(members[0], u64::MAX));
+}
+
+const ONE: Weight = Weight::ONE;
+
+fn weight(of: u64) -> Weight {
+    Weight::new(of).unwrap()
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_millis(seconds * 1_000)
+}
+
+fn minute(limit: u64) -> Escrow {
+    let cadence = Cadence::Every { length: Duration::from_secs(60), anchor: Timestamp::EPOCH };
+    let mut escrow = Escrow::new(limit, cadence).unwrap();
+    escrow.advance(at(600));
+    escrow
+}
+
+#[test]
+fn a_guarantee_is_not_counted_twice_when_borrowing() {
+    let mut escrow = minute(100);
+    let (a, b) = (escrow.join(ONE), escrow.join(ONE));
+    assert!(escrow.check(a, ONE, 30).allowed && escrow.check(b, ONE, 1).allowed);
+    assert!(!escrow.check(a, ONE, 40).allowed, "it would leave 29 of the 49 reserved for the other");
+    assert!(escrow.check(b, ONE, 49).allowed);
+}
+
+#[test]
+fn a_denial_makes_active_and_charges_nothing() {
+    let mut escrow = minute(100);
+    let (a, b) = (escrow.join(ONE), escrow.join(ONE));
+    assert!(!escrow.check(b, ONE, 51).allowed);
+    assert_eq!(escrow.used(), 0);
+    assert!(!escrow.check(a, ONE, 51).allowed, "half is reserved for the one that was denied");
+    assert!(escrow.check(a, ONE, 50).allowed && escrow.check(b, ONE, 50).allowed);
+}
+
+#[test]
+fn answers_say_what_is_left_until_when_and_how_long_to_wait() {
+    let mut escrow = minute(100);
+    let (a, b) = (escrow.join(ONE), escrow.join(weight(2)));
+    let allowed = escrow.check(a, ONE, 30);
+    assert_eq!((allowed.limit, allowed.remaining, allowed.reset_at), (33, 3, at(660)));
+    let denied = escrow.check(a, ONE, 5);
+    assert_eq!((denied.limit, denied.remaining), (34, 4), "its own three and the one that rounding leaves");
+    assert_eq!(denied.retry_after, Retry::after(Duration::from_secs(60)));
+    assert_eq!(escrow.check(b, weight(2), 101).retry_after, Retry::Never);
+    assert_eq!(
+        escrow.check(a, ONE, 4),
+        Decision { allowed: true, limit: 34, remaining: 0, retry_after: Retry::Now, ..denied }
+    );
+    assert!(escrow.check(b, weight(2), 66).allowed);
+    assert_eq!(escrow.used(), 100);
+}
+
+#[test]
+fn an_ask_of_nothing_changes_nothing() {
+    let mut escrow = minute(100);
+    let a = escrow.join(ONE);
+    assert_eq!(escrow.peek_newcomer(weight(3)).limit, 75);
+    let told = escrow.check(a, weight(9), 0);
+    assert_eq!((told.allowed, told.remaining, escrow.roster().weight(a)), (true, 100, Some(ONE)));
+    assert_eq!(escrow.roster().len(), 1);
+}
+
+#[test]
+fn a_new_weight_counts_from_its_first_ask_and_use_stays() {
+    let mut escrow = minute(100);
+    let (a, b) = (escrow.join(ONE), escrow.join(ONE));
+    assert!(escrow.check(a, ONE, 50).allowed && !escrow.check(a, ONE, 1).allowed);
+    assert!(escrow.check(a, weight(3), 25).allowed, "its guarantee is 75 now, and 50 are used");
+    assert!(!escrow.check(a, weight(3), 1).allowed);
+    assert!(escrow.check(b, ONE, 25).allowed && !escrow.check(b, ONE, 1).allowed);
+}
+
+#[test]
+fn a_new_window_begins_empty_and_the_clock_never_goes_back_to_an_old_one() {
+    let mut escrow = minute(10);
+    let a = escrow.join(ONE);
+    assert!(escrow.check(a, ONE, 10).allowed);
+    assert!(!escrow.advance(at(659)) && !escrow.check(a, ONE, 1).allowed);
+    assert!(escrow.advance(at(660)));
+    let a = escrow.join(ONE);
+    assert!(escrow.check(a, ONE, 10).allowed);
+    assert!(!escrow.advance(at(600)));
+    let denied = escrow.check(a, ONE, 1);
+    assert_eq!(
+        denied.retry_after,
+        Retry::after(Duration::from_secs(120)),
+        "until 720, by a clock that shows 600"
+    );
+}
+
+#[test]
+fn whoever_loses_its_place_comes_back_to_no_less_use() {
+    let mut escrow = minute(100);
+    let (a, b) = (escrow.join(ONE), escrow.join(ONE));
+    assert!(escrow.check(a, ONE, 30).allowed && escrow.check(b, ONE, 20).allowed);
+    let c = escrow.take_place(ONE).unwrap();
+    assert_eq!(c, b, "it had used least");
+    assert_eq!((escrow.used(), escrow.check(c, ONE, 0).remaining), (50, 30));
+    assert!(escrow.check(c, ONE, 15).allowed);
+    let back = escrow.take_place(ONE).unwrap();
+    assert_eq!(
+        (back, escrow.roster().used_by(back)),
+        (a, 30),
+        "the place of one that has used 30, and its use"
+    );
+    assert_eq!(escrow.used(), 65);
+}
+
+fn giving(limit: u64) -> Escrow {
+    let by = GiveBack { quiet_after: Duration::from_secs(8), over: Duration::from_secs(16) };
+    let mut escrow = minute(limit).give_back(by);
+    escrow.advance(at(600));
+    escrow
+}
+
+#[test]
+fn a_quiet_tenant_gives_its_reserve_back_in_eighths() {
+    let mut escrow = giving(170);
+    let (quiet, asks) = (escrow.join(ONE), escrow.join(ONE));
+    assert!(escrow.check(quiet, ONE, 5).allowed);
+    let mut most = |seconds: u64| {
+        escrow.advance(at(600 + seconds));
+        escrow.check(asks, ONE, 171).remaining
+    };
+    assert_eq!([most(0), most(9)], [85, 85]);
+    assert_eq!([most(10), most(11), most(12)], [95, 95, 105], "an eighth of the eighty that were reserved");
+    assert_eq!([most(22), most(24), most(40)], [155, 165, 165]);
+}
+
+#[test]
+fn a_quiet_tenant_that_asks_again_has_its_weight_at_once() {
+    let mut escrow = giving(170);
+    let (quiet, asks) = (escrow.join(ONE), escrow.join(ONE));
+    assert!(escrow.check(quiet, ONE, 5).allowed);
+    escrow.advance(at(609));
+    assert!(!escrow.check(asks, ONE, 171).allowed);
+    escrow.advance(at(616));
+    assert_eq!(escrow.check(quiet, ONE, 0).remaining, 80, "an ask of nothing tells, and does not wake");
+    assert_eq!(escrow.check(asks, ONE, 100).limit, 125, "half of the eighty is still kept");
+    assert!(escrow.check(quiet, ONE, 65).allowed, "of its guarantee of 85, what is left of the window");
+    assert_eq!(escrow.used(), 170);
+    assert!(!escrow.check(quiet, ONE, 1).allowed && !escrow.check(asks, ONE, 1).allowed);
+}
+
+#[test]
+fn a_tenant_that_only_asks_in_vain_is_not_quiet() {
+    let mut escrow = giving(100);
+    let (denied, asks) = (escrow.join(ONE), escrow.join(ONE));
+    for seconds in 0_u64..50 {
+        escrow.advance(at(600 + seconds));
+        assert!(!escrow.check(denied, ONE, 51).allowed);
+        assert_eq!(escrow.check(asks, ONE, 51).remaining, 50);
+    }
+}
+
+#[test]
+fn what_is_set_aside_leaves_with_its_tenant() {
+    let mut escrow = giving(100);
+    let (quiet, asks) = (escrow.join(ONE), escrow.join(ONE));
+    assert!(escrow.check(quiet, ONE, 10).allowed);
+    escrow.advance(at(650));
+    assert_eq!((escrow.used(), escrow.check(asks, ONE, 101).remaining), (10, 90));
+    escrow.leave(quiet);
+    assert_eq!((escrow.used(), escrow.check(asks, ONE, 101).remaining), (0, 100));
+    let newcomer = escrow.join(ONE);
+    escrow.advance(at(650));
+    assert_eq!((escrow.check(newcomer, ONE, 50).allowed, escrow.check(asks, ONE, 50).allowed), (true, true));
+}
+
+fn share(limit: u64) -> FairShare {
+    let cadence = Cadence::Every { length: Duration::from_secs(60), anchor: Timestamp::EPOCH };
+    let mut share = FairShare::new(limit, cadence).unwrap();
+    share.advance(at(600));
+    share
+}
+
+#[test]
+fn equal_shares_are_capped_at_the_limit_over_the_active() {
+    let mut share = share(10);
+    let a = share.roster().join(ONE);
+    assert!(share.check(a, ONE, 4).allowed);
+    let (b, c) = (share.roster().join(ONE), share.roster().join(ONE));
+    assert_eq!(share.check(b, ONE, 1).limit, 3);
+    assert!(!share.check(a, ONE, 1).allowed && !share.check(b, ONE, 3).allowed);
+    assert!(share.check(b, ONE, 2).allowed && share.check(c, ONE, 3).allowed);
+    assert!(share.advance(at(660)));
+}
+
+#[test]
+fn a_share_is_never_below_one_and_the_whole_never_above_the_limit() {
+    let mut share = share(2);
+    let members: Vec<_> = (0..5).map(|_| share.roster().join(ONE)).collect();
+    let admitted = members.iter().filter(|&&member| share.check(member, ONE, 1).allowed).count();
+    assert_eq!(admitted, 2);
+}
+
+#[test]
+fn weighted_shares_are_capped_by_weight() {
+    let mut share = share(70);
+    let (a, b) = (share.roster().join(weight(4)), share.roster().join(weight(3)));
+    assert_eq!((share.check(a, weight(4), 41).allowed, share.check(a, weight(4), 40).allowed), (false, true));
+    assert_eq!(share.check(b, weight(3), 30).remaining, 0);
+    assert_eq!(share.check(b, weight(3), 71).retry_after, Retry::Never);
+}

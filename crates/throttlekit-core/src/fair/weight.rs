@@ -1,0 +1,86 @@
+//! What a tenant is promised, relative to the others.
+
+use core::fmt;
+use core::num::NonZeroU64;
+
+/// The greatest weight: room for sums of the weights of very many, as the inner nodes of a tree have.
+pub const WEIGHT_MAX: u64 = 1 << 40;
+
+/// How much of a budget a member is promised, relative to the weights of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Weight(NonZeroU64);
+
+impl Weight {
+    /// The weight of everyone where all are equal.
+    pub const ONE: Self = Self(NonZeroU64::MIN);
+
+    /// A weight from 1 to [`WEIGHT_MAX`].
+    pub const fn new(weight: u64) -> Result<Self, WeightError> {
+        match NonZeroU64::new(weight) {
+            Some(positive) if weight <= WEIGHT_MAX => Ok(Self(positive)),
+            _ => Err(WeightError(weight)),
+        }
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+/// A number that cannot be a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightError(pub u64);
+
+impl fmt::Display for WeightError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a weight of {}: choose one from 1 to {WEIGHT_MAX}", self.0)
+    }
+}
+
+impl core::error::Error for WeightError {}
+
+/// What one of several is promised of a limit: `⌊weight·limit/weights⌋`, multiplied first.
+///
+/// Dividing first loses units: 6 of 11 parts of 99 are 54, and 6/11 is no number that a machine has.
+///
+/// ```
+/// use throttlekit_core::fair::{Weight, guarantee};
+///
+/// assert_eq!(guarantee(Weight::new(6)?, 11, 99), 54);
+/// # Ok::<(), throttlekit_core::fair::WeightError>(())
+/// ```
+#[inline]
+pub fn guarantee(weight: Weight, weights: u64, limit: u64) -> u64 {
+    debug_assert!(weight.get() <= weights, "the sum of the weights includes the member's own");
+    match weight.get().checked_mul(limit) {
+        Some(product) => product / weights.max(1),
+        None => (u128::from(weight.get()) * u128::from(limit) / u128::from(weights.max(1))) as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_positive_and_bounded() {
+        assert_eq!(Weight::new(0), Err(WeightError(0)));
+        assert_eq!(Weight::new(WEIGHT_MAX + 1), Err(WeightError(WEIGHT_MAX + 1)));
+        assert_eq!(Weight::new(1), Ok(Weight::ONE));
+    }
+
+    #[test]
+    fn a_guarantee_is_exact_at_the_ends_of_its_range() {
+        let most = Weight::new(WEIGHT_MAX).unwrap();
+        assert_eq!(guarantee(most, WEIGHT_MAX, u64::MAX), u64::MAX);
+        assert_eq!(guarantee(most, WEIGHT_MAX + 1, 1), 0);
+        assert_eq!(guarantee(Weight::ONE, 3, 2), 0);
+    }
+}
