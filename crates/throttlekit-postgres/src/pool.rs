@@ -30,7 +30,7 @@ impl Inner {
         let [_, units, c3, c4] = filled(&form.charge(0));
         // No more than there are, which fits the server's numbers.
         let wants = ask.wants.min(form.limit().units()) as i64;
-        let (now, kind, weight) = (self.now(), kind(form), i64::from(ask.weight.get()));
+        let (now, kind, weight) = (self.now(), kind(form), ask.weight.get() as i64);
         let params: [Param<'_>; 9] = [
             (&now, Type::INT8),
             (&ask.key, Type::TEXT),

@@ -2,13 +2,12 @@
 
 mod common;
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use common::{builder, clear, client, form, fresh};
 use throttlekit::Limit;
 use throttlekit::rate::shared::SharedForm;
-use throttlekit::store::{RegionAsk, RegionPool, Store, StoreError};
+use throttlekit::store::{RegionAsk, RegionPool, Store, StoreError, Weight};
 use throttlekit_conformance::regions::{examine_pool, pool_storm};
 
 /// `cargo xtask prove fair-regions` plays many more.
@@ -32,7 +31,7 @@ async fn fair_regions_a_storm_is_granted_the_limit_exactly_on_postgres() {
 }
 
 fn ask<'a>(key: &'a str, form: &'a SharedForm, region: &'a str) -> RegionAsk<'a> {
-    RegionAsk { key, form, region, weight: NonZeroU32::MIN, wants: 1 }
+    RegionAsk { key, form, region, weight: Weight::ONE, wants: 1 }
 }
 
 #[tokio::test]

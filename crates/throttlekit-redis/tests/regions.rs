@@ -2,14 +2,13 @@
 
 mod common;
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use common::{cluster, plain, policy, single, valkey};
 use throttlekit::Limit;
 use throttlekit::store::{KeySpace, RegionAsk, RegionPool, StoreError};
 use throttlekit_conformance::regions::{examine_pool, pool_storm};
-use throttlekit_core::fair::pool::REGIONS_MAX;
+use throttlekit_core::fair::{Weight, pool::REGIONS_MAX};
 use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_redis::{Builder, Failover};
 
@@ -60,7 +59,7 @@ fn hour(units: u64) -> SharedForm {
 }
 
 fn ask<'a>(key: &'a str, form: &'a SharedForm, region: &'a str) -> RegionAsk<'a> {
-    RegionAsk { key, form, region, weight: NonZeroU32::MIN, wants: 1 }
+    RegionAsk { key, form, region, weight: Weight::ONE, wants: 1 }
 }
 
 #[tokio::test]

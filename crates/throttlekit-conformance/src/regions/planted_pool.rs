@@ -1,11 +1,11 @@
 //! Pools with a deliberate bug, to show that the examination can fail.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 
 use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, StoreError};
 use throttlekit::{Clock, Cost, ManualClock, Timestamp};
+use throttlekit_core::fair::Weight;
 use throttlekit_core::fair::pool::{Grant, Level, Part, Pool, PoolState, Sight};
 use throttlekit_core::rate::{Rule, State};
 
@@ -105,9 +105,9 @@ impl PoolBug {
     fn sight(self, pool: &Pool, state: &PoolState, region: &str, own: Part) -> Sight {
         let units = pool.limit().units();
         let level = Level::of(units, state.regions.values());
-        let weights: u64 = state.regions.values().map(|part| u64::from(part.weight.get())).sum();
-        let share = |weight: NonZeroU32| -> Cost {
-            let weight = u64::from(weight.get());
+        let weights: u64 = state.regions.values().map(|part| part.weight.get()).sum();
+        let share = |weight: Weight| -> Cost {
+            let weight = weight.get();
             match self {
                 Self::FirstComeFirstServed => 0,
                 Self::ShareInDoubles => (weight as f64 * units as f64 / weights as f64) as u64,
@@ -115,7 +115,7 @@ impl PoolBug {
                 Self::SharesFromTheWholeLimit => {
                     (u128::from(weight) * u128::from(units) / u128::from(weights)) as u64
                 }
-                _ => level.share(NonZeroU32::new(weight as u32).unwrap_or(NonZeroU32::MIN)),
+                _ => level.share(Weight::new(weight).unwrap_or(Weight::ONE)),
             }
         };
         let others = state.regions.iter().filter(|(name, _)| &***name != region);

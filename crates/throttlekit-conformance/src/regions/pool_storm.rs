@@ -1,11 +1,11 @@
 //! Very many regions ask one pool at once.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::Limit;
 use throttlekit::store::{KeySpace, RegionAsk, RegionPool};
+use throttlekit_core::fair::Weight;
 use throttlekit_core::rate::shared::SharedForm;
 use tokio::task::JoinSet;
 
@@ -55,6 +55,6 @@ pub async fn pool_storm<P: RegionPool + Clone>(pool: P, policy: &str) -> PoolSto
 
 async fn take<P: RegionPool>(pool: &P, form: &SharedForm, key: &str, region: u64, wants: u64) -> u64 {
     let name = KeySpace::part(format!("region {region}").as_bytes());
-    let ask = RegionAsk { key, form, region: &name, weight: NonZeroU32::MIN, wants };
+    let ask = RegionAsk { key, form, region: &name, weight: Weight::ONE, wants };
     pool.grant(&ask).await.unwrap_or_else(|error| panic!("{error}")).grant.granted
 }

@@ -1,9 +1,9 @@
 //! Random asks of regions over time.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use throttlekit::{Cadence, Limit, Timestamp};
+use throttlekit_core::fair::{WEIGHT_MAX, Weight};
 use throttlekit_core::rate::UNITS_MAX;
 
 use crate::Dice;
@@ -39,7 +39,7 @@ pub enum PoolOperation {
         /// Which.
         region: &'static str,
         /// With which weight.
-        weight: NonZeroU32,
+        weight: Weight,
         /// For how much.
         wants: u64,
     },
@@ -96,10 +96,10 @@ fn roll_operation(dice: &mut Dice, names: usize, heavy: bool, units: u64, length
         2 => PoolOperation::StepBack(whole(part(dice, 32))),
         3 if dice.once_in(4) => PoolOperation::Swap,
         _ => {
-            let weight = if heavy { dice.any_size(u32::MAX.into()) } else { dice.between(1, 9) };
+            let weight = if heavy { dice.any_size(WEIGHT_MAX) } else { dice.between(1, 9) };
             PoolOperation::Ask {
                 region: NAMES[dice.below(names as u64) as usize],
-                weight: NonZeroU32::new(weight as u32).unwrap_or(NonZeroU32::MIN),
+                weight: Weight::new(weight).unwrap_or(Weight::ONE),
                 wants: roll_wants(dice, units),
             }
         }

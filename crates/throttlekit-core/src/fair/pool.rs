@@ -17,30 +17,31 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::fmt;
-use core::num::NonZeroU32;
 use core::time::Duration;
 
+use super::Weight;
 use crate::lease::Epoch;
 use crate::rate::{Limit, LimitError, Rule, State};
 use crate::{Cost, Timestamp};
 
 /// How many regions may ask in one window. One more is refused, and nobody is granted anything anew.
 ///
-/// With weights of 32 bits their sum stays below 2⁴⁰, so that a script can divide by it exactly.
+/// With weights of at most 2⁴⁰ their sum is at most 2⁴⁸, so that a script can divide by it exactly.
 pub const REGIONS_MAX: usize = 256;
 
 /// One budget per window for all regions. Pure: what it knows is in the state.
 ///
 /// ```
-/// use throttlekit_core::fair::pool::{Pool, PoolAsk, PoolState};
+/// use throttlekit_core::fair::{Weight, pool::{Pool, PoolAsk, PoolState}};
 /// use throttlekit_core::{Timestamp, rate::Limit};
-/// use core::{num::NonZeroU32, time::Duration};
+/// use core::time::Duration;
 ///
 /// let pool = Pool::new(Limit::fixed_window(100, Duration::from_secs(60))?)?;
 /// let (mut state, now) = (PoolState::default(), Timestamp::from_millis(10_000));
 /// let mut grant = |region, weight, wants| {
-///     let weight = NonZeroU32::new(weight).expect("not zero");
+///     let weight = Weight::new(weight).expect("in range");
 ///     pool.grant(&mut state, PoolAsk { region, weight, wants }, now).expect("few regions").granted
 /// };
 ///
@@ -62,7 +63,7 @@ pub struct PoolAsk<'a> {
     /// Its name.
     pub region: &'a str,
     /// The sum of the weights of its active tenants, from now on.
-    pub weight: NonZeroU32,
+    pub weight: Weight,
     /// As many units as this, beside those that it has been granted.
     pub wants: Cost,
 }
@@ -80,7 +81,7 @@ pub struct PoolState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     /// As it last said.
-    pub weight: NonZeroU32,
+    pub weight: Weight,
     /// Units granted in this window.
     pub granted: Cost,
 }
@@ -90,6 +91,8 @@ pub struct Part {
 pub struct Grant {
     /// Units it may spend beside those that it was granted before: as many as it wants, or fewer.
     pub granted: Cost,
+    /// Units it could have had beside these, had it wanted them.
+    pub more: Cost,
     /// The window they belong to.
     pub epoch: Epoch,
     /// How long they live from the pool's instant on.
@@ -171,8 +174,9 @@ impl Pool {
         let Sight { ends, held, share, others } = *sight;
         // Beyond its share once, by what rounding leaves over. Otherwise one region would take all of that.
         let ceiling = if held > share { held } else { self.limit.units().saturating_sub(others) };
-        let granted = wants.min(ceiling.saturating_sub(held));
-        Grant { granted, epoch: Epoch(ends.as_nanos()), lives: ends.since(now) }
+        let room = ceiling.saturating_sub(held);
+        let granted = wants.min(room);
+        Grant { granted, more: room - granted, epoch: Epoch(ends.as_nanos()), lives: ends.since(now) }
     }
 
     /// A window lasts until the end it began with, however the clock goes; then all regions begin anew.
@@ -202,35 +206,38 @@ impl Level {
     pub fn of<'a>(budget: Cost, parts: impl Iterator<Item = &'a Part>) -> Self {
         let mut parts: Vec<&Part> = parts.collect();
         // Whoever holds most for its weight first: where one has not had its share, nobody after it has.
-        parts.sort_unstable_by_key(|part| core::cmp::Reverse(per_weight(part)));
-        let weight = parts.iter().map(|part| u64::from(part.weight.get())).sum();
+        parts.sort_unstable_by(|a, b| by_weight(b, a));
+        let weight = parts.iter().map(|part| part.weight.get()).sum();
         let mut level = Self { left: budget, weight };
         for part in parts {
             if part.granted <= level.share(part.weight) {
                 break;
             }
             level.left = level.left.saturating_sub(part.granted);
-            level.weight -= u64::from(part.weight.get());
+            level.weight -= part.weight.get();
         }
         level
     }
 
     /// What a region of this weight is due: less than it holds, if it has had its share.
-    pub fn share(&self, weight: NonZeroU32) -> Cost {
+    pub fn share(&self, weight: Weight) -> Cost {
         let due = u128::from(weight.get()) * u128::from(self.left);
         // No weight is left only where a smaller limit took the place of the one that was granted from.
         due.checked_div(u128::from(self.weight)).map_or(0, |share| share as Cost)
     }
 }
 
-/// Units for each unit of weight, in 2⁻⁶⁴: as fine as two such fractions can differ.
-fn per_weight(part: &Part) -> u128 {
-    (u128::from(part.granted) << 64) / u128::from(part.weight.get())
+/// Who holds less for its weight.
+fn by_weight(a: &Part, b: &Part) -> Ordering {
+    let held = |part: &Part, other: &Part| u128::from(part.granted) * u128::from(other.weight.get());
+    held(a, b).cmp(&held(b, a))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::WEIGHT_MAX;
     use super::*;
+    use crate::rate::UNITS_MAX;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -246,12 +253,12 @@ mod tests {
             Self { pool, state: PoolState::default(), now: Timestamp::from_millis(1_000) }
         }
 
-        fn grant(&mut self, region: &str, weight: u32, wants: u64) -> Grant {
-            let weight = NonZeroU32::new(weight).unwrap();
+        fn grant(&mut self, region: &str, weight: u64, wants: u64) -> Grant {
+            let weight = Weight::new(weight).unwrap();
             self.pool.grant(&mut self.state, PoolAsk { region, weight, wants }, self.now).unwrap()
         }
 
-        fn granted(&mut self, region: &str, weight: u32, wants: u64) -> u64 {
+        fn granted(&mut self, region: &str, weight: u64, wants: u64) -> u64 {
             self.grant(region, weight, wants).granted
         }
 
@@ -263,7 +270,8 @@ mod tests {
     #[test]
     fn a_region_alone_may_have_all_and_no_more() {
         let mut world = World::of(100);
-        assert_eq!([60, 60, 1].map(|wants| world.granted("us", 7, wants)), [60, 40, 0]);
+        let grants = [60, 60, 1].map(|wants| world.grant("us", 7, wants));
+        assert_eq!(grants.map(|grant| (grant.granted, grant.more)), [(60, 40), (40, 0), (0, 0)]);
     }
 
     #[test]
@@ -328,7 +336,7 @@ mod tests {
         let mut world = World::of(10_000);
         let names: Vec<_> = (0..REGIONS_MAX).map(|i| alloc::format!("{i}")).collect();
         names.iter().for_each(|name| assert_eq!(world.granted(name, 1, 1), 1));
-        let ask = PoolAsk { region: "one more", weight: NonZeroU32::MIN, wants: 1 };
+        let ask = PoolAsk { region: "one more", weight: Weight::ONE, wants: 1 };
         let before = world.state.clone();
         assert_eq!(world.pool.grant(&mut world.state, ask, world.now), Err(TooManyRegions));
         assert_eq!(world.state, before);
@@ -336,15 +344,11 @@ mod tests {
 
     #[test]
     fn the_largest_numbers_are_shared_exactly() {
-        let mut world = World::of(crate::rate::UNITS_MAX);
-        world.granted("eu", u32::MAX, 0);
-        let due = u128::from(crate::rate::UNITS_MAX) * u128::from(u32::MAX - 1)
-            / u128::from(2 * u64::from(u32::MAX) - 1);
-        assert_eq!(
-            world.granted("us", u32::MAX - 1, due as u64 + 9),
-            due as u64 + 1,
-            "and a unit of rounding"
-        );
+        let mut world = World::of(UNITS_MAX);
+        world.granted("eu", WEIGHT_MAX, 0);
+        let weights = u128::from(2 * WEIGHT_MAX - 1);
+        let due = (u128::from(UNITS_MAX) * u128::from(WEIGHT_MAX - 1) / weights) as u64;
+        assert_eq!(world.granted("us", WEIGHT_MAX - 1, due + 9), due + 1, "and a unit of rounding");
     }
 
     #[test]

@@ -7,8 +7,8 @@
 local REGIONS_MAX = 256
 local rules = {}
 
--- Weight · units / total, rounded down. Where the product has more bits than a double, by digits of ten bits: a weight is
--- below 2^32 and total below 2^40, so no step is above 2^53.
+-- Weight · units / total, rounded down. Where the product has more bits than a double, by digits of four bits: a weight is
+-- at most 2^40 and total at most 2^48, so no step is above 2^53.
 local function part(weight, units, total)
   if total == 0 then
     return 0
@@ -17,14 +17,14 @@ local function part(weight, units, total)
   if product < EXACT then
     return (product - fmod(product, total)) / total
   end
-  local share, rest, place = 0, 0, 1125899906842624
+  local share, rest, place = 0, 0, 4503599627370496
   while place >= 1 do
     local digit = floor(units / place)
     units = units - digit * place
-    local sum = rest * 1024 + weight * digit
+    local sum = rest * 16 + weight * digit
     rest = fmod(sum, total)
-    share = share * 1024 + (sum - rest) / total
-    place = place / 1024
+    share = share * 16 + (sum - rest) / total
+    place = place / 16
   end
   return share
 end

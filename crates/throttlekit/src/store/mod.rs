@@ -21,6 +21,7 @@ pub use line::{Line, LineOptions, LineStats, Probe};
 pub use memory::MemoryStore;
 pub use outcome::{Charge, Charges, Outcome, Settlement, Sight};
 pub use region::{RegionAsk, RegionGrant, RegionPool};
+pub use throttlekit_core::fair::Weight;
 pub use throttlekit_core::fair::pool::{Grant, TooManyRegions};
 pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
 

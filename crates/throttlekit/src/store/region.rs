@@ -1,8 +1,8 @@
 //! What a pool of regions is asked and what it answers.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use throttlekit_core::fair::Weight;
 use throttlekit_core::fair::pool::{Grant, Pool, PoolAsk, Sight};
 use throttlekit_core::rate::UNITS_MAX;
 use throttlekit_core::rate::shared::SharedForm;
@@ -29,7 +29,7 @@ pub struct RegionAsk<'a> {
     /// The region's name as the store keeps it, from [`KeySpace::part`](super::KeySpace::part).
     pub region: &'a str,
     /// The sum of the weights of its active tenants.
-    pub weight: NonZeroU32,
+    pub weight: Weight,
     /// Units it wants beside those that it has been granted.
     pub wants: Cost,
 }
