@@ -7,6 +7,7 @@
 //!
 //! Members are handles here. Whoever holds names (tenants, teams, regions) maps them to handles.
 
+pub mod branch;
 mod class;
 mod escrow;
 mod give_back;
