@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, StoreError};
 use throttlekit::{Clock, Cost, ManualClock, Timestamp};
 use throttlekit_core::fair::Weight;
-use throttlekit_core::fair::pool::{Grant, Level, Part, Pool, PoolState, Sight};
+use throttlekit_core::fair::pool::{Grant, Level, Part, Pool, PoolAsk, PoolState, Sight};
 use throttlekit_core::rate::{Rule, State};
 
 /// What is wrong with a [`PlantedPool`].
@@ -18,6 +18,7 @@ pub enum PoolBug {
     DividesFirst,
     GrantsNotCounted,
     SharesFromTheWholeLimit,
+    SharesOnly,
     OwnShareTwice,
     RoundingToOne,
     WeightKept,
@@ -28,12 +29,13 @@ pub enum PoolBug {
 }
 
 /// Every bug with its name.
-pub const POOL_BUGS: [(&str, PoolBug); 12] = [
+pub const POOL_BUGS: [(&str, PoolBug); 13] = [
     ("first come, first served", PoolBug::FirstComeFirstServed),
     ("share in doubles", PoolBug::ShareInDoubles),
     ("divides first", PoolBug::DividesFirst),
     ("grants not counted", PoolBug::GrantsNotCounted),
     ("shares from the whole limit", PoolBug::SharesFromTheWholeLimit),
+    ("shares only", PoolBug::SharesOnly),
     ("own share twice", PoolBug::OwnShareTwice),
     ("rounding to one", PoolBug::RoundingToOne),
     ("weight kept", PoolBug::WeightKept),
@@ -63,13 +65,13 @@ impl RegionPool for PlantedPool {
         let (pool, now) = (ask.pool()?, self.clock.now());
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let state = states.entry(ask.key.into()).or_default();
-        Ok(RegionGrant { now, grant: self.bug.grant(&pool, state, ask, now) })
+        Ok(RegionGrant { now, grant: self.bug.grant(&pool, state, ask.ask(), now) })
     }
 }
 
 impl PoolBug {
     /// [`Pool::grant`] with this bug.
-    fn grant(self, pool: &Pool, state: &mut PoolState, ask: &RegionAsk<'_>, now: Timestamp) -> Grant {
+    pub(super) fn grant(self, pool: &Pool, state: &mut PoolState, ask: PoolAsk<'_>, now: Timestamp) -> Grant {
         let ends = pool.limit().decide(&State::Fresh, 0, now).reset_at;
         if now >= state.ends || (self == Self::WindowByClock && ends != state.ends) {
             state.ends = ends;
@@ -119,7 +121,11 @@ impl PoolBug {
             }
         };
         let others = state.regions.iter().filter(|(name, _)| &***name != region);
-        let others: Cost = others.map(|(_, part)| part.granted.max(share(part.weight))).sum();
+        let taken = |part: &Part| match self {
+            Self::SharesOnly => share(part.weight),
+            _ => part.granted.max(share(part.weight)),
+        };
+        let others: Cost = others.map(|(_, part)| taken(part)).sum();
         match self {
             Self::FirstComeFirstServed => {
                 Sight { ends: state.ends, held: own.granted, share: Cost::MAX, others }
