@@ -70,6 +70,11 @@ pub const FLOOD_MEMORY_MAX: f64 = 1.05;
 /// The 99th percentile of checks of known keys in a flood, relative to before.
 pub const FLOOD_P99_MAX: f64 = 2.0;
 
+/// A check among a hundred thousand tenants, relative to one among a hundred.
+pub const FAIR_GROWTH_MAX: f64 = 3.0;
+/// Allocations per check, in windows like those before: a window's own first ones, spread over its checks.
+pub const FAIR_ALLOCATIONS_MAX: f64 = 0.001;
+
 /// How often a measure is taken when the first one misses a bar; the median of all is judged.
 const RUNS_MAX: usize = 3;
 

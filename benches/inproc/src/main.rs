@@ -1,10 +1,11 @@
 //! In-process benchmarks beside the peers, judged against the contract. `cargo xtask bench inproc` runs them,
-//! and `cargo xtask bench lease` those of leases.
+//! `cargo xtask bench lease` those of leases, and `cargo xtask bench fair` those of tenants that share a budget.
 
 mod alloc;
 mod bars;
 mod child;
 mod contenders;
+mod fair;
 mod flood;
 mod growth;
 mod harness;
@@ -26,7 +27,7 @@ use timing::Section;
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-const USAGE: &str = "usage: inproc [lease] [--quick] [--rounds N] [--only PART] [--require-callgrind]
+const USAGE: &str = "usage: inproc [lease|fair] [--quick] [--rounds N] [--only PART] [--require-callgrind]
 PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
 of leases one of lease, lease-2t, instructions";
 /// The parts that are not timed sections.
@@ -45,6 +46,9 @@ fn main() -> ExitCode {
         ["flood"] => println!("{}", flood::probe()),
         ["callgrind", name, count] => instructions::probe(name, count.parse().expect("a count")),
         ["lease", options @ ..] => return suite(options, lease::SECTIONS, lease_probes),
+        ["fair", options @ ..] => {
+            return suite(options, &[], |report, options| fair::judge(report, options.rounds));
+        }
         options => return suite(options, timing::SECTIONS, probes),
     }
     ExitCode::SUCCESS

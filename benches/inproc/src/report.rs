@@ -73,6 +73,11 @@ impl Report {
         self.keep(name, value);
     }
 
+    /// Keeps nanoseconds per check that are printed elsewhere.
+    pub fn keep_ns(&mut self, name: &str, ns: f64) {
+        self.keep(&format!("ns/{name}"), rounded(ns));
+    }
+
     fn keep(&mut self, name: &str, value: Value) {
         self.figure.insert(name.to_owned(), value);
     }

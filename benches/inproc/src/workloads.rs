@@ -29,11 +29,7 @@ impl Stream {
 
     /// A million keys, some far more often than others. Rank says nothing about the order of insertion.
     pub fn zipf_1m() -> Self {
-        let key_of_rank = shuffled(MANY);
-        let cumulative = cumulative_zipf(MANY);
-        let mut random = Random(2);
-        let rank = |point: f64| cumulative.partition_point(|&sum| sum < point).min(MANY - 1);
-        Self::of((0..1 << 20).map(|_| key_of_rank[rank(random.unit())]))
+        Self::of(zipf(MANY).take(1 << 20))
     }
 
     fn of(numbers: impl Iterator<Item = usize>) -> Self {
@@ -107,6 +103,19 @@ impl Random {
     fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
+}
+
+/// Numbers below `count`, some far more often than others, without end. Rank says nothing about the number.
+pub fn zipf(count: usize) -> impl Iterator<Item = usize> {
+    let (number_of_rank, cumulative) = (shuffled(count), cumulative_zipf(count));
+    let mut random = Random(2);
+    let mut rank = move || {
+        cumulative.partition_point({
+            let point = random.unit();
+            move |&sum| sum < point
+        })
+    };
+    std::iter::repeat_with(move || number_of_rank[rank().min(count - 1)])
 }
 
 fn shuffled(count: usize) -> Vec<usize> {

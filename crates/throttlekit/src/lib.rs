@@ -24,6 +24,7 @@
 //! | one limit over many keys: users, tenants, addresses | [`Limiter`] |
 //! | one limit without keys: a route, a backend, the process | [`Gate`] |
 //! | several limits that one request must clear together | [`Limits`] |
+//! | one budget that many tenants share by weight | [`FairLimiter`] |
 //! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
 //! | the same with much traffic on one limit | `TwoTier`, which fetches units in batches and spends them in process |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
@@ -57,6 +58,7 @@
 mod ask;
 mod builder;
 mod clock;
+pub mod fair;
 mod gate;
 mod hash;
 #[cfg(feature = "http")]
@@ -79,6 +81,7 @@ pub use clock::TickClock;
 #[cfg(feature = "store")]
 pub use clock::{BootClock, LeaseClock};
 pub use clock::{Clock, CoarseClock, ManualClock, PreciseClock, SystemClock, WallClock};
+pub use fair::FairLimiter;
 pub use gate::Gate;
 pub use hash::{KeyHash, SecretHash, TrustedHash};
 pub use limiter::Limiter;

@@ -8,7 +8,9 @@ use super::Weight;
 /// stand below it and what those have used.
 ///
 /// Members are counted by their use, not listed: when the guarantee moves, the cost is the number of different uses
-/// that it passes, also where thousands of members stand at each.
+/// that it passes, also where thousands of members stand at each. And only members whose use is near the guarantee or
+/// beyond it are *filed* so: those with a use of `file_from` and more, and perhaps some below. Most asks are by members
+/// who have used little, and move two sums and nothing else.
 #[derive(Clone, Debug)]
 pub(super) struct Class {
     pub(super) weight: Weight,
@@ -16,7 +18,9 @@ pub(super) struct Class {
     pub(super) guarantee: u64,
     pub(super) stamp: u64,
     pub(super) members: u32,
-    /// How many members stand at each use.
+    /// From which use on members are filed; never above the guarantee.
+    pub(super) file_from: u64,
+    /// How many of those who are filed stand at each use.
     at: BTreeMap<u64, u32>,
     /// Of the members whose use is less than the guarantee: how many, and what they have used.
     below: u64,
@@ -24,8 +28,9 @@ pub(super) struct Class {
 }
 
 impl Class {
-    pub(super) const fn new(weight: Weight) -> Self {
-        Self { weight, guarantee: 0, stamp: 0, members: 0, at: BTreeMap::new(), below: 0, below_used: 0 }
+    pub(super) const fn new(weight: Weight, file_from: u64) -> Self {
+        let at = BTreeMap::new();
+        Self { weight, guarantee: file_from, stamp: 0, members: 0, file_from, at, below: 0, below_used: 0 }
     }
 
     /// What is reserved for the members together, by the guarantee it holds.
@@ -33,19 +38,23 @@ impl Class {
         self.below * self.guarantee - self.below_used
     }
 
-    pub(super) fn add(&mut self, used: u64) {
+    #[inline]
+    pub(super) fn add(&mut self, used: u64, filed: bool) {
         self.members += 1;
-        *self.at.entry(used).or_insert(0) += 1;
-        self.count_below(used);
+        if filed {
+            self.file(used);
+        }
+        if used < self.guarantee {
+            self.below += 1;
+            self.below_used += used;
+        }
     }
 
-    pub(super) fn remove(&mut self, used: u64) {
+    #[inline]
+    pub(super) fn remove(&mut self, used: u64, filed: bool) {
         self.members -= 1;
-        if let Some(count) = self.at.get_mut(&used) {
-            *count -= 1;
-            if *count == 0 {
-                self.at.remove(&used);
-            }
+        if filed {
+            self.unfile(used);
         }
         if used < self.guarantee {
             self.below -= 1;
@@ -53,8 +62,22 @@ impl Class {
         }
     }
 
+    pub(super) fn file(&mut self, used: u64) {
+        *self.at.entry(used).or_insert(0) += 1;
+    }
+
+    fn unfile(&mut self, used: u64) {
+        if let Some(count) = self.at.get_mut(&used) {
+            *count -= 1;
+            if *count == 0 {
+                self.at.remove(&used);
+            }
+        }
+    }
+
     /// Moves the guarantee, past those who stand between.
     pub(super) fn set_guarantee(&mut self, guarantee: u64) {
+        debug_assert!(self.file_from <= guarantee.min(self.guarantee), "whoever stands between is filed");
         let falls = guarantee < self.guarantee;
         let between = if falls { guarantee..self.guarantee } else { self.guarantee..guarantee };
         let (count, used) = self
@@ -69,12 +92,5 @@ impl Class {
             self.below_used += used;
         }
         self.guarantee = guarantee;
-    }
-
-    fn count_below(&mut self, used: u64) {
-        if used < self.guarantee {
-            self.below += 1;
-            self.below_used += used;
-        }
     }
 }

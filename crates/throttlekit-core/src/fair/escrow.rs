@@ -25,8 +25,7 @@ use crate::{Cost, Decision, Retry, Timestamp};
 /// use core::time::Duration;
 /// use throttlekit_core::{Timestamp, fair::{Escrow, Weight}, rate::Cadence};
 ///
-/// let every_minute = Cadence::Every { length: Duration::from_secs(60), anchor: Timestamp::EPOCH };
-/// let mut escrow = Escrow::new(100, every_minute)?;
+/// let mut escrow = Escrow::new(100, Cadence::every(Duration::from_secs(60)))?;
 /// escrow.advance(Timestamp::from_millis(1_800_000_000_000));
 ///
 /// let (pro, free) = (Weight::new(3).unwrap(), Weight::ONE);
@@ -38,7 +37,6 @@ use crate::{Cost, Decision, Retry, Timestamp};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Escrow {
-    limit: u64,
     turn: Turn,
     roster: Roster,
     quiet: Option<Quiet>,
@@ -47,8 +45,8 @@ pub struct Escrow {
 impl Escrow {
     /// `limit` units in each window of the cadence.
     pub fn new(limit: u64, cadence: Cadence) -> Result<Self, LimitError> {
-        let limit = checked_units(limit)?;
-        Ok(Self { limit, turn: Turn::new(cadence)?, roster: Roster::new(limit), quiet: None })
+        let roster = Roster::new(checked_units(limit)?);
+        Ok(Self { turn: Turn::new(cadence)?, roster, quiet: None })
     }
 
     /// Lets tenants that go quiet in a window give back what is reserved for them.
@@ -66,16 +64,13 @@ impl Escrow {
         } else if let Some(quiet) = &mut self.quiet {
             quiet.collect(&mut self.roster, now);
         }
-        self.share();
         begins
     }
 
     /// Makes a tenant active.
     pub fn join(&mut self, weight: Weight) -> Member {
-        let member = self.roster.join(weight);
-        if let Some(quiet) = &mut self.quiet {
-            quiet.asks(&mut self.roster, member, weight, self.turn.now());
-        }
+        let member = self.roster.join(self.counted(weight));
+        self.asks(member, weight);
         member
     }
 
@@ -90,22 +85,18 @@ impl Escrow {
 
     /// Removes a tenant from the window, and its use with it.
     pub fn leave(&mut self, member: Member) {
-        if let Some(quiet) = &mut self.quiet {
-            quiet.wake(&self.roster, member);
-        }
         self.roster.leave(member);
-        self.share();
     }
 
     /// Answers an ask, and charges it if allowed. The weight is the tenant's from this ask on; what it has used stays.
     /// An ask of nothing changes nothing: it tells the most that would pass.
     pub fn check(&mut self, member: Member, weight: Weight, cost: Cost) -> Decision {
         if cost == 0 {
-            return self.peek(member, weight);
+            return self.standing(member);
         }
         self.asks(member, weight);
         if !self.roster.admits(member, cost) {
-            let retry_after = if cost > self.limit { Retry::Never } else { Retry::after(self.turn.wait()) };
+            let retry_after = if cost > self.limit() { Retry::Never } else { Retry::after(self.turn.wait()) };
             return Decision { allowed: false, retry_after, ..self.standing(member) };
         }
         self.roster.spend(member, cost);
@@ -115,23 +106,9 @@ impl Escrow {
 
     /// What an ask of nothing would say to a tenant that is not active.
     pub fn peek_newcomer(&mut self, weight: Weight) -> Decision {
-        let member = self.roster.join(weight);
+        let member = self.roster.join(self.counted(weight));
         let standing = self.standing(member);
         self.roster.leave(member);
-        standing
-    }
-
-    fn peek(&mut self, member: Member, weight: Weight) -> Decision {
-        let Some(quiet) = self.quiet.as_mut().filter(|_| self.roster.is_aside(member)) else {
-            return self.standing(member);
-        };
-        // As if it asked.
-        let shared = self.roster.limit();
-        self.roster.set_limit(shared + quiet.aside_of(&self.roster, member));
-        self.roster.set_weight(member, weight);
-        let standing = self.standing(member);
-        self.roster.set_aside(member);
-        self.roster.set_limit(shared);
         standing
     }
 
@@ -149,38 +126,40 @@ impl Escrow {
     /// Changes the limit, of this window and all that follow. Zero is allowed: nothing is granted yet. Below what is
     /// used already, nothing is left.
     pub fn set_limit(&mut self, limit: u64) {
-        self.limit = limit;
-        self.share();
+        self.roster.set_limit(limit);
     }
 
     /// The limit.
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.roster.limit()
     }
 
     /// What has been admitted in this window.
     pub fn used(&self) -> u64 {
-        self.roster.used() + self.quiet.as_ref().map_or(0, Quiet::used)
+        self.roster.used()
     }
 
-    /// Who shares the window, without those who are giving back.
-    pub fn roster(&mut self) -> &mut Roster {
+    /// Who shares the window. Where tenants give back, weights are multiples in it.
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// The same, to label members and to read what is computed when it is asked for. Whoever joins or leaves does so
+    /// by the escrow.
+    pub fn roster_mut(&mut self) -> &mut Roster {
         &mut self.roster
     }
 
+    #[inline]
     fn asks(&mut self, member: Member, weight: Weight) {
         match &mut self.quiet {
-            Some(quiet) => {
-                quiet.asks(&mut self.roster, member, weight, self.turn.now());
-                self.share();
-            }
+            Some(quiet) => quiet.asks(&mut self.roster, member, weight, self.turn.now()),
             None => self.roster.set_weight(member, weight),
         }
     }
 
-    /// Leaves to the roster what is not set aside.
-    fn share(&mut self) {
-        let aside = self.quiet.as_ref().map_or(0, Quiet::aside);
-        self.roster.set_limit(self.limit.saturating_sub(aside));
+    /// A weight as it counts in the roster.
+    fn counted(&self, weight: Weight) -> Weight {
+        if self.quiet.is_some() { Quiet::whole(weight) } else { weight }
     }
 }

@@ -5,24 +5,30 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::time::Duration;
 
-use super::{Member, Roster, Weight};
+use super::weight::ROSTER_WEIGHT_MAX;
+use super::{Member, Roster, WEIGHT_MAX, Weight};
 use crate::Timestamp;
 use crate::time::nanos;
 
-/// In how many parts a quiet tenant gives its reserve back.
+/// In how many parts a quiet tenant gives its weight back.
 const PARTS: u32 = 8;
 /// How many tenants one check looks at. Whoever is late is looked at by the next checks.
-const LOOKS_MAX: usize = 4;
+const LOOKS_MAX: usize = 8;
+/// By how much weights are multiplied, so that a weight of one can shrink. What all have in common changes no guarantee.
+const SCALE: u64 = 64;
+const _: () =
+    assert!(SCALE.is_multiple_of(PARTS as u64) && WEIGHT_MAX.saturating_mul(SCALE) <= ROSTER_WEIGHT_MAX);
 
 /// When a tenant counts as quiet, and how fast it gives back what is reserved for it.
 ///
-/// From its last ask on: until `quiet_after` nothing happens; then an eighth of what it had not used of its guarantee
-/// is given to the others with each eighth of `over`. When it asks again it has its weight back at once.
+/// From its last ask on: until `quiet_after` nothing happens; then with each eighth of `over` its weight shrinks by an
+/// eighth, down to a sixty-fourth, but never below what its use has already taken. So what it has not used goes to the
+/// others, to each by its weight. When it asks again it has its weight back at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GiveBack {
     /// How long a tenant may be silent and keep its whole reserve.
     pub quiet_after: Duration,
-    /// How long it takes from then on until nothing is reserved for it.
+    /// How long it takes from then on until next to nothing is reserved for it.
     pub over: Duration,
 }
 
@@ -42,131 +48,79 @@ impl GiveBack {
 
 /// Who has been quiet for how long.
 ///
-/// A member that gives back is set aside in the roster: what it has used and what it keeps are taken out of the
-/// limit, and the others share the rest by their weights. Time is looked at in one queue with one entry per member,
-/// whose instant may lie before the true one, never after it.
+/// There is one queue with one entry per member. Its instant may lie before the one at which the member is due, as an
+/// ask does not look for it, and never after it.
 #[derive(Clone, Debug)]
 pub(super) struct Quiet {
     by: GiveBack,
     pulses: Vec<Pulse>,
     queue: BinaryHeap<Reverse<(Timestamp, u32)>>,
-    /// What the members that are set aside have used, and what they keep.
-    used: u64,
-    kept: u64,
     latest: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Pulse {
     asked_at: Timestamp,
-    /// What it had not used of its guarantee when it was set aside, and what of that it still keeps.
-    claim: u64,
-    kept: u64,
+    weight: Weight,
+    /// How many parts it has given back since.
+    given: u32,
     queued: bool,
 }
 
 impl Quiet {
     pub(super) fn new(by: GiveBack) -> Self {
-        let latest = Timestamp::EPOCH;
-        Self { by, pulses: Vec::new(), queue: BinaryHeap::new(), used: 0, kept: 0, latest }
-    }
-
-    /// Units of the limit that belong to members that are set aside.
-    pub(super) fn aside(&self) -> u64 {
-        self.used + self.kept
-    }
-
-    /// What of these is used.
-    pub(super) fn used(&self) -> u64 {
-        self.used
-    }
-
-    /// What of these belongs to this one, which is set aside.
-    pub(super) fn aside_of(&mut self, roster: &Roster, member: Member) -> u64 {
-        roster.used_by(member) + self.pulse(member).kept
+        Self { by, pulses: Vec::new(), queue: BinaryHeap::new(), latest: Timestamp::EPOCH }
     }
 
     pub(super) fn clear(&mut self) {
         self.pulses.clear();
         self.queue.clear();
-        (self.used, self.kept) = (0, 0);
     }
 
-    /// A member asks: whatever it had given back is reserved for it again, as far as it is there.
+    /// The weight in the roster of one that keeps all of its weight.
+    pub(super) fn whole(weight: Weight) -> Weight {
+        weight.times(SCALE)
+    }
+
+    /// A member asks: it has its weight.
     pub(super) fn asks(&mut self, roster: &mut Roster, member: Member, weight: Weight, now: Timestamp) {
         self.latest = self.latest.max(now);
-        self.wake(roster, member);
-        roster.set_weight(member, weight);
+        roster.set_weight(member, Self::whole(weight));
+        let (by, now) = (self.by, self.latest);
         let pulse = self.pulse(member);
-        pulse.kept = 0;
-        if !pulse.queued {
-            pulse.queued = true;
-            self.queue.push(Reverse((self.by.due(self.latest, 1), member.0)));
-        }
-        self.pulse(member).asked_at = self.latest;
-    }
-
-    /// Stops counting what a member had set aside: it comes back, or leaves.
-    pub(super) fn wake(&mut self, roster: &Roster, member: Member) {
-        if roster.is_aside(member) {
-            self.used -= roster.used_by(member);
-            self.kept -= self.pulse(member).kept;
+        let queued = pulse.queued;
+        *pulse = Pulse { asked_at: now, weight, given: 0, queued: true };
+        if !queued {
+            self.queue.push(Reverse((by.due(now, 1), member.0)));
         }
     }
 
-    /// Lets those give back whose time has come by `now`.
+    /// Lets those give back whose time has come by `now`, in the order in which it came.
     pub(super) fn collect(&mut self, roster: &mut Roster, now: Timestamp) {
         self.latest = self.latest.max(now);
         for _ in 0..LOOKS_MAX {
-            match self.queue.peek() {
-                Some(Reverse((due, _))) if *due <= self.latest => {}
-                _ => return,
-            }
-            if let Some(Reverse((_, member))) = self.queue.pop() {
-                self.look_at(roster, Member(member));
-            }
-        }
-    }
-
-    fn look_at(&mut self, roster: &mut Roster, member: Member) {
-        let (by, now) = (self.by, self.latest);
-        let pulse = self.pulse(member);
-        pulse.queued = false;
-        if !roster.is_taken(member) {
-            return;
-        }
-        let parts = by.parts(pulse.asked_at, now);
-        if parts > 0 && !roster.is_aside(member) {
-            self.set_aside(roster, member);
-        }
-        let pulse = self.pulse(member);
-        let mut next = by.due(pulse.asked_at, parts + 1);
-        if roster.is_aside(member) {
-            let keeps = (u128::from(pulse.claim) * u128::from(PARTS - parts) / u128::from(PARTS)) as u64;
-            let given = pulse.kept - keeps;
-            pulse.kept = keeps;
-            self.kept -= given;
-            if keeps == 0 {
+            if self.queue.peek().is_none_or(|Reverse((at, _))| *at > self.latest) {
                 return;
             }
-        } else if parts > 0 {
-            // Nothing to give as yet; the others may leave it something.
-            next = now + by.quiet_after.max(Duration::from_nanos(1));
+            if let Some(Reverse((at, member))) = self.queue.pop() {
+                self.look_at(roster, Member(member), at);
+            }
         }
-        self.pulse(member).queued = true;
-        self.queue.push(Reverse((next, member.0)));
     }
 
-    /// Sets a member aside that has not used all of its guarantee, with all of its claim.
-    fn set_aside(&mut self, roster: &mut Roster, member: Member) {
-        let used = roster.used_by(member);
-        let claim = roster.guarantee(member).saturating_sub(used);
-        if claim > 0 {
-            roster.set_aside(member);
-            let pulse = self.pulse(member);
-            (pulse.claim, pulse.kept) = (claim, claim);
-            self.used += used;
-            self.kept += claim;
+    /// Looks at a member that stood in the queue at `at`.
+    fn look_at(&mut self, roster: &mut Roster, member: Member, at: Timestamp) {
+        let (by, now) = (self.by, self.latest);
+        let pulse = self.pulse(member);
+        pulse.queued = roster.is_taken(member);
+        if pulse.queued && by.due(pulse.asked_at, pulse.given + 1) <= at {
+            pulse.given = by.parts(pulse.asked_at, now);
+            pulse.queued = pulse.given < PARTS;
+            shrink(roster, member, pulse.weight, pulse.given);
+        }
+        let Pulse { asked_at, given, queued, .. } = *self.pulse(member);
+        if queued {
+            self.queue.push(Reverse((by.due(asked_at, given + 1), member.0)));
         }
     }
 
@@ -176,4 +130,24 @@ impl Quiet {
         }
         &mut self.pulses[member.index()]
     }
+}
+
+/// Leaves a member what it keeps after so many parts: no more than it has, and enough to cover what it has used.
+fn shrink(roster: &mut Roster, member: Member, weight: Weight, given: u32) {
+    let keeps = (SCALE / u64::from(PARTS) * u64::from(PARTS - given)).max(1);
+    let has = roster.weight(member).map_or(0, Weight::get) / weight.get();
+    let covers = cover(roster, member, weight, has);
+    roster.set_weight(member, weight.times(keeps.max(covers).min(has).max(1)));
+}
+
+/// How many times `weight` promises a member what it has used: the least `p` with `⌊p·w·L/(W′ + p·w)⌋ ≥ used`, `W′` the
+/// weights of the others. More than can be if it has used all there is.
+fn cover(roster: &Roster, member: Member, weight: Weight, has: u64) -> u64 {
+    let used = u128::from(roster.used_by(member));
+    let others = u128::from(roster.weights() - weight.get() * has);
+    let unused = u128::from(roster.limit()).saturating_sub(used);
+    if unused == 0 {
+        return u64::MAX;
+    }
+    u64::try_from((used * others).div_ceil(u128::from(weight.get()) * unused)).unwrap_or(u64::MAX)
 }

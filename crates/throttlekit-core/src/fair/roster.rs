@@ -5,15 +5,21 @@ use alloc::vec::Vec;
 
 use super::class::Class;
 use super::least::Least;
+use super::weight::ROSTER_WEIGHT_MAX;
 use super::{Weight, guarantee};
 use crate::Cost;
 use crate::rate::UNITS_MAX;
 
-/// The most members one roster holds. With [`WEIGHT_MAX`](super::WEIGHT_MAX) it keeps sums of weights within 64 bits.
+/// The most members one roster holds. It keeps sums of weights within 64 bits.
 pub const MEMBERS_MAX: usize = 1 << 23;
+const _: () = assert!(ROSTER_WEIGHT_MAX.checked_mul(MEMBERS_MAX as u64).is_some());
 
-/// The class of a member who is set aside.
+/// The class of a place that nobody has.
 const NONE: u32 = u32::MAX;
+
+/// By how much a guarantee must have risen before its members are filed from a higher use on. By much, so that a limit
+/// that swings does not bring on a walk each time.
+const REFILE_RISE: u64 = 4;
 
 /// A handle of one member of one [`Roster`]. It is good until the member leaves or the roster is cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +43,8 @@ impl Member {
 /// Nothing walks over the members. Members of one weight have one guarantee and are kept together; a change of the
 /// limit or of the members moves a class's guarantee only when that is asked for. So a check costs the same for a
 /// hundred members as for a hundred thousand, but for caches; the first [`borrowable`](Self::borrowable) after a
-/// change looks once at each *different* weight.
+/// change looks once at each *different* weight. There is one walk, a plain one through memory: when guarantees have
+/// fallen by an eighth since the last. While members join that is a constant each on average.
 ///
 /// ```
 /// use throttlekit_core::fair::{Roster, Weight};
@@ -55,7 +62,6 @@ impl Member {
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
     limit: u64,
-    /// Sums over the members that are not set aside.
     weights: u64,
     used: u128,
     members: Vec<Place>,
@@ -69,14 +75,18 @@ pub struct Roster {
     current: usize,
     /// Of all classes together, each by the guarantee it holds.
     reserve: u64,
+    /// The limit and the weights by which it was last settled from which use on members are filed.
+    filed_by: (u64, u64),
     least: Least,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
     used: u64,
+    label: u64,
     class: u32,
-    taken: bool,
+    /// Whether its class has it filed at its use.
+    filed: bool,
 }
 
 impl Roster {
@@ -93,7 +103,7 @@ impl Roster {
     /// Beyond [`MEMBERS_MAX`] members. Whoever maps names to members bounds them, and below that.
     pub fn join(&mut self, weight: Weight) -> Member {
         assert!(self.len() < MEMBERS_MAX, "bound the members below {MEMBERS_MAX}");
-        let place = Place { used: 0, class: NONE, taken: true };
+        let place = Place { used: 0, label: 0, class: NONE, filed: false };
         let index = if let Some(index) = self.free.pop() {
             self.members[index as usize] = place;
             index
@@ -108,12 +118,9 @@ impl Roster {
 
     /// Removes a member and hands back what it had used. The handle is free for another.
     pub fn leave(&mut self, member: Member) -> u64 {
-        if !self.is_aside(member) {
-            self.dismiss(member.0);
-        }
+        self.dismiss(member.0);
         self.least.forget();
         self.free.push(member.0);
-        self.members[member.index()].taken = false;
         self.members[member.index()].used
     }
 
@@ -128,24 +135,15 @@ impl Roster {
         self.free_classes.clear();
         self.current = 0;
         self.reserve = 0;
+        self.filed_by = (0, 0);
         self.least.forget();
     }
 
     /// Gives a member another weight from now on. What it has used stays.
     pub fn set_weight(&mut self, member: Member, weight: Weight) {
         if self.weight(member) != Some(weight) {
-            if !self.is_aside(member) {
-                self.dismiss(member.0);
-            }
-            self.enrol(member.0, weight);
-        }
-    }
-
-    /// Sets a member aside: neither its weight nor its use counts here until [`set_weight`](Self::set_weight) brings
-    /// it back. Whoever does this takes what it has used out of the limit.
-    pub fn set_aside(&mut self, member: Member) {
-        if !self.is_aside(member) {
             self.dismiss(member.0);
+            self.enrol(member.0, weight);
         }
     }
 
@@ -171,13 +169,16 @@ impl Roster {
     }
 
     fn set_used(&mut self, member: Member, used: u64) {
-        let Place { used: before, class, .. } = self.members[member.index()];
-        self.members[member.index()].used = used;
-        if class != NONE && used != before {
+        let place = &mut self.members[member.index()];
+        let (before, was_filed) = (place.used, place.filed);
+        place.used = used;
+        if used != before {
+            place.filed |= used >= self.classes[place.class as usize].file_from;
+            let (class, filed) = (place.class, place.filed);
             self.used = self.used - u128::from(before) + u128::from(used);
             self.change(class, |class| {
-                class.remove(before);
-                class.add(used);
+                class.remove(before, was_filed);
+                class.add(used, filed);
             });
         }
     }
@@ -218,29 +219,32 @@ impl Roster {
         self.members[member.index()].used
     }
 
-    /// A member's weight; none if it is set aside.
+    /// What its holder knows a member by; zero until it is [set](Self::set_label). Kept here so that finding a member by
+    /// name touches no other memory.
     #[inline]
-    pub fn weight(&self, member: Member) -> Option<Weight> {
-        let class = self.members[member.index()].class;
-        (class != NONE).then(|| self.classes[class as usize].weight)
+    pub fn label(&self, member: Member) -> u64 {
+        self.members[member.index()].label
     }
 
-    /// Whether a member is set aside.
-    pub fn is_aside(&self, member: Member) -> bool {
-        self.members[member.index()].class == NONE
+    /// Labels a member. It means nothing here.
+    pub fn set_label(&mut self, member: Member, label: u64) {
+        self.members[member.index()].label = label;
+    }
+
+    /// A member's weight; none if the handle is nobody's.
+    #[inline]
+    pub fn weight(&self, member: Member) -> Option<Weight> {
+        self.is_taken(member).then(|| self.classes[self.members[member.index()].class as usize].weight)
     }
 
     pub(super) fn is_taken(&self, member: Member) -> bool {
-        self.members[member.index()].taken
+        self.members[member.index()].class != NONE
     }
 
-    /// What a member is promised: `⌊w·L/W⌋`. Nothing while it is set aside.
+    /// What a member is promised: `⌊w·L/W⌋`.
     #[inline]
     pub fn guarantee(&mut self, member: Member) -> u64 {
         let class = self.members[member.index()].class;
-        if class == NONE {
-            return 0;
-        }
         self.update(class);
         self.classes[class as usize].guarantee
     }
@@ -285,12 +289,12 @@ impl Roster {
         (guarantee - used).min(self.left()).max(self.borrowable(member))
     }
 
-    /// The member that has used least, set aside or not; the first of equals. Whoever must give a newcomer the place
+    /// The member that has used least, the first of equals. Whoever must give a newcomer the place
     /// of another takes this one and leaves its use where it is: then nobody who lost a place comes back to less use
     /// than it had.
     pub fn least_used(&mut self) -> Option<Member> {
         let members = &self.members;
-        let all = members.iter().enumerate().filter(|(_, place)| place.taken);
+        let all = members.iter().enumerate().filter(|(_, place)| place.class != NONE);
         let found = self.least.find(all.map(|(index, place)| (place.used, index as u32)), |member| {
             members[member as usize].used
         });
@@ -299,10 +303,12 @@ impl Roster {
 
     /// Counts a member in.
     fn enrol(&mut self, index: u32, weight: Weight) {
-        let used = self.members[index as usize].used;
         let class = self.class_of(weight);
-        self.members[index as usize].class = class;
-        self.change(class, |class| class.add(used));
+        let place = &mut self.members[index as usize];
+        place.class = class;
+        place.filed = place.used >= self.classes[class as usize].file_from;
+        let Place { used, filed, .. } = *place;
+        self.change(class, |class| class.add(used, filed));
         self.weights += weight.get();
         self.used += u128::from(used);
         self.outdate();
@@ -312,9 +318,9 @@ impl Roster {
 
     /// Counts a member out.
     fn dismiss(&mut self, index: u32) {
-        let Place { used, class, .. } = self.members[index as usize];
+        let Place { used, class, filed, .. } = self.members[index as usize];
         self.members[index as usize].class = NONE;
-        self.change(class, |class| class.remove(used));
+        self.change(class, |class| class.remove(used, filed));
         let Class { weight, members, .. } = self.classes[class as usize];
         self.weights -= weight.get();
         self.used -= u128::from(used);
@@ -329,11 +335,12 @@ impl Roster {
         if let Some(&class) = self.by_weight.get(&weight) {
             return class;
         }
+        let fresh = Class::new(weight, lowest_filed(weight, self.filed_by));
         let class = if let Some(class) = self.free_classes.pop() {
-            self.classes[class as usize] = Class::new(weight);
+            self.classes[class as usize] = fresh;
             class
         } else {
-            self.classes.push(Class::new(weight));
+            self.classes.push(fresh);
             self.classes.len() as u32 - 1
         };
         self.by_weight.insert(weight, class);
@@ -358,17 +365,28 @@ impl Roster {
     /// Brings one class up to date.
     #[inline]
     fn update(&mut self, class: u32) {
-        let Class { weight, stamp, members, .. } = self.classes[class as usize];
-        if stamp == self.stamp {
-            return;
+        if self.classes[class as usize].stamp != self.stamp {
+            self.update_outdated(class);
         }
-        let promised = if members == 0 { 0 } else { guarantee(weight, self.weights, self.limit) };
+    }
+
+    fn update_outdated(&mut self, class: u32) {
+        let Class { weight, members, file_from, .. } = self.classes[class as usize];
+        let promised = if members == 0 { file_from } else { guarantee(weight, self.weights, self.limit) };
+        if promised < file_from {
+            self.file_from_lower();
+        }
         let now = self.stamp;
         self.change(class, |class| {
             class.set_guarantee(promised);
             class.stamp = now;
         });
         self.current += 1;
+        if promised / REFILE_RISE > file_from {
+            // Who is filed at a lower use stays so.
+            self.filed_by = (self.limit, self.weights);
+            self.classes[class as usize].file_from = lowest_filed(weight, self.filed_by);
+        }
     }
 
     fn update_all(&mut self) {
@@ -376,4 +394,25 @@ impl Roster {
             (0..self.classes.len() as u32).for_each(|class| self.update(class));
         }
     }
+
+    /// Files members at lower uses too, as guarantees have fallen: the one walk over all members.
+    fn file_from_lower(&mut self) {
+        self.filed_by = (self.limit, self.weights);
+        for class in &mut self.classes {
+            class.file_from = class.file_from.min(lowest_filed(class.weight, self.filed_by));
+        }
+        for place in self.members.iter_mut().filter(|place| place.class != NONE && !place.filed) {
+            let class = &mut self.classes[place.class as usize];
+            if place.used >= class.file_from {
+                place.filed = true;
+                class.file(place.used);
+            }
+        }
+    }
+}
+
+/// From which use on members of a weight are filed: seven eighths of what a limit and a sum of weights promise them.
+fn lowest_filed(weight: Weight, (limit, weights): (u64, u64)) -> u64 {
+    let promised = u128::from(weight.get()) * u128::from(limit) / u128::from(weights.max(1));
+    (promised * 7 / 8) as u64
 }

@@ -51,9 +51,13 @@ impl FairShare {
         Decision { allowed, limit: cap, remaining, reset_at: self.turn.end(), retry_after }
     }
 
-    /// Who shares the window: to join, to leave, or to give the place of whoever has
-    /// [used least](Roster::least_used) to a newcomer.
-    pub fn roster(&mut self) -> &mut Roster {
+    /// Who shares the window.
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// The same, to join, to leave, or to give the place of whoever has [used least](Roster::least_used) to a newcomer.
+    pub fn roster_mut(&mut self) -> &mut Roster {
         &mut self.roster
     }
 }

@@ -4,7 +4,9 @@ use core::fmt;
 use core::num::NonZeroU64;
 
 /// The greatest weight: room for sums of the weights of very many, as the inner nodes of a tree have.
-pub const WEIGHT_MAX: u64 = 1 << 40;
+pub const WEIGHT_MAX: u64 = 1 << 34;
+/// The greatest weight that counts in a roster, where weights may be multiples.
+pub(super) const ROSTER_WEIGHT_MAX: u64 = 1 << 40;
 
 /// How much of a budget a member is promised, relative to the weights of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +24,12 @@ impl Weight {
             Some(positive) if weight <= WEIGHT_MAX => Ok(Self(positive)),
             _ => Err(WeightError(weight)),
         }
+    }
+
+    /// A multiple, for a roster in which weights are multiples.
+    pub(super) fn times(self, factor: u64) -> Self {
+        let multiple = self.get().saturating_mul(factor).min(ROSTER_WEIGHT_MAX);
+        NonZeroU64::new(multiple).map_or(self, Self)
     }
 
     /// The number.

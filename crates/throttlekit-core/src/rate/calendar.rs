@@ -41,6 +41,13 @@ pub enum Cadence {
     },
 }
 
+impl Cadence {
+    /// Windows of this length, aligned to the epoch.
+    pub const fn every(length: Duration) -> Self {
+        Self::Every { length, anchor: Timestamp::EPOCH }
+    }
+}
+
 /// A day of the week.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]

@@ -1,0 +1,191 @@
+//! Tenants that share one budget: what a check costs with a hundred of them and with a hundred thousand.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use throttlekit::fair::{Escrow, Weight};
+use throttlekit::{Ask, Cadence, FairLimiter, ManualClock, SecretHash, Timestamp};
+
+use crate::alloc;
+use crate::bars::{FAIR_ALLOCATIONS_MAX, FAIR_GROWTH_MAX, runs};
+use crate::harness::{Sample, median};
+use crate::os;
+use crate::report::{Report, progress};
+use crate::workloads::{KEY_BYTES, Random, key, text, zipf};
+
+const TENANTS: [usize; 4] = [100, 1_000, 10_000, 100_000];
+const WINDOW: Duration = Duration::from_secs(60);
+const UNITS_PER_TENANT: u64 = 1_000;
+const COST_MAX: usize = 50;
+/// A round asks at least as often of each size, in as many windows as it takes.
+const ASKS_MIN: usize = 40_000;
+/// How many asks' names are brought into the cache at a time.
+const TOUCHED: usize = 2_048;
+
+/// What is going on while checks are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// A window begins: every other ask is some tenant's first in it.
+    Joining,
+    /// All have joined, and most ask within their guarantees.
+    Spending,
+    /// All have used their guarantees: every ask tries to borrow.
+    Denied,
+    /// The same by all tenants alike: every ask is by one that has not asked for long, and waits for memory.
+    Scattered,
+}
+
+const PHASES: [Phase; 4] = [Phase::Joining, Phase::Spending, Phase::Denied, Phase::Scattered];
+/// A number for each phase.
+type Phases<T> = [T; PHASES.len()];
+
+/// Measures all sizes in turn, and judges how checks grow with tenants.
+pub fn judge(report: &mut Report, rounds: usize) {
+    let mut seen: Phases<Vec<f64>> = Default::default();
+    runs(|run| {
+        progress(&format!("fair escrow: run {run}, {rounds} rounds"));
+        let rows = measure(rounds);
+        tell(report, &rows);
+        let growth = PHASES
+            .map(|phase| rows[TENANTS.len() - 1][phase as usize].median() / rows[0][phase as usize].median());
+        seen.iter_mut().zip(growth).for_each(|(seen, growth)| seen.push(growth));
+        PHASES.iter().zip(growth).all(|(phase, growth)| !phase.is_judged() || growth <= FAIR_GROWTH_MAX)
+    });
+    for (phase, seen) in PHASES.iter().zip(&seen) {
+        let name = format!("fair escrow, {}: 100000 tenants / 100", phase.name());
+        if phase.is_judged() {
+            report.ratio(&name, seen, FAIR_GROWTH_MAX);
+        } else {
+            report.note(&name, (median(seen) * 1_000.0).round() / 1_000.0);
+        }
+    }
+    report.at_most("fair escrow: allocations per check", allocations(), FAIR_ALLOCATIONS_MAX);
+}
+
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Joining => "joining",
+            Self::Spending => "spending",
+            Self::Denied => "denied",
+            Self::Scattered => "scattered",
+        }
+    }
+
+    /// Memory is not ours to promise.
+    fn is_judged(self) -> bool {
+        self != Self::Scattered
+    }
+}
+
+fn tell(report: &mut Report, rows: &[Phases<Sample>]) {
+    println!("\nweighted fair escrow, weights 1 to 8, costs 1 to {COST_MAX}: ns per check, median (least)");
+    for (tenants, row) in TENANTS.iter().zip(rows) {
+        print!("  {tenants:>7} tenants");
+        for phase in PHASES {
+            let sample = &row[phase as usize];
+            print!("{:>12} {:>7.1} ({:>6.1})", phase.name(), sample.median(), sample.min());
+            report.keep_ns(&format!("fair/{tenants}/{}", phase.name()), sample.median());
+        }
+        println!();
+    }
+}
+
+fn measure(rounds: usize) -> Vec<Phases<Sample>> {
+    let mut crowds: Vec<Crowd> = TENANTS.iter().map(|&tenants| Crowd::new(tenants)).collect();
+    let mut samples: Vec<Phases<Sample>> = vec![Default::default(); crowds.len()];
+    for round in 0..rounds {
+        for turn in 0..crowds.len() {
+            let who = (round + turn) % crowds.len();
+            let ns = crowds[who].round();
+            samples[who].iter_mut().zip(ns).for_each(|(sample, ns)| sample.push(ns));
+        }
+    }
+    samples
+}
+
+/// Allocations per check in a window like the one before it.
+fn allocations() -> f64 {
+    let mut crowd = Crowd::new(10_000);
+    crowd.window();
+    let before = alloc::calls();
+    crowd.window();
+    (alloc::calls() - before) as f64
+        / (2 * crowd.names.len() + 2 * crowd.busy.len() + crowd.even.len()) as f64
+}
+
+/// A limiter and its tenants.
+struct Crowd {
+    limiter: FairLimiter<ManualClock, SecretHash>,
+    clock: ManualClock,
+    names: Vec<[u8; KEY_BYTES]>,
+    /// Who asks, and at what cost, all made before a clock runs: some far more often than others, and all alike.
+    busy: Vec<(u32, u64)>,
+    even: Vec<(u32, u64)>,
+}
+
+impl Crowd {
+    fn new(tenants: usize) -> Self {
+        let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
+        let escrow = Escrow::new(UNITS_PER_TENANT * tenants as u64, Cadence::every(WINDOW)).expect("a limit");
+        let weight = |name: &[u8]| Weight::new(1 + u64::from(name[KEY_BYTES - 1] % 8)).expect("a weight");
+        let limiter =
+            FairLimiter::builder(escrow).weights(weight).tenants_max(tenants).clock(clock.clone()).build();
+        let (mut who, mut costs) = (Random(5), Random(6));
+        let mut ask = |tenant: usize| (tenant as u32, 1 + costs.below(COST_MAX) as u64);
+        let busy = zipf(tenants).take(4 * tenants).map(&mut ask).collect();
+        let even = (0..4 * tenants).map(|_| ask(who.below(tenants))).collect();
+        Self { limiter, clock, names: (0..tenants as u64).map(key).collect(), busy, even }
+    }
+
+    /// Nanoseconds per check of each phase, over as many windows as make enough asks.
+    fn round(&mut self) -> Phases<f64> {
+        let windows = ASKS_MIN.div_ceil(self.names.len()).max(1);
+        let mut sum = [0.0; PHASES.len()];
+        for _ in 0..windows {
+            let ns = self.window();
+            sum.iter_mut().zip(ns).for_each(|(sum, ns)| *sum += ns);
+        }
+        sum.map(|sum| sum / windows as f64)
+    }
+
+    /// A whole window: nanoseconds per check of each phase.
+    fn window(&mut self) -> Phases<f64> {
+        self.clock.advance(WINDOW);
+        let start = os::thread_cpu_ns();
+        for newcomer in 0..self.names.len() {
+            self.check(newcomer as u32, self.even[newcomer].1);
+            let (other, cost) = self.even[newcomer + self.names.len()];
+            self.check(other % (newcomer as u32 + 1), cost);
+        }
+        let joining = (os::thread_cpu_ns() - start) as f64 / (2 * self.names.len()) as f64;
+        let spending = self.timed(&self.busy);
+        for tenant in 0..self.names.len() as u32 {
+            while let left @ 1.. = self.check(tenant, 0) {
+                self.check(tenant, left);
+            }
+        }
+        [joining, spending, self.timed(&self.busy), self.timed(&self.even)]
+    }
+
+    /// Nanoseconds per ask. Names are brought into the cache beforehand, where a request's is when a server has
+    /// just read it.
+    fn timed(&self, asks: &[(u32, u64)]) -> f64 {
+        let (mut ns, count) = (0, asks.len());
+        for asks in asks.chunks(TOUCHED) {
+            asks.iter().for_each(|&(tenant, _)| _ = black_box(self.names[tenant as usize][0]));
+            let start = os::thread_cpu_ns();
+            for &(tenant, cost) in asks {
+                self.check(tenant, cost);
+            }
+            ns += os::thread_cpu_ns() - start;
+        }
+        ns as f64 / count as f64
+    }
+
+    #[inline(always)]
+    fn check(&self, tenant: u32, cost: u64) -> u64 {
+        let decision = self.limiter.check(Ask::of(text(&self.names[tenant as usize])).cost(cost));
+        black_box(&decision).remaining
+    }
+}

@@ -1,0 +1,20 @@
+//! One budget, many tenants, each by its weight.
+//!
+//! [`FairLimiter`] holds a rule and maps names to its members. [`Escrow`] is the rule for nearly everyone: nobody can
+//! take what is reserved for another, and nothing is left over while someone wants it. [`FairShare`] is a plain cap
+//! per tenant. [`weighted_max_min`] divides once among demands that are known.
+//!
+//! What each promises is in the
+//! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md), laws `fair-1` to `fair-4`.
+
+mod builder;
+mod limiter;
+mod rule;
+mod tenants;
+
+pub use builder::FairBuilder;
+pub use limiter::{FairLimiter, FairStats};
+pub use rule::FairRule;
+pub use throttlekit_core::fair::{
+    Escrow, FairShare, GiveBack, Roster, Weight, WeightError, guarantee, weighted_max_min,
+};

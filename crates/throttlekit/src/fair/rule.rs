@@ -1,0 +1,113 @@
+//! The rules by which a budget can be shared.
+
+use throttlekit_core::fair::{Escrow, FairShare, Member, Weight};
+use throttlekit_core::{Cost, Decision, Timestamp};
+
+/// How a budget is shared.
+#[derive(Clone, Debug)]
+pub enum FairRule {
+    /// By weight, with what is reserved and what may be borrowed.
+    Escrow(Escrow),
+    /// By a cap for each.
+    Share(FairShare),
+}
+
+impl From<Escrow> for FairRule {
+    fn from(rule: Escrow) -> Self {
+        Self::Escrow(rule)
+    }
+}
+
+impl From<FairShare> for FairRule {
+    fn from(rule: FairShare) -> Self {
+        Self::Share(rule)
+    }
+}
+
+impl FairRule {
+    /// Moves to `now`. True if a new window has begun and nobody has joined it yet.
+    pub(super) fn advance(&mut self, now: Timestamp) -> bool {
+        match self {
+            Self::Escrow(rule) => rule.advance(now),
+            Self::Share(rule) => rule.advance(now),
+        }
+    }
+
+    pub(super) fn check(&mut self, member: Member, weight: Weight, cost: Cost) -> Decision {
+        match self {
+            Self::Escrow(rule) => rule.check(member, weight, cost),
+            Self::Share(rule) => rule.check(member, weight, cost),
+        }
+    }
+
+    /// What an ask of nothing would say to a tenant that is not active.
+    pub(super) fn peek_newcomer(&mut self, weight: Weight) -> Decision {
+        match self {
+            Self::Escrow(rule) => rule.peek_newcomer(weight),
+            Self::Share(rule) => {
+                let member = rule.roster_mut().join(weight);
+                let decision = rule.check(member, weight, 0);
+                rule.roster_mut().leave(member);
+                decision
+            }
+        }
+    }
+
+    pub(super) fn join(&mut self, weight: Weight) -> Member {
+        match self {
+            Self::Escrow(rule) => rule.join(weight),
+            Self::Share(rule) => rule.roster_mut().join(weight),
+        }
+    }
+
+    /// Whose place a newcomer takes; it takes its use with it.
+    pub(super) fn take_place(&mut self, weight: Weight) -> Option<Member> {
+        match self {
+            Self::Escrow(rule) => rule.take_place(weight),
+            Self::Share(rule) => rule.roster_mut().least_used(),
+        }
+    }
+
+    pub(super) fn leave(&mut self, member: Member) {
+        match self {
+            Self::Escrow(rule) => rule.leave(member),
+            Self::Share(rule) => _ = rule.roster_mut().leave(member),
+        }
+    }
+
+    #[inline]
+    pub(super) fn label(&self, member: Member) -> u64 {
+        match self {
+            Self::Escrow(rule) => rule.roster().label(member),
+            Self::Share(rule) => rule.roster().label(member),
+        }
+    }
+
+    pub(super) fn set_label(&mut self, member: Member, label: u64) {
+        match self {
+            Self::Escrow(rule) => rule.roster_mut().set_label(member, label),
+            Self::Share(rule) => rule.roster_mut().set_label(member, label),
+        }
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        match self {
+            Self::Escrow(rule) => rule.used(),
+            Self::Share(rule) => rule.roster().used(),
+        }
+    }
+
+    pub(super) fn limit(&self) -> u64 {
+        match self {
+            Self::Escrow(rule) => rule.limit(),
+            Self::Share(rule) => rule.roster().limit(),
+        }
+    }
+
+    pub(super) fn set_limit(&mut self, limit: u64) {
+        match self {
+            Self::Escrow(rule) => rule.set_limit(limit),
+            Self::Share(rule) => rule.roster_mut().set_limit(limit),
+        }
+    }
+}
