@@ -1,7 +1,8 @@
 //! Pools of regions: one function call grants one region.
 
+use throttlekit::Guarantee;
 use throttlekit::rate::shared::SharedForm;
-use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, StoreError, TooManyRegions};
+use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, Store, StoreError, TooManyRegions};
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
@@ -21,6 +22,10 @@ impl RegionPool for PostgresStore {
         }
         let seen = [reply.number()?, reply.number()?, reply.number()?, reply.number()?];
         RegionGrant::of(ask, seen, now, granted)
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        Store::guarantee(self)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pools of regions: one script call grants one region.
 
-use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, StoreError};
+use throttlekit::Guarantee;
+use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, Store, StoreError};
 
 use crate::RedisStore;
 use crate::wire;
@@ -20,5 +21,9 @@ impl RegionPool for RedisStore {
             books.answered(granted.now, std::iter::once(ask.form));
         }
         reply.spend(granted.grant.granted).map_or(Ok(granted), Err)
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        Store::guarantee(self)
     }
 }

@@ -25,6 +25,7 @@
 //! | one limit without keys: a route, a backend, the process | [`Gate`] |
 //! | several limits that one request must clear together | [`Limits`] |
 //! | one budget that many tenants share by weight | [`FairLimiter`] |
+//! | the same budget in several regions or processes | `SharedFairLimiter`, with the feature `store` and a store |
 //! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
 //! | the same with much traffic on one limit | `TwoTier`, which fetches units in batches and spends them in process |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
@@ -82,6 +83,8 @@ pub use clock::TickClock;
 pub use clock::{BootClock, LeaseClock};
 pub use clock::{Clock, CoarseClock, ManualClock, PreciseClock, SystemClock, WallClock};
 pub use fair::FairLimiter;
+#[cfg(feature = "store")]
+pub use fair::SharedFairLimiter;
 pub use gate::Gate;
 pub use hash::{KeyHash, SecretHash, TrustedHash};
 pub use limiter::Limiter;

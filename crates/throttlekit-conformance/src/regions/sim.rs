@@ -277,6 +277,6 @@ impl Region {
     }
 
     fn member(&mut self, tenant: usize, weight: Weight) -> Member {
-        *self.members[tenant].get_or_insert_with(|| self.branch.roster().join(weight))
+        *self.members[tenant].get_or_insert_with(|| self.branch.roster_mut().join(weight))
     }
 }

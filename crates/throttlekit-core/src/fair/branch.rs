@@ -48,7 +48,7 @@ pub struct BranchPlan {
 /// let mut eu = Branch::new(BranchPlan { limit: 100, quantum: 10, hold, margin: Margin::default() });
 ///
 /// let now = Timestamp::from_millis(1_000);
-/// let ann = eu.roster().join(Weight::ONE);
+/// let ann = eu.roster_mut().join(Weight::ONE);
 /// assert!(matches!(eu.ask(ann, Weight::ONE, 4, now), Turn::Wait { .. }), "nothing is in hand");
 /// eu.wait(4);
 /// let request = eu.poll_request(1, now).expect("someone waits");
@@ -261,7 +261,12 @@ impl Branch {
     }
 
     /// Who shares it. Its limit is what the branch could have.
-    pub fn roster(&mut self) -> &mut Roster {
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// The same, for whoever maps names to members: they join there, and leave.
+    pub fn roster_mut(&mut self) -> &mut Roster {
         &mut self.roster
     }
 
@@ -326,7 +331,7 @@ mod tests {
     /// A branch with one tenant and so much in hand of window 1, which ends at ten seconds.
     fn holding(granted: Cost, more: Cost) -> (Branch, Member) {
         let mut branch = Branch::new(PLAN);
-        let tenant = branch.roster().join(ONE);
+        let tenant = branch.roster_mut().join(ONE);
         branch.wait(granted);
         let request = branch.poll_request(1, at(0)).unwrap();
         assert_eq!(
@@ -388,7 +393,7 @@ mod tests {
     #[test]
     fn who_has_had_its_share_is_denied_until_it_pays_to_ask_again() {
         let (mut branch, tenant) = holding(10, 10);
-        let other = branch.roster().join(ONE);
+        let other = branch.roster_mut().join(ONE);
         assert_eq!(branch.ask(tenant, ONE, 11, at(2)), Turn::Wait { needs: 0 }, "the weight is new");
         branch.wait(0);
         assert_eq!(branch.poll_request(2, at(2)).unwrap().wants, 0);
@@ -415,7 +420,7 @@ mod tests {
     #[test]
     fn a_window_that_ends_before_the_reply_is_here_is_waited_out() {
         let mut branch = Branch::new(PLAN);
-        let tenant = branch.roster().join(ONE);
+        let tenant = branch.roster_mut().join(ONE);
         branch.wait(1);
         branch.poll_request(1, at(0)).unwrap();
         let dead = grant(10, 90, 1, Duration::from_millis(5));

@@ -9,6 +9,7 @@ use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_core::{Cost, Timestamp};
 
 use super::StoreError;
+use crate::Guarantee;
 
 /// Shares one budget per window among regions, by weight: [`Pool`] kept where all of them can ask.
 ///
@@ -17,6 +18,11 @@ use super::StoreError;
 pub trait RegionPool: Send + Sync + 'static {
     /// Grants a region as much more as it wants, or as it may have.
     fn grant(&self, ask: &RegionAsk<'_>) -> impl Future<Output = Result<RegionGrant, StoreError>> + Send;
+
+    /// What a grant of this pool is worth.
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::Exact
+    }
 }
 
 /// One pool × one region × as many units more as would be good to have.
@@ -76,5 +82,9 @@ impl RegionGrant {
 impl<P: RegionPool> RegionPool for Arc<P> {
     fn grant(&self, ask: &RegionAsk<'_>) -> impl Future<Output = Result<RegionGrant, StoreError>> + Send {
         (**self).grant(ask)
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        (**self).guarantee()
     }
 }
