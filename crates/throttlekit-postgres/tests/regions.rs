@@ -5,10 +5,10 @@ mod common;
 use std::time::Duration;
 
 use common::{builder, clear, client, form, fresh};
-use throttlekit::Limit;
 use throttlekit::rate::shared::SharedForm;
 use throttlekit::store::{RegionAsk, RegionPool, Store, StoreError, Weight};
-use throttlekit_conformance::regions::{examine_pool, pool_storm};
+use throttlekit::{Limit, SharedFairLimiter};
+use throttlekit_conformance::regions::{examine_pool, pool_storm, tenants_storm};
 
 /// `cargo xtask prove fair-regions` plays many more.
 const WORLDS: u64 = 400;
@@ -63,4 +63,24 @@ async fn pools_whose_windows_are_over_are_swept() {
     client().await.batch_execute(update).await.unwrap();
     assert_eq!(store.sweep(10).await.unwrap(), 1);
     assert_eq!(store.sweep(10).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_postgres() {
+    let store = fresh("tk_pool_tenants").await;
+    let hour = Limit::fixed_window(2_000, Duration::from_secs(3_600)).unwrap();
+    let place = |region: &str| {
+        SharedFairLimiter::in_region(store.clone(), "api", region, hour).quantum(25).build().unwrap()
+    };
+    let got = tenants_storm(["us", "eu", "ap"].map(place).into()).await;
+    assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_of_processes_that_take_quanta_get_the_limit_exactly_on_postgres() {
+    let store = fresh("tk_quanta_tenants").await;
+    let hour = Limit::fixed_window(2_000, Duration::from_secs(3_600)).unwrap();
+    let place = |_| SharedFairLimiter::by_quanta(store.clone(), "api", hour).quantum(25).build().unwrap();
+    let got = tenants_storm((0..3).map(place).collect()).await;
+    assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
 }

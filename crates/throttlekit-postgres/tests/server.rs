@@ -410,7 +410,8 @@ async fn a_role_with_the_documented_grants_can_decide() {
     assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("grant")), "{error}");
     let grants = "GRANT USAGE ON SCHEMA tk_test_grants TO tk_test_app;
                   GRANT SELECT ON tk_test_grants.version TO tk_test_app;
-                  GRANT SELECT, INSERT, UPDATE, DELETE ON tk_test_grants.state, tk_test_grants.returned TO tk_test_app";
+                  GRANT SELECT, INSERT, UPDATE, DELETE ON tk_test_grants.state, tk_test_grants.returned,
+                  tk_test_grants.pool TO tk_test_app";
     owner.batch_execute(grants).await.unwrap();
     let store = store.connect().await.unwrap();
     assert!(ask(&store, "k", &per_hour(5), 1).await.unwrap().verdict.decision.allowed);

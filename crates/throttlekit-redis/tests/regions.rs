@@ -5,9 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::{cluster, plain, policy, single, valkey};
-use throttlekit::Limit;
 use throttlekit::store::{KeySpace, RegionAsk, RegionPool, StoreError};
-use throttlekit_conformance::regions::{examine_pool, pool_storm};
+use throttlekit::{Limit, SharedFairLimiter};
+use throttlekit_conformance::regions::{examine_pool, pool_storm, tenants_storm};
 use throttlekit_core::fair::{Weight, pool::REGIONS_MAX};
 use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_redis::{Builder, Failover};
@@ -117,4 +117,33 @@ async fn a_fence_stands_before_pools_too() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(granted > 0);
+}
+
+async fn tenants_of_all_regions_get_the_limit(builder: Builder) {
+    let store = builder.connect().await.unwrap();
+    let (name, hour) = (policy("regions"), Limit::fixed_window(2_000, Duration::from_secs(3_600)).unwrap());
+    let place = |region: &str| {
+        SharedFairLimiter::in_region(store.clone(), &name, region, hour).quantum(25).build().unwrap()
+    };
+    let got = tenants_storm(["us", "eu", "ap"].map(place).into()).await;
+    assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_redis() {
+    tenants_of_all_regions_get_the_limit(single()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_a_redis_cluster() {
+    tenants_of_all_regions_get_the_limit(cluster()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_of_processes_that_take_quanta_get_the_limit_exactly_on_redis() {
+    let store = single().connect().await.unwrap();
+    let (name, hour) = (policy("quanta"), Limit::fixed_window(2_000, Duration::from_secs(3_600)).unwrap());
+    let place = |_| SharedFairLimiter::by_quanta(store.clone(), &name, hour).quantum(25).build().unwrap();
+    let got = tenants_storm((0..3).map(place).collect()).await;
+    assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
 }

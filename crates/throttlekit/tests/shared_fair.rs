@@ -1,7 +1,6 @@
 //! Several places that share one budget: production code end to end, over a pool in process and over pools that fail.
 #![cfg(feature = "store")]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use throttlekit::fair::{Budget, Quanta, SharedFairBuilder, SharedFairLimiter, Weight};
 use throttlekit::store::{Grant, MemoryStore, RegionGrant, StoreError};
 use throttlekit::{Ask, Guarantee, Limit, ManualClock, OnOutage, Timestamp};
+use throttlekit_conformance::regions::tenants_storm;
 use throttlekit_core::lease::Epoch;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -19,43 +19,14 @@ fn hour(units: u64) -> Limit {
     Limit::fixed_window(units, HOUR).unwrap()
 }
 
-/// Tenants of every place ask until they are denied, several tasks each; what each got in all.
-async fn storm<B: Budget>(places: Vec<SharedFairLimiter<B>>, tenants: u64) -> BTreeMap<u64, u64> {
-    let mut running = JoinSet::new();
-    for place in places.into_iter().map(Arc::new) {
-        for tenant in (0..tenants).flat_map(|tenant| [tenant; 2]) {
-            let place = place.clone();
-            running.spawn(async move {
-                let (name, mut got, mut in_vain) = (tenant.to_string(), 0, 0);
-                while in_vain < 5 {
-                    let answer = place.check(&name).await.unwrap();
-                    assert_eq!(answer.guarantee, Guarantee::Exact);
-                    got += u64::from(answer.decision.allowed);
-                    in_vain = if answer.decision.allowed { 0 } else { in_vain + 1 };
-                    if in_vain > 0 {
-                        tokio::time::sleep(Duration::from_millis(25)).await;
-                    }
-                }
-                (tenant, got)
-            });
-        }
-    }
-    let mut got = BTreeMap::new();
-    while let Some(ended) = running.join_next().await {
-        let (tenant, units) = ended.unwrap();
-        *got.entry(tenant).or_default() += units;
-    }
-    got
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn fair_regions_in_one_process_admit_the_limit_exactly() {
     let pool = Arc::new(MemoryStore::new());
     let place = |region: &str| {
         SharedFairLimiter::in_region(pool.clone(), "api", region, hour(1_000)).quantum(7).build().unwrap()
     };
-    let got = storm(["us", "eu", "ap"].map(place).into(), 4).await;
-    assert_eq!(got.values().sum::<u64>(), 1_000, "{got:?}");
+    let got = tenants_storm(["us", "eu", "ap"].map(place).into()).await;
+    assert_eq!(got.iter().sum::<u64>(), 1_000, "{got:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,8 +34,45 @@ async fn processes_that_take_quanta_admit_the_limit_exactly() {
     let store = Arc::new(MemoryStore::new());
     let place =
         |_| SharedFairLimiter::by_quanta(store.clone(), "api", hour(1_000)).quantum(7).build().unwrap();
-    let got = storm((0..3).map(place).collect(), 4).await;
-    assert_eq!(got.values().sum::<u64>(), 1_000, "{got:?}");
+    let got = tenants_storm((0..3).map(place).collect()).await;
+    assert_eq!(got.iter().sum::<u64>(), 1_000, "{got:?}");
+}
+
+/// Tenants of weight 4 and 1 ask in turn, in two places, until neither is admitted; what each got.
+async fn in_turn<B: Budget>(places: [SharedFairLimiter<B>; 2]) -> [u64; 2] {
+    let (mut got, mut in_vain) = ([0; 2], 0);
+    while in_vain < 4 {
+        let before = got;
+        for place in &places {
+            for (tenant, weight) in [4, 1].into_iter().enumerate() {
+                let weight = Weight::new(weight).unwrap();
+                let answer = place.check_weighing(["heavy", "light"][tenant], weight).await.unwrap();
+                got[tenant] += u64::from(answer.decision.allowed);
+            }
+        }
+        in_vain = if got == before { in_vain + 1 } else { 0 };
+        if in_vain > 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+    got
+}
+
+/// What `docs/regions.md` says of quanta, and why there are pools.
+#[tokio::test]
+async fn processes_are_fair_to_each_others_tenants_by_a_pool_and_not_by_quanta() {
+    let store = Arc::new(MemoryStore::new());
+    let region = |name| {
+        let region = SharedFairLimiter::in_region(store.clone(), "pool", name, hour(100));
+        region.quantum(1).hold(Duration::ZERO).build().unwrap()
+    };
+    assert_eq!(in_turn([region("a"), region("b")]).await, [80, 20]);
+    let process = |_| {
+        let process = SharedFairLimiter::by_quanta(store.clone(), "quanta", hour(100));
+        process.quantum(1).hold(Duration::ZERO).build().unwrap()
+    };
+    let [heavy, light] = in_turn([0, 1].map(process)).await;
+    assert!(heavy + light == 100 && light > 25, "{light}");
 }
 
 /// A budget that answers what a test says, when it says so.

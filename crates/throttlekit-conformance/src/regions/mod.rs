@@ -15,6 +15,7 @@ mod pool_world;
 mod safety;
 mod same_pool;
 mod sim;
+mod tenants_storm;
 
 pub use fair_world::FairWorld;
 pub use fairness::{Outcome, check_fairness};
@@ -24,6 +25,7 @@ pub use pool_world::{PoolOperation, PoolWorld};
 pub use safety::check_safety;
 pub use same_pool::{PoolReport, examine_pool, find_pool_bug};
 pub use sim::{REGION_BUGS, RegionBug};
+pub use tenants_storm::tenants_storm;
 
 /// How many worlds it takes until a check finds this bug, if `worlds_max` are enough.
 pub fn find_region_bug(bug: RegionBug, worlds_max: u64) -> Option<u64> {

@@ -107,7 +107,7 @@ impl fmt::Display for TooManyRegions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{REGIONS_MAX} regions have asked this pool in its window; give processes of one region one name"
+            "{REGIONS_MAX} regions have asked this pool in its window; let several processes ask through one"
         )
     }
 }

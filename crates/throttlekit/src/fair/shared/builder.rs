@@ -22,6 +22,8 @@ use crate::{BootClock, KeyHash, LeaseClock, LimitError, OnOutage, SecretHash};
 /// Unless chosen, a place that has all of the budget fetches it in so many parts.
 const QUANTA: u64 = 128;
 const HOLD: Duration = Duration::from_millis(20);
+/// Shorter than a caller takes to look again after a reply, each ask would wait for another.
+const HOLD_MIN: Duration = Duration::from_millis(1);
 
 /// What a [`SharedFairLimiter`] is made of.
 pub struct SharedFairBuilder<B, C = BootClock> {
@@ -77,9 +79,9 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
     }
 
     /// For how long a place believes what it was told: a tenant that has had its share is denied without asking again;
-    /// 20 ms unless chosen.
+    /// 20 ms unless chosen, a millisecond at the least.
     pub fn hold(self, hold: Duration) -> Self {
-        Self { hold, ..self }
+        Self { hold: hold.max(HOLD_MIN), ..self }
     }
 
     /// What the clocks of this machine and of the budget may be wrong by.

@@ -270,7 +270,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
     }
 
     fn come_back(&self) -> Decision {
-        let retry_after = Retry::after(self.hold.max(Duration::from_millis(1)));
+        let retry_after = Retry::after(self.hold);
         let limit = self.budget.limit().units();
         Decision { allowed: false, limit, remaining: 0, reset_at: self.theirs(), retry_after }
     }

@@ -8,7 +8,8 @@
 //! * [`Quanta`] takes quanta from one window that all places share, whoever comes first. Tenants of one place share
 //!   fairly; between places those are served who ask.
 //!
-//! In both no window admits more than the limit, whatever the network does.
+//! In both no window admits more than the limit, whatever the network does. The guide is
+//! [docs/regions.md](https://github.com/throttlekit/throttlekit/blob/main/docs/regions.md).
 
 mod budget;
 mod builder;
@@ -19,3 +20,8 @@ mod limiter;
 pub use budget::{Budget, Quanta, Region};
 pub use builder::SharedFairBuilder;
 pub use limiter::{SharedFairLimiter, SharedFairStats};
+
+/// The guide's code, run as a doc test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../../docs/regions.md")]
+struct Guide;
