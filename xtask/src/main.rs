@@ -5,6 +5,7 @@ mod ci;
 mod picture;
 mod prove;
 mod prove_failover;
+mod prove_fair_regions;
 mod prove_fleet;
 mod prove_learn;
 mod prove_lease_model;
@@ -23,12 +24,14 @@ usage: cargo xtask <command>
   ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   prove fair [--cases N]   every law of sharing by weight over N worlds (default 1000000), and every planted bug
-  prove learn              what the learners pay beside the best in hindsight, and every planted bug
   prove learn              what the learners pay beside the best in hindsight, streams with any reservation, and
                            every planted bug
   prove metering           three ways to meter tokens beside each other, and every planted meter
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
+  prove fair-regions [--worlds N] [--timelines N]
+                           what tenants of several regions get of one budget, in N worlds (default 100000); N timelines
+                           (default 20000) of the pool on every shared store; and every planted bug
   prove fleet [--seconds N]
                            fleets of node processes over a Redis of their own, N seconds of storm (default 120), and
                            every planted fault
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "metering", ref rest @ ..] => prove_metering::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
+        ["prove", "fair-regions", ref rest @ ..] => prove_fair_regions::run(rest),
         ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),
         ["prove", "failover", ref rest @ ..] => prove_failover::run(rest),
         ["prove", "lease-sim", ref rest @ ..] => prove_lease_sim::run(rest),

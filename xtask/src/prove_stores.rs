@@ -11,6 +11,7 @@ use serde_json::json;
 use throttlekit::store::MemoryStore;
 use throttlekit::{Clock, PreciseClock};
 use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::regions::{PoolReport, examine_pool};
 use throttlekit_conformance::stores::{
     STORE_BUGS, StoreReport, examine_store, examine_vectors, find_store_bug,
 };
@@ -34,15 +35,17 @@ const GRACE: Duration = Duration::from_secs(600);
 /// Of each of the stores that play at once; a server has room for a hundred by default.
 const CONNECTIONS: usize = 2;
 
-type Proving<T> = Pin<Box<dyn Future<Output = T>>>;
+pub(crate) type Proving<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// A store to prove: its name, which is also that of the service it needs, and how to play to it.
-struct Engine {
-    name: &'static str,
+pub(crate) struct Engine {
+    pub(crate) name: &'static str,
     /// The variable that says where it is; empty if it is in this process.
     variable: &'static str,
     worlds: fn(String, Range<u64>) -> Proving<Result<StoreReport, Violation>>,
     vectors: fn(String) -> Proving<Result<StoreReport, String>>,
+    /// The same for the pools of regions that it keeps.
+    pub(crate) pools: fn(String, Range<u64>) -> Proving<Result<PoolReport, Violation>>,
 }
 
 /// An engine from what makes its store, given an address and a clock.
@@ -65,11 +68,18 @@ macro_rules! engine {
                 };
                 Box::pin(examine_vectors(make))
             },
+            pools: |address, seeds| {
+                let make = move |$clock| {
+                    let $address = address.clone();
+                    async move { $make }
+                };
+                Box::pin(examine_pool(make, seeds))
+            },
         }
     }};
 }
 
-fn engines() -> [Engine; 5] {
+pub(crate) fn engines() -> [Engine; 5] {
     [
         engine!("memory", "", |_address, clock| Ok(MemoryStore::with_clock(clock).keys_max(64))),
         engine!("redis", "THROTTLEKIT_REDIS", |address, clock| {
@@ -171,7 +181,7 @@ fn chosen(options: &Options<'_>) -> Result<Vec<Engine>> {
 }
 
 /// Where the engines are: as the environment says, else after starting those it does not name.
-fn addresses(engines: &[Engine]) -> Result<Vec<String>> {
+pub(crate) fn addresses(engines: &[Engine]) -> Result<Vec<String>> {
     let known = |engine: &Engine| std::env::var(engine.variable).ok().filter(|_| !engine.variable.is_empty());
     let missing: Vec<&str> = engines
         .iter()
@@ -222,7 +232,7 @@ async fn play(
 }
 
 /// A line that is written over on a terminal, and now and then one that stays elsewhere.
-fn progress(name: &str, done: u64, timelines: u64) {
+pub(crate) fn progress(name: &str, done: u64, timelines: u64) {
     if io::stderr().is_terminal() {
         eprint!("\r{name:<12}{done:>10}\r");
     } else if done.is_multiple_of(10 * CHUNK) || done == timelines {

@@ -12,6 +12,7 @@
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
 //! * [`throttle`] plays calls to a backend that is full, and its planted bugs.
+//! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
 //!
@@ -32,6 +33,7 @@ pub mod laws;
 pub mod learn;
 pub mod metering;
 pub mod price;
+pub mod regions;
 pub mod sketch;
 mod spec;
 pub mod stores;

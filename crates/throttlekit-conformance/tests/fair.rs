@@ -75,3 +75,10 @@ fn the_picture_shows_a_late_tenant_and_what_a_quiet_one_gives_back() {
         even[0].abs_diff(40_000) <= 50 && even[1].abs_diff(20_000) <= 50 && even[2].abs_diff(10_000) <= 50
     );
 }
+
+#[test]
+fn fair_tree_holds_for_weights_nested_to_five_levels() {
+    let laws = fair::laws();
+    let tree = laws.iter().find(|law| law.name == "fair-tree").unwrap();
+    tree.check(0..WORLDS / 10).unwrap_or_else(|violation| panic!("{violation}"));
+}

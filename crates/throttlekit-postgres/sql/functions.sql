@@ -458,12 +458,13 @@ LANGUAGE plpgsql VOLATILE AS $function$
 BEGIN
     FOR i IN 1 .. cardinality(p_keys) LOOP
         DELETE FROM @schema@.state WHERE key = p_keys[i];
+        DELETE FROM @schema@.pool WHERE key = p_keys[i];
     END LOOP;
 END
 $function$;
 
--- Deletes rows that have been idle for p_grace µs, and names of returns and debits that have been over for as long, at most
--- p_max together, and tells how many. Rows that are held are not idle, so it waits for none.
+-- Deletes rows that have been idle for p_grace µs, and pools and names of returns and debits that have been over for as
+-- long, at most p_max together, and tells how many. Rows that are held are not idle, so it waits for none.
 CREATE OR REPLACE FUNCTION @schema@.sweep(p_now bigint, p_grace bigint, p_max bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
@@ -471,6 +472,7 @@ DECLARE
     deleted bigint;
     names bigint;
     debits bigint;
+    pools bigint;
 BEGIN
     DELETE FROM @schema@.state WHERE key IN (
         SELECT s.key FROM @schema@.state s WHERE s.idle_at < now - p_grace LIMIT p_max FOR UPDATE SKIP LOCKED
@@ -486,6 +488,11 @@ BEGIN
         LIMIT p_max - deleted - names FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS debits = ROW_COUNT;
-    RETURN deleted + names + debits;
+    DELETE FROM @schema@.pool WHERE key IN (
+        SELECT p.key FROM @schema@.pool p WHERE p.ends < now - p_grace
+        LIMIT p_max - deleted - names - debits FOR UPDATE SKIP LOCKED
+    );
+    GET DIAGNOSTICS pools = ROW_COUNT;
+    RETURN deleted + names + debits + pools;
 END
 $function$;

@@ -37,6 +37,7 @@ mod lanes;
 mod lend;
 mod link;
 mod parcel;
+mod pool;
 mod schema;
 mod store;
 mod sweep;

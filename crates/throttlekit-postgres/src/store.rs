@@ -55,6 +55,7 @@ pub(crate) struct Statements {
     pub(crate) lend: Statement,
     pub(crate) give_back: Statement,
     pub(crate) debit: Statement,
+    pub(crate) grant_region: Statement,
     forget: Statement,
 }
 
@@ -96,7 +97,10 @@ impl PostgresStore {
 
     /// Makes one call. That the server gave up a wait and undid the call is an answer, if not the one hoped for: the
     /// server is there, so the breaker does not count it.
-    async fn call<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, StoreError> {
+    pub(crate) async fn call<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, StoreError> {
         let work = async {
             match work.await {
                 Ok(answer) => Ok(Ok(answer)),
@@ -241,6 +245,7 @@ impl Statements {
             lend: call("lend($1, $2, $3, $4, $5)"),
             give_back: call("give_back($1, $2, $3, $4)"),
             debit: call("debit($1, $2, $3, $4, $5, $6)"),
+            grant_region: call("grant_region($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
             forget: call("forget($1)"),
         })
     }

@@ -411,7 +411,8 @@ async fn a_role_with_the_documented_grants_can_decide() {
     let grants = "GRANT USAGE ON SCHEMA tk_test_grants TO tk_test_app;
                   GRANT SELECT ON tk_test_grants.version TO tk_test_app;
                   GRANT SELECT, INSERT, UPDATE, DELETE
-                      ON tk_test_grants.state, tk_test_grants.returned, tk_test_grants.debits TO tk_test_app";
+                      ON tk_test_grants.state, tk_test_grants.returned, tk_test_grants.debits, tk_test_grants.pool
+                      TO tk_test_app";
     owner.batch_execute(grants).await.unwrap();
     let store = store.connect().await.unwrap();
     assert!(ask(&store, "k", &per_hour(5), 1).await.unwrap().verdict.decision.allowed);

@@ -48,6 +48,7 @@ mod ledger;
 mod link;
 mod node;
 mod past;
+mod pool;
 mod replication;
 mod request;
 mod route;

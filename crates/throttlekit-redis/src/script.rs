@@ -18,6 +18,8 @@ pub(crate) struct Scripts {
     pub(crate) give_back: ScriptText,
     pub(crate) debit: ScriptText,
     pub(crate) fenced_debit: ScriptText,
+    pub(crate) pool: ScriptText,
+    pub(crate) fenced_pool: ScriptText,
 }
 
 // `#!lua` declares a script that writes: a replica, or a server without memory for it, refuses it before it begins.
@@ -76,6 +78,21 @@ const GIVE_BACK: &str = concat!(
     include_str!("lua/state.lua"),
     include_str!("lua/give_back.lua")
 );
+const POOL: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/pool.lua"),
+    include_str!("lua/each_pool.lua")
+);
+const FENCED_POOL: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/pool.lua"),
+    include_str!("lua/fence.lua"),
+    include_str!("lua/each_pool.lua")
+);
 
 const DEBIT: &str = concat!(
     "#!lua\n",
@@ -105,6 +122,8 @@ impl Scripts {
             give_back: ScriptText::new(GIVE_BACK),
             debit: ScriptText::new(DEBIT),
             fenced_debit: ScriptText::new(FENCED_DEBIT),
+            pool: ScriptText::new(POOL),
+            fenced_pool: ScriptText::new(FENCED_POOL),
         }
     }
 }

@@ -28,12 +28,12 @@ const FLIGHT_MAX: usize = 128;
 /// A [`Store`] on Redis or Valkey. Cheap to clone; clones share connections.
 #[derive(Clone)]
 pub struct RedisStore {
-    route: Arc<Route>,
-    scripts: Arc<Scripts>,
+    pub(crate) route: Arc<Route>,
+    pub(crate) scripts: Arc<Scripts>,
     grace: Duration,
     clock: Option<ManualClock>,
-    fences: Option<Arc<Fences>>,
-    books: Option<Arc<Books>>,
+    pub(crate) fences: Option<Arc<Fences>>,
+    pub(crate) books: Option<Arc<Books>>,
 }
 
 impl RedisStore {
@@ -93,13 +93,13 @@ impl RedisStore {
         self.route.stats().1
     }
 
-    fn preamble(&self) -> Preamble {
+    pub(crate) fn preamble(&self) -> Preamble {
         let now = self.clock.as_ref().map(Clock::now);
         Preamble { now, grace_ms: u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX) }
     }
 
     /// Where a key lives; all in one place, unless the server is a cluster.
-    fn slot(&self, key: &str) -> u16 {
+    pub(crate) fn slot(&self, key: &str) -> u16 {
         if self.route.splits_by_slot() { slot_of(key) } else { 0 }
     }
 

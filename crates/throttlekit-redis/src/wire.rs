@@ -1,7 +1,8 @@
 //! From asks to what a script is given, and from what it answers to states.
 
 use redis::{Cmd, Value};
-use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome, Settlement, Sight, StoreError};
+use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome, RegionAsk, RegionGrant};
+use throttlekit::store::{Settlement, Sight, StoreError, TooManyRegions};
 use throttlekit::{Timestamp, rate::Need};
 use throttlekit_core::rate::Mark;
 use throttlekit_core::rate::shared::{Correction, Kind};
@@ -169,6 +170,27 @@ pub(crate) fn lease(
     cmd
 }
 
+pub(crate) fn grant(
+    script: &ScriptText,
+    by: By,
+    head: Preamble,
+    ask: &RegionAsk<'_>,
+    fence: Option<&Fence<'_>>,
+) -> Cmd {
+    let mut cmd = begin(script, by, head, std::iter::once(ask.key), fence);
+    cmd.arg("p").arg(letter(ask.form.kind()));
+    ask.form.charge(0).iter().for_each(|&number| {
+        cmd.arg(number);
+    });
+    // No more than there are, which a script carries exactly.
+    let wants = ask.wants.min(ask.form.limit().units());
+    cmd.arg(ask.region).arg(ask.weight.get()).arg(wants);
+    if let Some(fence) = fence {
+        cmd.arg(fence.isolation_micros);
+    }
+    cmd
+}
+
 pub(crate) fn give_back(script: &ScriptText, by: By, head: Preamble, backs: &[&GiveBack<'_>]) -> Cmd {
     let mut cmd = call(script, by, 2 * backs.len());
     for given in backs {
@@ -271,6 +293,22 @@ fn one_lent(ask: &LeaseAsk<'_>, reply: &Value, now: Timestamp) -> Result<Lent, S
     }
     let granted = u64::try_from(*granted).map_err(|_| unexpected())?;
     Lent::of(ask, &numbers(state)?, now, granted)
+}
+
+/// What a region was granted, from the answer of the pool's script.
+pub(crate) fn granted(ask: &RegionAsk<'_>, answer: &Value) -> Result<RegionGrant, StoreError> {
+    let (now, replies) = split(answer)?;
+    let [Value::Array(parts)] = replies else { return Err(unexpected()) };
+    match parts[..] {
+        [Value::Int(-1), Value::BulkString(ref said)] => Err(refused(said)),
+        [Value::Int(-2)] => Err(StoreError::misconfigured(TooManyRegions)),
+        _ => match numbers(&replies[0])?[..] {
+            [granted, ends, held, share, others] => {
+                RegionGrant::of(ask, [ends, held, share, others], now, granted)
+            }
+            _ => Err(unexpected()),
+        },
+    }
 }
 
 /// The states of keys, from the answer of the peeking script.

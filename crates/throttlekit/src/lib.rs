@@ -25,6 +25,7 @@
 //! | one limit without keys: a route, a backend, the process | [`Gate`] |
 //! | several limits that one request must clear together | [`Limits`] |
 //! | one budget that many tenants share by weight | [`FairLimiter`]; [`FairTree`] where weights are nested |
+//! | the same budget in several regions or processes | `SharedFairLimiter`, with the feature `store` and a store |
 //! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
 //! | the same with much traffic on one limit | `TwoTier`, which fetches units in batches and spends them in process |
 //! | more keys than there is memory for: every address of a flood | [`FloodLimiter`], or [`SketchLimiter`] |
@@ -89,6 +90,8 @@ pub use clock::TickClock;
 #[cfg(feature = "store")]
 pub use clock::{BootClock, LeaseClock};
 pub use clock::{Clock, CoarseClock, ManualClock, PreciseClock, SystemClock, WallClock};
+#[cfg(feature = "store")]
+pub use fair::SharedFairLimiter;
 pub use fair::{FairLimiter, FairTree};
 pub use gate::Gate;
 pub use hash::{KeyHash, SecretHash, TrustedHash};

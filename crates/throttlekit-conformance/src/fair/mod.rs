@@ -1,16 +1,14 @@
-//! The laws of fairness, over random worlds, with planted bugs.
-
-pub mod tree;
 //! `fair-1` to `fair-4`: what tenants that share a budget may rely on.
 //!
 //! [`judge`] plays a random [`FairWorld`] to anything that [`Shares`] and checks one law on what it admits. It keeps
 //! its own [`Books`], which compute everything from all tenants each time. The same judge passes the real rule and
-//! must find each planted bug; a rule that lacks a feature is judged in worlds without it.
+//! must find each planted bug; a rule that lacks a feature is judged in worlds without it. [`tree`] judges nested weights.
 
 mod books;
 mod judge;
 mod over_time;
 mod planted;
+mod tree;
 mod world;
 
 use throttlekit::fair::Escrow;
@@ -134,6 +132,7 @@ pub fn laws() -> Vec<Law> {
                 ("use_uncovered", UseUncovered),
             ],
         ),
+        tree::law(),
     ]
 }
 

@@ -35,6 +35,7 @@ mod shrink;
 mod vectors;
 mod world;
 
+pub(crate) use examine::policy_name;
 pub use examine::{LANES, STORE_WORLDS, examine_store, find_store_bug};
 pub use hot_key::{PROCESSES, Storm, TASKS, storm, storm_in_processes, storm_policy};
 pub use lend_storm::{LendStorm, lend_storm};

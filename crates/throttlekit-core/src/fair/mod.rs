@@ -7,11 +7,13 @@
 //!
 //! Members are handles here. Whoever holds names (tenants, teams, regions) maps them to handles.
 
+pub mod branch;
 mod class;
 mod escrow;
 mod give_back;
 mod least;
 mod max_min;
+pub mod pool;
 mod roster;
 mod share;
 mod tree;

@@ -27,7 +27,7 @@ pub const DEPTH_MAX: usize = 16;
 /// A group's weight is its own, or the sum of the weights of those below it that have asked. With sums all the way
 /// the tree divides as a flat [`Escrow`](super::Escrow) over the leaves would, but for what whole units leave over:
 /// with everyone backlogged and asks of at most `q`, a leaf at depth `d` is never more than `d·q` above its part
-/// `w·L/W`, nor more than `d + q − 1` below it (law `fair-tree`).
+/// `w·L/W`, and always less than `d + q` below it (law `fair-tree`).
 ///
 /// Handles live as long as their window: after [`advance`](Self::advance) said that a new one has begun, groups and
 /// leaves join again.

@@ -15,6 +15,8 @@ pub struct Weight(NonZeroU64);
 impl Weight {
     /// The weight of everyone where all are equal.
     pub const ONE: Self = Self(NonZeroU64::MIN);
+    /// The greatest.
+    pub const MAX: Self = Self(NonZeroU64::new(WEIGHT_MAX).expect("not zero"));
 
     /// A weight from 1 to [`WEIGHT_MAX`].
     pub const fn new(weight: u64) -> Result<Self, WeightError> {

@@ -62,8 +62,8 @@ local function beginning(finish, kind, p)
   return start
 end
 
-function healed.w(safe, key, p, kind)
-  local finish = current_window(read_window(key), kind, p)
+local function healed_window(safe, stored, kind, p)
+  local finish = current_window(stored, kind, p)
   local start = beginning(finish, kind, p)
   if safe <= start then
     return now
@@ -71,7 +71,15 @@ function healed.w(safe, key, p, kind)
   return safe <= finish and finish or safe + (is_month[kind] and 31 * DAY or finish - start)
 end
 
+function healed.w(safe, key, p, kind)
+  return healed_window(safe, read_window(key), kind, p)
+end
+
 healed.m, healed.b, healed.n = healed.w, healed.w, healed.w
+
+function healed.p(safe, key, p)
+  return healed_window(safe, read_pool(key), ARGV[p], p + 1)
+end
 
 function healed.s(safe, key, p)
   local length = tonumber(ARGV[p + 2])
@@ -97,7 +105,7 @@ for kind, rule in pairs(rules) do
       end
     end
     -- A window's seal lasts as long as the window.
-    if sealed and healed[kind] == healed.w then
+    if sealed and (healed[kind] == healed.w or kind == 'p') then
       return allowed, seen, write
     end
     return allowed, seen, function()

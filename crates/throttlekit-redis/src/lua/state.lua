@@ -4,6 +4,7 @@
 --                                                  budgets on both (b and n)
 --   s  string, packed array: tick, counts           SlidingWindow
 --   l  list of "instant:units", then their sum      SlidingLog
+--   p  string "end name weight granted name …"      Pool, of each region that has asked in the window
 -- All times are whole microseconds, all numbers whole and below 2^53, so doubles are exact. Numbers are written by
 -- '%.0f', never by tostring, which loses digits from 1e14 on, nor by the server, which in some versions writes 1e+15.
 -- What is not a state ends the script before it writes.
@@ -77,6 +78,34 @@ end
 
 local function write_window(key, finish, used)
   call('SET', key, string.format('%.0f %.0f', finish, used), 'PX', ttl(finish))
+end
+
+-- { end, regions = { { name, weight, granted }… } } or nothing.
+local function read_pool(key)
+  local stored = ours(try('GET', key), key)
+  if not stored then
+    return {}
+  end
+  local finish, at = string.match(stored, '^(%d+)()')
+  local pool, regions = { finish and whole(finish, key) }, {}
+  while finish and at <= #stored do
+    local name, weight, granted, after = string.match(stored, '^ (%S+) ([1-9]%d*) (%d+)()', at)
+    regions[#regions + 1] = { name = name, weight = whole(weight, key), granted = whole(granted, key) }
+    finish, at = after and finish, after
+  end
+  if not finish then
+    bad(key)
+  end
+  pool.regions = regions
+  return pool
+end
+
+local function write_pool(key, finish, regions)
+  local parts = { string.format('%.0f', finish) }
+  for i, region in ipairs(regions) do
+    parts[i + 1] = string.format('%s %.0f %.0f', region.name, region.weight, region.granted)
+  end
+  call('SET', key, table.concat(parts, ' '), 'PX', ttl(finish))
 end
 
 -- { tick, counts… } or nothing.

@@ -10,7 +10,7 @@ use super::{FairBuilder, FairRule};
 use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 
 /// How much a tenant weighs, by its name.
-pub(super) type WeightOf = Box<dyn Fn(&[u8]) -> Weight + Send + Sync>;
+pub(in crate::fair) type WeightOf = Box<dyn Fn(&[u8]) -> Weight + Send + Sync>;
 
 /// One budget per window, shared by tenants, in this process.
 ///

@@ -4,18 +4,24 @@
 //! take what is reserved for another, and nothing is left over while someone wants it. [`FairShare`] is a plain cap
 //! per tenant. [`FairTree`] holds a budget under weights that are nested. [`weighted_max_min`] divides once among demands that are known.
 //!
+//! `SharedFairLimiter` (feature `store`) shares one budget among tenants of several regions or processes.
+//!
 //! What each promises is in the
 //! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md), laws `fair-1` to `fair-4`.
 
 mod builder;
 mod limiter;
 mod rule;
+#[cfg(feature = "store")]
+mod shared;
 mod tenants;
 mod tree;
 
 pub use builder::FairBuilder;
 pub use limiter::{FairLimiter, FairStats};
 pub use rule::FairRule;
+#[cfg(feature = "store")]
+pub use shared::{Budget, Quanta, Region, SharedFairBuilder, SharedFairLimiter, SharedFairStats};
 pub use throttlekit_core::fair::{
     DEPTH_MAX, Escrow, FairShare, GiveBack, Roster, Tree, TreeDecision, Weight, WeightError, guarantee,
     weighted_max_min,

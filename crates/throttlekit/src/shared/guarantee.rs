@@ -59,7 +59,7 @@ pub struct Tally {
 }
 
 #[derive(Default)]
-pub(super) struct Tallies {
+pub(crate) struct Tallies {
     exact: AtomicU64,
     bounded: AtomicU64,
     local: AtomicU64,
@@ -69,7 +69,7 @@ pub(super) struct Tallies {
 }
 
 impl Tallies {
-    pub(super) fn count(&self, guarantee: Guarantee) {
+    pub(crate) fn count(&self, guarantee: Guarantee) {
         let counter = match guarantee {
             Guarantee::Exact => &self.exact,
             Guarantee::Bounded(_) => &self.bounded,
@@ -80,11 +80,11 @@ impl Tallies {
         counter.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn count_error(&self) {
+    pub(crate) fn count_error(&self) {
         self.errors.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn read(&self) -> Tally {
+    pub(crate) fn read(&self) -> Tally {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         Tally {
             exact: read(&self.exact),

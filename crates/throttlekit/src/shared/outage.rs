@@ -36,7 +36,7 @@ pub enum OnOutage {
 }
 
 /// The stand-in of one limiter.
-pub(super) enum StandIn<const N: usize> {
+pub(crate) enum StandIn<const N: usize> {
     Closed,
     Open,
     /// Counts on across outages: a store that comes and goes hands out no fresh shares. Nothing, where the share is
@@ -45,7 +45,7 @@ pub(super) enum StandIn<const N: usize> {
 }
 
 impl<const N: usize> StandIn<N> {
-    pub(super) fn new(choice: OnOutage, need: Need, limits: &[Limit; N]) -> Self {
+    pub(crate) fn new(choice: OnOutage, need: Need, limits: &[Limit; N]) -> Self {
         match choice {
             OnOutage::Closed => Self::Closed,
             OnOutage::Open => Self::Open,
@@ -53,7 +53,7 @@ impl<const N: usize> StandIn<N> {
         }
     }
 
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &self,
         asks: [Ask<'_>; N],
         limits: &[Limit; N],

@@ -3,6 +3,7 @@
 //! ```text
 //! tk:{api/acme}g:user/alice      prefix, policy, home, rule, limit, key
 //! tk:{api/alice}g:               one limit without a name, where the key is its own home
+//! tk:{api/}p:                    the pool that the regions of a policy share
 //! ```
 //!
 //! Between the braces stands what picks the slot of a Redis cluster, so all keys with one home share a slot. Every
@@ -28,12 +29,28 @@ pub struct KeySpace {
 impl KeySpace {
     /// Where `limit` of `policy` keeps its keys. A limit's name tells it apart from the policy's others.
     pub fn new(prefix: &str, policy: &str, limit: &str, form: &SharedForm) -> Self {
+        Self::tagged(prefix, policy, limit, &rule_tag(form))
+    }
+
+    /// The name of the pool that the regions of `policy` share.
+    pub fn pool(prefix: &str, policy: &str) -> String {
+        Self::tagged(prefix, policy, "", "p").key(b"", b"")
+    }
+
+    /// A name as it is written in keys and in what lies under them: apart from every other, and without separators.
+    pub fn part(name: &[u8]) -> String {
+        let mut written = String::new();
+        part(name, &mut written);
+        written
+    }
+
+    fn tagged(prefix: &str, policy: &str, limit: &str, tag: &str) -> Self {
         let mut head = String::new();
         escape(prefix.as_bytes(), &mut head);
         head.push_str(":{");
         escape(policy.as_bytes(), &mut head);
         head.push('/');
-        let mut tail = format!("}}{}:", rule_tag(form));
+        let mut tail = format!("}}{tag}:");
         escape(limit.as_bytes(), &mut tail);
         Self { head, tail }
     }
@@ -119,6 +136,8 @@ mod tests {
     fn keys_can_be_read() {
         assert_eq!(space("api", "user").key(b"acme", b"alice"), "tk:{api/acme}g:user/alice");
         assert_eq!(space("api", "").key(b"al:ice", b"al:ice"), "tk:{api/al%3aice}g:");
+        assert_eq!(KeySpace::pool("tk", "api"), "tk:{api/}p:");
+        assert_eq!(KeySpace::part(b"eu west"), "eu%20west");
     }
 
     #[test]

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use throttlekit_core::Timestamp;
+use throttlekit_core::fair::pool::PoolState;
 use throttlekit_core::lease::ReturnId;
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 
 use super::streams::Streams;
 use super::{Charge, Charges, Debit, Debited, GiveBack, LastDebit, LeaseAsk, Lent, Outcome};
+use super::{RegionAsk, RegionGrant, RegionPool};
 use super::{Settlement, Sight, Store, StoreError};
 use crate::builder::KEYS_MAX_DEFAULT;
 use crate::memory::{Locked, WideMap};
@@ -18,6 +20,8 @@ use crate::{Clock, KeyHash, SecretHash, WallClock};
 const LIMITS_MAX: usize = 1_024;
 /// How many returns it remembers having counted. Beyond, what comes back lapses.
 const RETURNS_MAX: usize = 100_000;
+/// How many pools of regions it keeps.
+const POOLS_MAX: usize = 1_024;
 
 /// A [`Store`] in this process's memory, bounded.
 ///
@@ -33,6 +37,7 @@ pub struct MemoryStore<C = WallClock> {
     returned: Mutex<BTreeMap<ReturnId, Timestamp>>,
     /// Held while a debit is answered, so that the same one twice at once is charged once.
     streams: Mutex<Streams>,
+    pools: Mutex<BTreeMap<Box<str>, PoolState>>,
 }
 
 impl MemoryStore {
@@ -59,6 +64,7 @@ impl<C: Clock> MemoryStore<C> {
             asks: RwLock::default(),
             returned: Mutex::default(),
             streams: Mutex::default(),
+            pools: Mutex::default(),
         }
     }
 
@@ -233,7 +239,26 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
         for (_, map) in &*read(&self.limits) {
             keys.iter().for_each(|key| map.remove(self.fingerprint(key)));
         }
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.iter().for_each(|key| drop(pools.remove(*key)));
         Ok(())
+    }
+}
+
+impl<C: Clock + 'static> RegionPool for MemoryStore<C> {
+    async fn grant(&self, ask: &RegionAsk<'_>) -> Result<RegionGrant, StoreError> {
+        let pool = ask.pool()?;
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.now();
+        if pools.len() >= POOLS_MAX && !pools.contains_key(ask.key) {
+            pools.retain(|_, state| state.ends > now);
+            if pools.len() >= POOLS_MAX {
+                return Err(StoreError::misconfigured(format_args!("more than {POOLS_MAX} pools at a time")));
+            }
+        }
+        let state = pools.entry(ask.key.into()).or_default();
+        let grant = pool.grant(state, ask.ask(), now).map_err(StoreError::misconfigured)?;
+        Ok(RegionGrant { now, grant })
     }
 }
 

@@ -13,6 +13,7 @@ mod lease;
 mod line;
 mod memory;
 mod outcome;
+mod region;
 mod streams;
 
 pub use debit::{Countable, Debit, DebitId, Debited, LastDebit, REMEMBER_DEFAULT, REMEMBER_MAX};
@@ -22,6 +23,9 @@ pub use lease::{GiveBack, LeaseAsk, Lendable, Lent};
 pub use line::{Line, LineOptions, LineStats, Probe};
 pub use memory::MemoryStore;
 pub use outcome::{Charge, Charges, Outcome, Settlement, Sight};
+pub use region::{RegionAsk, RegionGrant, RegionPool};
+pub use throttlekit_core::fair::Weight;
+pub use throttlekit_core::fair::pool::{Grant, TooManyRegions};
 pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
 
 use crate::Guarantee;

@@ -1,0 +1,103 @@
+//! What each tenant gets in the end, beside what one arbiter of all would have given it.
+
+use std::time::Duration;
+
+use throttlekit::Limit;
+
+use super::fair_world::{FairWorld, weight};
+use super::sim::{Faults, HOLD, RegionBug, Sim};
+use crate::laws::Violation;
+
+const WINDOW: Duration = Duration::from_secs(86_400 * 365);
+/// How often everyone asks in vain until it is believed that nothing is left: to hear what is due, to fetch it, to spend
+/// it, and once more.
+const IN_VAIN: u64 = 4;
+
+/// What one world came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Units of each tenant, in all regions.
+    pub got: Vec<u64>,
+    /// What it should have.
+    pub ideal: Vec<u64>,
+    /// How far it may be from that.
+    pub bound: Vec<u64>,
+    /// The budget, and how much of it may be left: nobody can have less than one ask costs.
+    pub limit: u64,
+    /// Units left over at the most: less than one ask of each tenant in each region.
+    pub left_max: u64,
+}
+
+impl Outcome {
+    /// Plays the world until nobody gets any more.
+    pub fn of(world: &FairWorld, bug: Option<RegionBug>) -> Self {
+        let limit = Limit::fixed_window(world.limit, WINDOW).expect("in range");
+        let faults = Faults { delay_max: Duration::from_millis(1), ..Faults::default() };
+        let tenants = world.weights.len();
+        let mut sim = Sim::new(world.seed, world.regions, tenants, limit, world.quantum, faults, bug);
+        let mut pairs = world.pairs();
+        let mut in_vain = 0;
+        while in_vain < IN_VAIN {
+            let before: u64 = sim.admitted.values().sum();
+            shuffle(&mut sim, &mut pairs);
+            pairs.iter().for_each(|&(tenant, region)| turn(&mut sim, world, bug, tenant, region));
+            while sim.deliver().is_some() {}
+            sim.now = sim.now + HOLD;
+            in_vain = if sim.admitted.values().sum::<u64>() > before { 0 } else { in_vain + 1 };
+        }
+        let got = sim.got.iter().map(|of| of.iter().sum()).collect();
+        let bound = (0..tenants).map(|tenant| world.span(tenant) * (2 * world.step() + 1)).collect();
+        let left_max = pairs.len() as u64 * (world.cost_max - 1);
+        Self { got, ideal: world.ideal(), bound, limit: world.limit, left_max }
+    }
+
+    /// The largest part of its bound by which a tenant differs from the ideal.
+    pub fn worst(&self) -> f64 {
+        let each = self.got.iter().zip(&self.ideal).zip(&self.bound);
+        each.map(|((got, ideal), bound)| got.abs_diff(*ideal) as f64 / *bound as f64).fold(0.0, f64::max)
+    }
+
+    /// Units that are not where they would ideally be, of all.
+    pub fn misplaced(&self) -> f64 {
+        let short: u64 =
+            self.got.iter().zip(&self.ideal).map(|(got, ideal)| ideal.saturating_sub(*got)).sum();
+        short as f64 / self.limit as f64
+    }
+}
+
+/// A tenant asks in a region, unless it waits there. Some replies are here before the next ask, some after.
+fn turn(sim: &mut Sim, world: &FairWorld, bug: Option<RegionBug>, tenant: usize, region: usize) {
+    let full: u64 = world.weights[tenant].iter().sum();
+    let own = world.weights[tenant][region];
+    let own = weight(if bug == Some(RegionBug::FullWeightInEveryRegion) { full } else { own });
+    let left = world.demands[tenant][region] - sim.got[tenant][region];
+    let cost = sim.dice.between(1, world.cost_max).min(left);
+    if cost > 0 && !sim.waits(tenant, region) {
+        sim.ask(tenant, region, own, cost);
+        while !sim.dice.once_in(3) && sim.deliver().is_some() {}
+    }
+}
+
+fn shuffle(sim: &mut Sim, pairs: &mut [(usize, usize)]) {
+    for i in (1..pairs.len()).rev() {
+        pairs.swap(i, sim.dice.below(i as u64 + 1) as usize);
+    }
+}
+
+/// Law `fair-regions`, fairness: in the world of this seed, where everyone is backlogged.
+pub fn check_fairness(seed: u64, bug: Option<RegionBug>) -> Result<f64, Violation> {
+    let world = FairWorld::backlogged(seed);
+    let outcome = Outcome::of(&world, bug);
+    let sum: u64 = outcome.got.iter().sum();
+    let fails = |what: &str| Err(Violation { seed, story: format!("{what}\n{outcome:?}\n{world:?}") });
+    if sum > world.limit {
+        return fails("more than the limit was admitted");
+    }
+    if outcome.worst() > 1.0 {
+        return fails("a tenant is too far from its ideal");
+    }
+    if sum + outcome.left_max < world.limit {
+        return fails("units are left though everyone asks");
+    }
+    Ok(outcome.worst())
+}

@@ -1,0 +1,35 @@
+//! `fair-regions`: one budget, several regions, and what each tenant gets of it.
+//!
+//! * [`examine_pool`] plays timelines to a [`RegionPool`](throttlekit::store::RegionPool) and to the pure
+//!   [`Pool`](throttlekit_core::fair::pool::Pool), and compares every grant: a pool on an engine is the one in process.
+//! * [`check_safety`] lets regions fetch from a pool over a network that loses, delays and repeats messages, with clocks
+//!   that drift: no window admits more than the limit.
+//! * [`check_fairness`] lets everyone ask for more than there is, and compares what each tenant got with what one
+//!   arbiter of all would have given it.
+
+mod fair_world;
+mod fairness;
+mod planted_pool;
+mod pool_storm;
+mod pool_world;
+mod safety;
+mod same_pool;
+mod sim;
+mod tenants_storm;
+
+pub use fair_world::FairWorld;
+pub use fairness::{Outcome, check_fairness};
+pub use planted_pool::{POOL_BUGS, PlantedPool, PoolBug};
+pub use pool_storm::{PoolStorm, pool_storm};
+pub use pool_world::{PoolOperation, PoolWorld};
+pub use safety::check_safety;
+pub use same_pool::{PoolReport, examine_pool, find_pool_bug};
+pub use sim::{REGION_BUGS, RegionBug};
+pub use tenants_storm::tenants_storm;
+
+/// How many worlds it takes until a check finds this bug, if `worlds_max` are enough.
+pub fn find_region_bug(bug: RegionBug, worlds_max: u64) -> Option<u64> {
+    let found =
+        |seed: &u64| check_fairness(*seed, Some(bug)).is_err() || check_safety(*seed, Some(bug)).is_err();
+    (0..worlds_max).find(found).map(|seed| seed + 1)
+}

@@ -1,0 +1,60 @@
+//! Very many regions ask one pool at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit::Limit;
+use throttlekit::store::{KeySpace, RegionAsk, RegionPool};
+use throttlekit_core::fair::Weight;
+use throttlekit_core::rate::shared::SharedForm;
+use tokio::task::JoinSet;
+
+const LIMIT: u64 = 1_000;
+const REGIONS: u64 = 8;
+/// Tasks that ask for each region.
+const TASKS: u64 = 4;
+const WANTS: u64 = 7;
+
+/// What was seen.
+#[derive(Clone, Debug)]
+pub struct PoolStorm {
+    /// The budget.
+    pub limit: u64,
+    /// What each region was granted in the end.
+    pub granted: Vec<u64>,
+}
+
+/// Regions of equal weight ask by several tasks each until nobody is granted any more.
+///
+/// The window is of a year, so that none ends in between.
+pub async fn pool_storm<P: RegionPool + Clone>(pool: P, policy: &str) -> PoolStorm {
+    let year = Limit::fixed_window(LIMIT, Duration::from_secs(365 * 86_400)).expect("in range");
+    let (form, key) = (SharedForm::of(&year).expect("can be kept"), Arc::new(KeySpace::pool("tk", policy)));
+    let mut granted = vec![0; REGIONS as usize];
+    // All have asked before anyone takes more than it is due.
+    for region in 0..REGIONS {
+        take(&pool, &form, &key, region, 0).await;
+    }
+    let mut running = JoinSet::new();
+    for region in (0..REGIONS).flat_map(|region| [region; TASKS as usize]) {
+        let (pool, key) = (pool.clone(), key.clone());
+        running.spawn(async move {
+            let mut sum = 0;
+            while let more @ 1.. = take(&pool, &form, &key, region, WANTS).await {
+                sum += more;
+            }
+            (region, sum)
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        let (region, sum) = ended.expect("a task does not panic");
+        granted[region as usize] += sum;
+    }
+    PoolStorm { limit: LIMIT, granted }
+}
+
+async fn take<P: RegionPool>(pool: &P, form: &SharedForm, key: &str, region: u64, wants: u64) -> u64 {
+    let name = KeySpace::part(format!("region {region}").as_bytes());
+    let ask = RegionAsk { key, form, region: &name, weight: Weight::ONE, wants };
+    pool.grant(&ask).await.unwrap_or_else(|error| panic!("{error}")).grant.granted
+}

@@ -1,0 +1,282 @@
+//! Regions that fetch from a pool over a network: the core's own types, driven with dice.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use throttlekit::Limit;
+use throttlekit_core::Timestamp;
+use throttlekit_core::fair::branch::{Branch, BranchPlan, Credit, Turn};
+use throttlekit_core::fair::pool::{Grant, Pool, PoolAsk, PoolState};
+use throttlekit_core::fair::{Member, Weight};
+use throttlekit_core::lease::{Epoch, Margin};
+
+use super::planted_pool::PoolBug;
+use crate::Dice;
+
+/// How long a region believes what it heard.
+pub(super) const HOLD: Duration = Duration::from_millis(5);
+
+/// What is wrong in a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum RegionBug {
+    Pool(PoolBug),
+    FullWeightInEveryRegion,
+    CreditPerWaiter,
+    UnspentCarriedOver,
+    LateReplyCredited,
+    DeadlineFromArrival,
+    ClockNotReadAgain,
+}
+
+/// Every bug with its name.
+pub const REGION_BUGS: [(&str, RegionBug); 11] = [
+    ("first-come counter", RegionBug::Pool(PoolBug::FirstComeFirstServed)),
+    ("shares from the whole limit", RegionBug::Pool(PoolBug::SharesFromTheWholeLimit)),
+    ("ceiling without what is granted", RegionBug::Pool(PoolBug::SharesOnly)),
+    ("own share counted twice", RegionBug::Pool(PoolBug::OwnShareTwice)),
+    ("grants not counted", RegionBug::Pool(PoolBug::GrantsNotCounted)),
+    ("full weight in every region", RegionBug::FullWeightInEveryRegion),
+    ("credit per waiter", RegionBug::CreditPerWaiter),
+    ("unspent carried over the window", RegionBug::UnspentCarriedOver),
+    ("late reply credited", RegionBug::LateReplyCredited),
+    ("deadline from arrival", RegionBug::DeadlineFromArrival),
+    ("clock not read again", RegionBug::ClockNotReadAgain),
+];
+
+/// What may go wrong on the way, one time in so many; zero for never.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Faults {
+    pub(super) lost: u64,
+    pub(super) twice: u64,
+    /// The longest a message takes.
+    pub(super) delay_max: Duration,
+    /// How many parts in a million clocks run fast or slow at the most.
+    pub(super) drift_ppm: u64,
+    /// A pause between deciding and telling.
+    pub(super) pause: u64,
+}
+
+/// The pool and the regions.
+pub(super) struct Sim {
+    pub(super) dice: Dice,
+    pub(super) now: Timestamp,
+    pub(super) regions: Vec<Region>,
+    bug: Option<RegionBug>,
+    faults: Faults,
+    pool: Pool,
+    state: PoolState,
+    flights: Vec<Flight>,
+    ids: u64,
+    /// Units admitted in each window of the pool, by its end.
+    pub(super) admitted: BTreeMap<Timestamp, u64>,
+    /// Units admitted of each tenant in each region.
+    pub(super) got: Vec<Vec<u64>>,
+}
+
+/// One region: production code, and what a bug adds to it.
+pub(super) struct Region {
+    branch: Branch,
+    members: Vec<Option<Member>>,
+    /// Parts per million by which its clock runs fast, and where it began.
+    drift: i64,
+    offset: u64,
+    waiting: Vec<Waiter>,
+    /// Units that only a bug makes.
+    phantom: u64,
+}
+
+struct Waiter {
+    tenant: usize,
+    weight: Weight,
+    cost: u64,
+    needs: u64,
+}
+
+struct Flight {
+    region: usize,
+    id: u64,
+    ask: (Weight, u64),
+    /// At the pool, then back.
+    arrives: Timestamp,
+    reply: Option<(Grant, Timestamp)>,
+}
+
+impl Sim {
+    pub(super) fn new(
+        seed: u64,
+        regions: usize,
+        tenants: usize,
+        limit: Limit,
+        quantum: u64,
+        faults: Faults,
+        bug: Option<RegionBug>,
+    ) -> Self {
+        let mut dice = Dice::new(seed ^ 0x7265_6769_6f6e);
+        let plan = BranchPlan { limit: limit.units(), quantum, hold: HOLD, margin: Margin::default() };
+        let region = |dice: &mut Dice| Region {
+            branch: Branch::new(plan),
+            members: vec![None; tenants],
+            drift: dice.between(0, 2 * faults.drift_ppm) as i64 - faults.drift_ppm as i64,
+            offset: dice.below(1 << 40),
+            waiting: Vec::new(),
+            phantom: 0,
+        };
+        let count = regions;
+        let regions = (0..count).map(|_| region(&mut dice)).collect();
+        let pool = Pool::new(limit).expect("a window");
+        Self {
+            now: Timestamp::from_millis(1_000_000 + dice.below(100_000)),
+            dice,
+            regions,
+            bug,
+            faults,
+            pool,
+            state: PoolState::default(),
+            flights: Vec::new(),
+            ids: 0,
+            admitted: BTreeMap::new(),
+            got: vec![vec![0; count]; tenants],
+        }
+    }
+
+    /// A tenant asks in a region.
+    pub(super) fn ask(&mut self, tenant: usize, region: usize, weight: Weight, cost: u64) {
+        let (bug, now) = (self.bug, self.now);
+        let at = &mut self.regions[region];
+        let clock = at.clock(now);
+        at.advance(clock, bug);
+        let member = at.member(tenant, weight);
+        match at.branch.ask(member, weight, cost, clock) {
+            Turn::Admit(_) => {
+                if self.faults.pause > 0 && self.dice.once_in(self.faults.pause) {
+                    self.now = self.now + Duration::from_millis(self.dice.below(2_000));
+                }
+                let at = &mut self.regions[region];
+                if bug != Some(RegionBug::ClockNotReadAgain) && !at.branch.lives(at.clock(self.now)) {
+                    return;
+                }
+                self.count(tenant, region, cost);
+            }
+            Turn::Wait { .. } | Turn::Deny(_) if at.phantom >= cost => {
+                at.phantom -= cost;
+                self.count(tenant, region, cost);
+            }
+            Turn::Deny(_) => {}
+            Turn::Wait { needs } => {
+                at.branch.wait(needs);
+                at.waiting.push(Waiter { tenant, weight, cost, needs });
+                self.send(region);
+            }
+        }
+    }
+
+    fn send(&mut self, region: usize) {
+        let at = &mut self.regions[region];
+        self.ids += 1;
+        let Some(request) = at.branch.poll_request(self.ids, at.clock(self.now)) else { return };
+        let ask = (request.weight, request.wants);
+        let copies = 1 + u64::from(self.faults.twice > 0 && self.dice.once_in(self.faults.twice));
+        for _ in 0..copies {
+            let arrives = self.now + self.delay();
+            self.flights.push(Flight { region, id: request.id, ask, arrives, reply: None });
+        }
+    }
+
+    fn delay(&mut self) -> Duration {
+        Duration::from_nanos(self.dice.below(self.faults.delay_max.as_nanos() as u64 + 1))
+    }
+
+    /// The next message arrives, and time with it. Nothing, if none is under way.
+    pub(super) fn deliver(&mut self) -> Option<()> {
+        let next = (0..self.flights.len()).min_by_key(|&i| self.flights[i].arrives)?;
+        let mut flight = self.flights.swap_remove(next);
+        self.now = self.now.max(flight.arrives);
+        if self.faults.lost > 0 && self.dice.once_in(self.faults.lost) {
+            // Whoever sent it gives up at last, perhaps before a copy of it comes back.
+            self.regions[flight.region].branch.handle_failure(flight.id);
+            self.wake(flight.region);
+            return Some(());
+        }
+        match flight.reply {
+            None => {
+                let name = format!("{}", flight.region);
+                let ask = PoolAsk { region: &name, weight: flight.ask.0, wants: flight.ask.1 };
+                let grant = match self.bug {
+                    Some(RegionBug::Pool(bug)) => bug.grant(&self.pool, &mut self.state, ask, self.now),
+                    _ => self.pool.grant(&mut self.state, ask, self.now).expect("few regions"),
+                };
+                flight.reply = Some((grant, self.now));
+                flight.arrives = self.now + self.delay();
+                self.flights.push(flight);
+            }
+            Some((grant, theirs)) => self.arrive(flight.region, flight.id, grant, theirs),
+        }
+        Some(())
+    }
+
+    fn arrive(&mut self, region: usize, id: u64, mut grant: Grant, theirs: Timestamp) {
+        let bug = self.bug;
+        let at = &mut self.regions[region];
+        let clock = at.clock(self.now);
+        at.advance(clock, bug);
+        if bug == Some(RegionBug::DeadlineFromArrival) {
+            grant.lives += self.now.since(theirs) + Duration::from_millis(80);
+        }
+        if bug == Some(RegionBug::LateReplyCredited) && at.branch.asking() == Some(id) {
+            (grant.lives, grant.epoch) = (Duration::from_secs(3_600), Epoch(u64::MAX));
+        }
+        let credit = at.branch.handle_reply(id, grant, theirs, clock);
+        if credit == (Credit::Credited { anew: true }) {
+            at.members.fill(None);
+        }
+        if bug == Some(RegionBug::CreditPerWaiter) && credit != Credit::Lapsed {
+            at.phantom += grant.granted * (at.waiting.len() as u64).saturating_sub(1);
+        }
+        self.wake(region);
+    }
+
+    /// Everyone who waits asks again.
+    fn wake(&mut self, region: usize) {
+        let woken = std::mem::take(&mut self.regions[region].waiting);
+        woken.iter().for_each(|waiter| self.regions[region].branch.stop_waiting(waiter.needs));
+        for Waiter { tenant, weight, cost, .. } in woken {
+            self.ask(tenant, region, weight, cost);
+        }
+    }
+
+    /// Whether a tenant waits for a reply in a region.
+    pub(super) fn waits(&self, tenant: usize, region: usize) -> bool {
+        self.regions[region].waiting.iter().any(|waiter| waiter.tenant == tenant)
+    }
+
+    fn count(&mut self, tenant: usize, region: usize, cost: u64) {
+        self.got[tenant][region] += cost;
+        let mut fresh = PoolState::default();
+        let looks = PoolAsk { region: "", weight: Weight::ONE, wants: 0 };
+        let window = self.pool.grant(&mut fresh, looks, self.now).map(|_| fresh.ends).expect("few regions");
+        *self.admitted.entry(window).or_default() += cost;
+    }
+}
+
+impl Region {
+    fn clock(&self, now: Timestamp) -> Timestamp {
+        let nanos = i128::from(now.as_nanos());
+        let drifted = nanos + nanos * i128::from(self.drift) / 1_000_000;
+        Timestamp::from_nanos(drifted as u64 + self.offset)
+    }
+
+    fn advance(&mut self, clock: Timestamp, bug: Option<RegionBug>) {
+        let in_hand = self.branch.in_hand();
+        if self.branch.advance(clock) {
+            self.members.fill(None);
+            if bug == Some(RegionBug::UnspentCarriedOver) {
+                self.phantom += in_hand;
+            }
+        }
+    }
+
+    fn member(&mut self, tenant: usize, weight: Weight) -> Member {
+        *self.members[tenant].get_or_insert_with(|| self.branch.roster_mut().join(weight))
+    }
+}

@@ -1,0 +1,46 @@
+//! Tenants of several places ask until none is admitted any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit::SharedFairLimiter;
+use throttlekit::fair::Budget;
+use tokio::task::JoinSet;
+
+const TENANTS: usize = 4;
+/// Tasks that ask for each tenant in each place.
+const TASKS: usize = 2;
+/// How often in a row a task is denied until it gives up, and how long it waits in between.
+const IN_VAIN_MAX: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// What each tenant got in all places together.
+pub async fn tenants_storm<B: Budget>(places: Vec<SharedFairLimiter<B>>) -> Vec<u64> {
+    let mut running = JoinSet::new();
+    for place in places.into_iter().map(Arc::new) {
+        for tenant in (0..TENANTS).flat_map(|tenant| [tenant; TASKS]) {
+            running.spawn(ask_until_denied(place.clone(), tenant));
+        }
+    }
+    let mut got = vec![0; TENANTS];
+    while let Some(ended) = running.join_next().await {
+        let (tenant, units) = ended.expect("a task does not panic");
+        got[tenant] += units;
+    }
+    got
+}
+
+async fn ask_until_denied<B: Budget>(place: Arc<SharedFairLimiter<B>>, tenant: usize) -> (usize, u64) {
+    let (name, mut got, mut in_vain) = (format!("tenant {tenant}"), 0, 0);
+    while in_vain < IN_VAIN_MAX {
+        let answer = place.check(&name).await.unwrap_or_else(|error| panic!("{error}"));
+        assert!(answer.outage.is_none(), "{answer:?}");
+        if answer.decision.allowed {
+            (got, in_vain) = (got + 1, 0);
+        } else {
+            in_vain += 1;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    (tenant, got)
+}

@@ -1,0 +1,53 @@
+//! Pools of regions: one function call grants one region.
+
+use throttlekit::Guarantee;
+use throttlekit::rate::shared::SharedForm;
+use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, Store, StoreError, TooManyRegions};
+use tokio_postgres::types::Type;
+
+use crate::PostgresStore;
+use crate::error::Failure;
+use crate::link::Param;
+use crate::parcel::{Reply, filled, kind};
+use crate::store::Inner;
+
+impl RegionPool for PostgresStore {
+    async fn grant(&self, ask: &RegionAsk<'_>) -> Result<RegionGrant, StoreError> {
+        ask.pool()?;
+        let reply = self.call(self.inner.grant(ask)).await?;
+        let mut reply = Reply(&reply);
+        let (granted, now) = (reply.number()?, reply.instant()?);
+        if granted == -2 {
+            return Err(StoreError::misconfigured(TooManyRegions));
+        }
+        let seen = [reply.number()?, reply.number()?, reply.number()?, reply.number()?];
+        RegionGrant::of(ask, seen, now, granted)
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        Store::guarantee(self)
+    }
+}
+
+impl Inner {
+    async fn grant(&self, ask: &RegionAsk<'_>) -> Result<Vec<i64>, Failure> {
+        let form: &SharedForm = ask.form;
+        let [_, units, c3, c4] = filled(&form.charge(0));
+        // No more than there are, which fits the server's numbers.
+        let wants = ask.wants.min(form.limit().units()) as i64;
+        let (now, kind, weight) = (self.now(), kind(form), ask.weight.get() as i64);
+        let params: [Param<'_>; 9] = [
+            (&now, Type::INT8),
+            (&ask.key, Type::TEXT),
+            (&kind, Type::INT4),
+            (&units, Type::INT8),
+            (&c3, Type::INT8),
+            (&c4, Type::INT8),
+            (&ask.region, Type::TEXT),
+            (&weight, Type::INT8),
+            (&wants, Type::INT8),
+        ];
+        self.ready().await?;
+        self.numbers(&self.statements.grant_region, &params).await
+    }
+}

@@ -1,0 +1,149 @@
+//! Pools of regions on real engines: grant for grant as the rule, under contention, and beside keys that are not ours.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{cluster, plain, policy, single, valkey};
+use throttlekit::store::{KeySpace, RegionAsk, RegionPool, StoreError};
+use throttlekit::{Limit, SharedFairLimiter};
+use throttlekit_conformance::regions::{examine_pool, pool_storm, tenants_storm};
+use throttlekit_core::fair::{Weight, pool::REGIONS_MAX};
+use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_redis::{Builder, Failover};
+
+/// Worlds per engine; `cargo xtask prove fair-regions` plays many more.
+const WORLDS: u64 = 400;
+
+async fn grants_as_the_rule_does(builder: Builder) {
+    let store = builder.connect().await.unwrap();
+    let make = move |clock| std::future::ready(Ok(store.at(clock)));
+    let report = examine_pool(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(report.partial > 0 && report.refused > 0 && report.rolls > 0, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fair_regions_a_pool_on_redis_grants_as_the_rule_does() {
+    grants_as_the_rule_does(single()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fair_regions_a_pool_on_a_redis_cluster_grants_as_the_rule_does() {
+    grants_as_the_rule_does(cluster()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fair_regions_a_pool_on_valkey_grants_as_the_rule_does() {
+    grants_as_the_rule_does(valkey()).await;
+}
+
+async fn grants_the_limit_and_no_more(builder: Builder) {
+    let seen = pool_storm(builder.connect().await.unwrap(), &policy("regions")).await;
+    assert_eq!(seen.granted.iter().sum::<u64>(), seen.limit, "{seen:?}");
+    let due = seen.limit / seen.granted.len() as u64;
+    assert!(seen.granted.iter().all(|granted| granted.abs_diff(due) <= 1), "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fair_regions_a_storm_is_granted_the_limit_exactly_on_redis() {
+    grants_the_limit_and_no_more(single()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fair_regions_a_storm_is_granted_the_limit_exactly_on_a_redis_cluster() {
+    grants_the_limit_and_no_more(cluster()).await;
+}
+
+fn hour(units: u64) -> SharedForm {
+    SharedForm::of(&Limit::fixed_window(units, Duration::from_secs(3_600)).unwrap()).unwrap()
+}
+
+fn ask<'a>(key: &'a str, form: &'a SharedForm, region: &'a str) -> RegionAsk<'a> {
+    RegionAsk { key, form, region, weight: Weight::ONE, wants: 1 }
+}
+
+#[tokio::test]
+async fn a_pool_that_is_not_ours_is_told_and_left_alone() {
+    let (store, form) = (single().connect().await.unwrap(), hour(10));
+    let mut beside = plain("THROTTLEKIT_REDIS").await;
+    for foreign in ["not ours", "12 us", "12 us 1 2 eu", "12 us 0 2", "-1", "12  us 1 2"] {
+        let key = KeySpace::pool("tk", &policy("regions"));
+        redis::cmd("SET").arg(&key).arg(foreign).arg("PX").arg(60_000).exec_async(&mut beside).await.unwrap();
+        let told = store.grant(&ask(&key, &form, "us")).await;
+        assert!(
+            matches!(&told, Err(StoreError::BadState(said)) if said.contains(&*key)),
+            "{foreign}: {told:?}"
+        );
+        let left: String = redis::cmd("GET").arg(&key).query_async(&mut beside).await.unwrap();
+        assert_eq!(left, foreign);
+    }
+    let key = KeySpace::pool("tk", &policy("regions"));
+    redis::cmd("RPUSH").arg(&key).arg("a list").exec_async(&mut beside).await.unwrap();
+    let told = store.grant(&ask(&key, &form, "us")).await;
+    assert!(matches!(told, Err(StoreError::BadState(_))), "{told:?}");
+    redis::cmd("DEL").arg(&key).exec_async(&mut beside).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_region_too_many_is_refused_by_a_pool_on_redis() {
+    let (store, form, key) =
+        (single().connect().await.unwrap(), hour(10_000), KeySpace::pool("tk", &policy("regions")));
+    for region in 0..REGIONS_MAX {
+        let granted = store.grant(&ask(&key, &form, &region.to_string())).await.unwrap();
+        assert_eq!(granted.grant.granted, 1);
+    }
+    let refused = store.grant(&ask(&key, &form, "one more")).await;
+    assert!(matches!(refused, Err(StoreError::Misconfigured(_))), "{refused:?}");
+    assert_eq!(
+        store.grant(&ask(&key, &form, "7")).await.unwrap().grant.granted,
+        1,
+        "who is known is still served"
+    );
+}
+
+/// A server that cannot vouch for the window grants nothing of it; in one that it has seen begin it does.
+#[tokio::test]
+async fn a_fence_stands_before_pools_too() {
+    let fence = Failover::Fence { isolation: Duration::from_millis(1) };
+    let store = single().failover(fence).connect().await.unwrap();
+    let key = KeySpace::pool("tk", &policy("regions"));
+    let day = SharedForm::of(&Limit::fixed_window(10, Duration::from_secs(365 * 86_400)).unwrap()).unwrap();
+    let told = store.grant(&ask(&key, &day, "us")).await;
+    assert!(told.as_ref().is_err_and(StoreError::is_outage), "{told:?}");
+    let second = SharedForm::of(&Limit::fixed_window(10, Duration::from_millis(50)).unwrap()).unwrap();
+    let mut granted = 0;
+    for _ in 0..40 {
+        granted += store.grant(&ask(&key, &second, "us")).await.map_or(0, |granted| granted.grant.granted);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(granted > 0);
+}
+
+async fn tenants_of_all_regions_get_the_limit(builder: Builder) {
+    let store = builder.connect().await.unwrap();
+    let (name, hour) = (policy("regions"), Limit::fixed_window(2_000, Duration::from_secs(3_600)).unwrap());
+    let place = |region: &str| {
+        SharedFairLimiter::in_region(store.clone(), &name, region, hour).quantum(25).build().unwrap()
+    };
+    let got = tenants_storm(["us", "eu", "ap"].map(place).into()).await;
+    assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_redis() {
+    tenants_of_all_regions_get_the_limit(single()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_a_redis_cluster() {
+    tenants_of_all_regions_get_the_limit(cluster()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_of_processes_that_take_quanta_get_the_limit_exactly_on_redis() {
+    let store = single().connect().await.unwrap();
+    let (name, hour) = (policy("quanta"), Limit::fixed_window(2_000, Duration::from_secs(3_600)).unwrap());
+    let place = |_| SharedFairLimiter::by_quanta(store.clone(), &name, hour).quantum(25).build().unwrap();
+    let got = tenants_storm((0..3).map(place).collect()).await;
+    assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
+}

@@ -1,0 +1,129 @@
+//! Where units come from.
+
+use std::time::Duration;
+
+use throttlekit_core::Cost;
+use throttlekit_core::fair::Weight;
+use throttlekit_core::lease::Loan;
+use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::{Limit, LimitError, Rule};
+
+use crate::Guarantee;
+use crate::store::{
+    Charge, Grant, KeySpace, LeaseAsk, RegionAsk, RegionGrant, RegionPool, Store, StoreError, Term, Want,
+};
+
+const PREFIX: &str = "tk";
+const ONE: Want = Want { wants: 1, least: 1, share: 1 };
+
+/// A budget that several places share, as one of them sees it.
+pub trait Budget: Send + Sync + 'static {
+    /// As many units more as it wants, or as can be had, for tenants of so much weight together. None are taken where
+    /// none are wanted: then only what could be had is told.
+    fn more(
+        &self,
+        weight: Weight,
+        wants: Cost,
+    ) -> impl Future<Output = Result<RegionGrant, StoreError>> + Send;
+
+    /// The window that is shared.
+    fn limit(&self) -> &Limit;
+
+    /// What its word is worth.
+    fn guarantee(&self) -> Guarantee;
+}
+
+/// A region's part of what a pool shares by weight.
+#[derive(Clone, Debug)]
+pub struct Region<P> {
+    pool: P,
+    key: String,
+    form: SharedForm,
+    region: String,
+}
+
+impl<P: RegionPool> Region<P> {
+    /// The region of this name, one of those that share a window of `limit` under this policy.
+    pub fn new(pool: P, policy: &str, region: &str, limit: Limit) -> Result<Self, LimitError> {
+        let form = window(&limit)?;
+        let (key, region) = (KeySpace::pool(PREFIX, policy), KeySpace::part(region.as_bytes()));
+        Ok(Self { pool, key, form, region })
+    }
+}
+
+impl<P: RegionPool> Budget for Region<P> {
+    async fn more(&self, weight: Weight, wants: Cost) -> Result<RegionGrant, StoreError> {
+        let Self { pool, key, form, region } = self;
+        pool.grant(&RegionAsk { key, form, region, weight, wants }).await
+    }
+
+    fn limit(&self) -> &Limit {
+        self.form.limit()
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.pool.guarantee()
+    }
+}
+
+/// Quanta of one window that all places take from as they come.
+#[derive(Clone, Debug)]
+pub struct Quanta<S> {
+    store: S,
+    key: String,
+    form: SharedForm,
+}
+
+impl<S: Store> Quanta<S> {
+    /// Of the window of `limit` that is kept under this policy.
+    pub fn new(store: S, policy: &str, limit: Limit) -> Result<Self, LimitError> {
+        let form = window(&limit)?;
+        let key = KeySpace::new(PREFIX, policy, "", &form).key(b"", b"");
+        Ok(Self { store, key, form })
+    }
+
+    fn ask(&self, want: Want) -> LeaseAsk<'_> {
+        LeaseAsk { key: &self.key, form: &self.form, term: Term::Window, want }
+    }
+
+    async fn take(&self, wants: Cost) -> Result<RegionGrant, StoreError> {
+        let mut answers = self.store.lease(&[self.ask(Want { wants, ..ONE })]).await;
+        let lent = answers
+            .pop()
+            .unwrap_or_else(|| Err(StoreError::bad_state("an ask was left without an answer")))?;
+        let Loan { granted, decision, .. } = lent.loan;
+        let more = if granted == 0 { 0 } else { decision.remaining };
+        Ok(RegionGrant { now: lent.now, grant: grant_of(&lent.loan, granted, more) })
+    }
+
+    async fn look(&self) -> Result<RegionGrant, StoreError> {
+        let charge = Charge { key: &self.key, form: &self.form, cost: 1 };
+        let sight = self.store.peek(&[charge]).await?;
+        let state = sight.states.first().ok_or_else(|| StoreError::bad_state(&self.key))?;
+        let loan = self.ask(ONE).authority()?.look(state, ONE, sight.now);
+        let left = self.form.limit().decide(state, 0, sight.now).remaining;
+        Ok(RegionGrant { now: sight.now, grant: grant_of(&loan, 0, left) })
+    }
+}
+
+fn grant_of(loan: &Loan, granted: Cost, more: Cost) -> Grant {
+    Grant { granted, more, epoch: loan.epoch, lives: loan.lives.unwrap_or(Duration::ZERO) }
+}
+
+impl<S: Store> Budget for Quanta<S> {
+    async fn more(&self, _: Weight, wants: Cost) -> Result<RegionGrant, StoreError> {
+        if wants == 0 { self.look().await } else { self.take(wants).await }
+    }
+
+    fn limit(&self) -> &Limit {
+        self.form.limit()
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.store.guarantee()
+    }
+}
+
+fn window(limit: &Limit) -> Result<SharedForm, LimitError> {
+    if matches!(limit, Limit::Window(_)) { SharedForm::of(limit) } else { Err(LimitError::NotLeasable) }
+}

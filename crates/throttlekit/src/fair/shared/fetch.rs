@@ -1,0 +1,45 @@
+//! A request on its way to the budget and back.
+
+use std::sync::Arc;
+
+use throttlekit_core::fair::branch::Request;
+
+use super::Budget;
+use super::limiter::Place;
+use crate::LeaseClock;
+use crate::store::{RegionGrant, StoreError};
+
+/// One request for units. However it ends, the desk is told, and everyone who waits wakes up.
+pub(super) struct Fetch<B: Budget, C: LeaseClock + 'static> {
+    place: Arc<Place<B, C>>,
+    request: Request,
+    landed: bool,
+}
+
+impl<B: Budget, C: LeaseClock + 'static> Fetch<B, C> {
+    /// Sends it, as a task of its own: callers come and go. Not to be called at the desk: a runtime that takes no more
+    /// tasks drops this one at once, and then the desk is told.
+    pub(super) fn start(place: &Arc<Place<B, C>>, request: Request) {
+        let fetch = Self { place: place.clone(), request, landed: false };
+        let Some(runtime) = place.runtime() else { return };
+        runtime.spawn(async move {
+            let answer = fetch.place.budget.more(request.weight, request.wants).await;
+            fetch.land(answer);
+        });
+    }
+
+    fn land(mut self, answer: Result<RegionGrant, StoreError>) {
+        self.landed = true;
+        self.place.land(self.request.id, answer);
+    }
+}
+
+/// Dropped before its answer came: at the end of a runtime, or where there is none.
+impl<B: Budget, C: LeaseClock + 'static> Drop for Fetch<B, C> {
+    fn drop(&mut self) {
+        if !self.landed {
+            let dropped = StoreError::unavailable("the request was dropped before it was answered");
+            self.place.land(self.request.id, Err(dropped));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a pool of regions is asked and what it answers.
+
+use std::sync::Arc;
+
+use throttlekit_core::fair::Weight;
+use throttlekit_core::fair::pool::{Grant, Pool, PoolAsk, Sight};
+use throttlekit_core::rate::UNITS_MAX;
+use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::{Cost, Timestamp};
+
+use super::StoreError;
+use crate::Guarantee;
+
+/// Shares one budget per window among regions, by weight: [`Pool`] kept where all of them can ask.
+///
+/// As with a [`Store`](super::Store), time is the pool's own, and no ask is sent again by itself: one whose reply was
+/// lost may have been granted, and what was granted and not heard of lapses with its window.
+pub trait RegionPool: Send + Sync + 'static {
+    /// Grants a region as much more as it wants, or as it may have.
+    fn grant(&self, ask: &RegionAsk<'_>) -> impl Future<Output = Result<RegionGrant, StoreError>> + Send;
+
+    /// What a grant of this pool is worth.
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::Exact
+    }
+}
+
+/// One pool × one region × as many units more as would be good to have.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionAsk<'a> {
+    /// The pool's key as the store keeps it, from [`KeySpace::pool`](super::KeySpace::pool).
+    pub key: &'a str,
+    /// The limit that all regions share: a window.
+    pub form: &'a SharedForm,
+    /// The region's name as the store keeps it, from [`KeySpace::part`](super::KeySpace::part).
+    pub region: &'a str,
+    /// The sum of the weights of its active tenants.
+    pub weight: Weight,
+    /// Units it wants beside those that it has been granted.
+    pub wants: Cost,
+}
+
+/// The answer to one [`RegionAsk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionGrant {
+    /// The pool's instant.
+    pub now: Timestamp,
+    /// What it granted.
+    pub grant: Grant,
+}
+
+impl RegionAsk<'_> {
+    /// The rule that answers, or why this limit is none to share.
+    pub fn pool(&self) -> Result<Pool, StoreError> {
+        Pool::new(*self.form.limit()).map_err(StoreError::misconfigured)
+    }
+
+    /// The ask as the rule has it.
+    pub fn ask(&self) -> PoolAsk<'_> {
+        PoolAsk { region: self.region, weight: self.weight, wants: self.wants }
+    }
+}
+
+impl RegionGrant {
+    /// The answer of a store that granted so much at `now` to a region that sees these numbers: the end of the window
+    /// in microseconds, what it held, its share, and what all others hold or are due.
+    ///
+    /// The rule words the answer; the store only ran its mirror. If the two disagree, its state is not ours.
+    pub fn of(ask: &RegionAsk<'_>, seen: [i64; 4], now: Timestamp, granted: i64) -> Result<Self, StoreError> {
+        let number = |n: i64| u64::try_from(n).ok().filter(|&n| n <= UNITS_MAX);
+        let bad = || StoreError::bad_state(format_args!("{}: the store and the rule disagree", ask.key));
+        let [ends, held, share, others] = seen.map(number);
+        let (Some(ends), Some(held), Some(share), Some(others)) = (ends, held, share, others) else {
+            return Err(bad());
+        };
+        let sight = Sight { ends: Timestamp::from_micros(ends), held, share, others };
+        let grant = ask.pool()?.word(&sight, ask.wants, now);
+        if number(granted) == Some(grant.granted) { Ok(Self { now, grant }) } else { Err(bad()) }
+    }
+}
+
+impl<P: RegionPool> RegionPool for Arc<P> {
+    fn grant(&self, ask: &RegionAsk<'_>) -> impl Future<Output = Result<RegionGrant, StoreError>> + Send {
+        (**self).grant(ask)
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        (**self).guarantee()
+    }
+}

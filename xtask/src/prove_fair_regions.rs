@@ -1,0 +1,199 @@
+//! What tenants of several regions get of one budget, and the pool on every engine: tables, and one line for machines.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::json;
+use throttlekit::{Clock, PreciseClock};
+use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::regions::{
+    FairWorld, Outcome, POOL_BUGS, PoolReport, REGION_BUGS, check_fairness, check_safety, find_pool_bug,
+    find_region_bug,
+};
+
+use crate::prove::run_released;
+use crate::prove_stores::{self, addresses, engines};
+
+const WORLDS: u64 = 100_000;
+const TIMELINES: u64 = 20_000;
+const PLANTED_WORLDS_MAX: u64 = 20_000;
+/// Above this many worlds or timelines it pays to build with optimisation first.
+const DEBUG_MAX: u64 = 2_000;
+const THREADS: u64 = 2;
+/// How many worlds lie between two signs of progress.
+const CHUNK: u64 = 1_000;
+
+/// What many worlds came to.
+#[derive(Default)]
+struct Tally {
+    worlds: u64,
+    violation: Option<Violation>,
+    /// The largest of what each world says, and their sum.
+    worst: f64,
+    sum: f64,
+}
+
+/// Proves fairness, safety and the pools, and fails if anything does not hold or a planted bug is not found.
+pub(crate) fn run(args: &[&str]) -> Result<()> {
+    let (worlds, timelines) = options(args)?;
+    if cfg!(debug_assertions) && worlds.max(timelines) > DEBUG_MAX {
+        return run_released("fair-regions", args);
+    }
+    let clock = PreciseClock::new();
+    let begun = clock.now();
+    println!("{:<34}{:>10}{:>12}{:>10}{:>10}", "law", "worlds", "violations", "worst", "mean");
+    let fair = tell("fair: part of the bound", many("fair", worlds, |seed| check_fairness(seed, None)));
+    let used = |(admitted, of): (u64, u64)| admitted as f64 / of.max(1) as f64;
+    let safe =
+        tell("safe: part of the limit", many("safe", worlds, |seed| check_safety(seed, None).map(used)));
+    let misplaced = |seed| Ok(Outcome::of(&FairWorld::mixed(seed), None).misplaced());
+    let mixed = tell("not promised: misplaced if mixed", many("mixed", worlds / 10, misplaced));
+    let pools = pools(timelines)?;
+    let missed = planted()?;
+    let seconds = clock.now().since(begun).as_secs_f64();
+    let rounded = |value: f64| (value * 10_000.0).round() / 10_000.0;
+    let figure = json!({
+        "name": "prove-fair-regions",
+        "worlds": worlds,
+        "over_admissions": u64::from(safe.violation.is_some()),
+        "fairness_violations": u64::from(fair.violation.is_some()),
+        "bound_used_max": rounded(fair.worst),
+        "bound_used_mean": rounded(fair.mean()),
+        "limit_used_max": rounded(safe.worst),
+        "mixed_misplaced_max": rounded(mixed.worst),
+        "mixed_misplaced_mean": rounded(mixed.mean()),
+        "pools": pools.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        "timelines_each": pools.iter().map(|(_, report)| report.timelines).min(),
+        "grants": pools.iter().map(|(_, report)| report.grants).sum::<u64>(),
+        "planted": POOL_BUGS.len() + REGION_BUGS.len(),
+        "planted_found": POOL_BUGS.len() + REGION_BUGS.len() - missed.len(),
+        "seconds": (seconds * 10.0).round() / 10.0,
+    });
+    println!("figure: {figure}");
+    for violation in [&safe, &fair].iter().filter_map(|tally| tally.violation.as_ref()) {
+        bail!("not proved: {violation}");
+    }
+    ensure!(missed.is_empty(), "blind to the planted {}", missed.join(", "));
+    Ok(())
+}
+
+fn options(args: &[&str]) -> Result<(u64, u64)> {
+    let (mut worlds, mut timelines) = (WORLDS, TIMELINES);
+    for pair in args.chunks(2) {
+        let number = |n: &str| n.parse().with_context(|| format!("{n}: write a whole number"));
+        match *pair {
+            ["--worlds", n] => worlds = number(n)?,
+            ["--timelines", n] => timelines = number(n)?,
+            _ => bail!("prove fair-regions takes --worlds N and --timelines N, not {}", pair.join(" ")),
+        }
+    }
+    Ok((worlds, timelines))
+}
+
+/// Plays worlds on all threads.
+fn many(name: &str, worlds: u64, play: impl Fn(u64) -> Result<f64, Violation> + Sync) -> Tally {
+    let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let work = || {
+        let mut tally = Tally::default();
+        loop {
+            let begin = next.fetch_add(CHUNK, Relaxed);
+            if begin >= worlds || tally.violation.is_some() {
+                return tally;
+            }
+            let end = (begin + CHUNK).min(worlds);
+            (begin..end).for_each(|seed| tally.note(play(seed)));
+            let done = done.fetch_add(end - begin, Relaxed) + end - begin;
+            prove_stores::progress(name, done, worlds);
+        }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        let ended = workers.into_iter().map(|worker| worker.join().expect("a world does not panic"));
+        ended.fold(Tally::default(), Tally::plus)
+    })
+}
+
+impl Tally {
+    fn note(&mut self, came_to: Result<f64, Violation>) {
+        self.worlds += 1;
+        match came_to {
+            Ok(value) => {
+                self.worst = self.worst.max(value);
+                self.sum += value;
+            }
+            Err(violation) => self.violation = Some(violation),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            worlds: self.worlds + other.worlds,
+            violation: self.violation.or(other.violation),
+            worst: self.worst.max(other.worst),
+            sum: self.sum + other.sum,
+        }
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.worlds.max(1) as f64
+    }
+}
+
+fn tell(name: &str, tally: Tally) -> Tally {
+    let violations = u64::from(tally.violation.is_some());
+    println!("{name:<34}{:>10}{violations:>12}{:>10.3}{:>10.4}", tally.worlds, tally.worst, tally.mean());
+    tally
+}
+
+/// The pool of every engine beside the rule.
+fn pools(timelines: u64) -> Result<Vec<(&'static str, PoolReport)>> {
+    let engines = engines();
+    let addresses = addresses(&engines)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    println!(
+        "\n{:<12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>13}",
+        "pool", "timelines", "grants", "partial", "refused", "windows", "differences"
+    );
+    let mut proved = Vec::new();
+    for (engine, address) in engines.iter().zip(addresses) {
+        let mut report = PoolReport::default();
+        for begin in (0..timelines).step_by(CHUNK as usize) {
+            let seeds: Range<u64> = begin..(begin + CHUNK).min(timelines);
+            prove_stores::progress(engine.name, seeds.end, timelines);
+            match runtime.block_on((engine.pools)(address.clone(), seeds)) {
+                Ok(played) => report = report.plus(played),
+                Err(violation) => bail!("the pool on {} differs from the rule: {violation}", engine.name),
+            }
+        }
+        let PoolReport { timelines, grants, partial, refused, rolls } = report;
+        println!(
+            "{:<12}{timelines:>10}{grants:>10}{partial:>10}{refused:>10}{rolls:>10}{:>13}",
+            engine.name, 0
+        );
+        proved.push((engine.name, report));
+    }
+    Ok(proved)
+}
+
+/// Finds every planted bug, or names those that were not seen.
+fn planted() -> Result<Vec<&'static str>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    println!("\n{:<34}{:>10}", "planted bug", "worlds");
+    let pools = POOL_BUGS
+        .iter()
+        .map(|(name, bug)| (*name, runtime.block_on(find_pool_bug(*bug, PLANTED_WORLDS_MAX))));
+    let regions = REGION_BUGS.iter().map(|(name, bug)| (*name, find_region_bug(*bug, PLANTED_WORLDS_MAX)));
+    let mut missed = Vec::new();
+    for (name, found) in pools.chain(regions) {
+        match found {
+            Some(worlds) => println!("{name:<34}{worlds:>10}"),
+            None => {
+                println!("{name:<34}{:>10}", "not found");
+                missed.push(name);
+            }
+        }
+    }
+    Ok(missed)
+}
