@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod picture;
+mod plots;
 mod prove;
 mod prove_failover;
 mod prove_fair_regions;
@@ -43,6 +44,7 @@ usage: cargo xtask <command>
                            what leasing costs and strands from eight nodes to ten thousand
   prove lease-model [--small]
                            every state of small worlds of nodes that lease, and a story for each assumption removed
+  plots                    draw the pictures of the documents
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         ["prove", "lease-sim", ref rest @ ..] => prove_lease_sim::run(rest),
         ["prove", "lease-scale", ref rest @ ..] => prove_lease_scale::run(rest),
         ["prove", "lease-model", ref rest @ ..] => prove_lease_model::run(rest),
+        ["plots", ref rest @ ..] => plots::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
         ["services", ref rest @ ..] => services::run(rest),

@@ -52,11 +52,18 @@ pub(crate) fn prove_all(what: &str, laws: &[Law], args: &[&str]) -> Result<()> {
 
 /// Proves again in a build with optimisation.
 pub(crate) fn run_released(what: &str, args: &[&str]) -> Result<()> {
+    run_fast(&[&["prove", what], args].concat())
+}
+
+/// Runs a command of ours again in a build with optimisation.
+pub(crate) fn run_fast(words: &[&str]) -> Result<()> {
     let mut command = Command::new("cargo");
-    command
-        .args(["run", "--profile", "proof", "--quiet", "--package", "xtask", "--", "prove", what])
-        .args(args);
-    ensure!(command.status()?.success(), "rerun with\n  cargo run --profile proof -p xtask -- prove {what}");
+    command.args(["run", "--profile", "proof", "--quiet", "--package", "xtask", "--"]).args(words);
+    ensure!(
+        command.status()?.success(),
+        "rerun with\n  cargo run --profile proof -p xtask -- {}",
+        words.join(" ")
+    );
     Ok(())
 }
 

@@ -1,0 +1,130 @@
+//! The pictures of the documents, drawn from the experiments that the proofs judge.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use throttlekit_conformance::fair::{Given, PICTURED, shares_over_time};
+use throttlekit_conformance::metering::{self, CAPS, Policy};
+use throttlekit_conformance::price::two_axes::{self, CORRELATIONS, LONG_RUNS};
+
+use crate::picture::{Axis, Line, Panel, Picture, Scale};
+use crate::prove::run_fast;
+
+const RED: &str = "#c0392b";
+const ORANGE: &str = "#e67e22";
+const BLUE: &str = "#2980b9";
+const GREEN: &str = "#27ae60";
+
+const METERING_SEEDS: u64 = 20;
+const PRICE_SEEDS: u32 = 2_000;
+const FAIR_SEED: u64 = 1;
+
+/// Each picture of `docs/`, and what draws it.
+const PICTURES: [(&str, fn() -> Picture); 3] =
+    [("metering.svg", metering), ("fair-shares.svg", fair_shares), ("regret.svg", regret)];
+
+/// Draws every picture.
+pub(crate) fn run(args: &[&str]) -> Result<()> {
+    ensure!(args.is_empty(), "plots takes nothing, not {}", args.join(" "));
+    if cfg!(debug_assertions) {
+        return run_fast(&["plots"]);
+    }
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    for (name, draw) in PICTURES {
+        fs::write(docs.join(name), draw().svg()).with_context(|| format!("cannot write docs/{name}"))?;
+        println!("docs/{name}");
+    }
+    Ok(())
+}
+
+/// What three ways to meter tokens use of a budget, and by how much they pass it, as a stream's cap grows.
+fn metering() -> Picture {
+    let rows = metering::table(METERING_SEEDS);
+    let lines = |value: fn(&metering::Row) -> f64| {
+        let line = |(policy, colour): (Policy, _)| Line {
+            name: policy.label(),
+            colour,
+            points: rows.iter().filter(|row| row.policy == policy).map(|row| (row.cap as f64, value(row))).collect(),
+        };
+        let shown = [
+            (Policy::ReserveMax, RED),
+            (Policy::AdmitThenCount, ORANGE),
+            (Policy::ByChunks, BLUE),
+            (Policy::PerToken, GREEN),
+        ];
+        shown.map(line).into()
+    };
+    let caps = || {
+        let marks = CAPS.iter().step_by(2).chain(CAPS.last()).map(|cap| (*cap as f64, cap.to_string()));
+        Axis { name: "most tokens a stream may produce", scale: Scale::Powers, marks: marks.collect() }
+    };
+    let beyond = [(0.1, "0"), (1.0, "1"), (10.0, "10"), (100.0, "100"), (1e3, "1,000"), (1e4, "10,000")];
+    let beyond = beyond.map(|(tokens, name)| (tokens, name.into())).into();
+    let used = Panel {
+        title: "used of the budget",
+        x: caps(),
+        y: Axis::percent(&[0.0, 0.25, 0.5, 0.75, 1.0]),
+        lines: lines(|row| row.used),
+    };
+    let over = Panel {
+        title: "most tokens beyond the budget in a window",
+        x: caps(),
+        y: Axis { name: "", scale: Scale::Powers, marks: beyond },
+        lines: lines(|row| row.overshoot_max as f64),
+    };
+    Picture { panels: vec![used, over] }
+}
+
+/// What three tenants get in three windows: one comes late in the first, one is quiet in the second.
+fn fair_shares() -> Picture {
+    let panel = |title, rows: &[Given]| {
+        let line = |(tenant, name, colour)| Line {
+            name,
+            colour,
+            points: rows
+                .iter()
+                .filter(|row| row.tenant == tenant)
+                .map(|row| ((row.step + 1) as f64 / 100.0, row.admitted as f64))
+                .collect(),
+        };
+        Panel {
+            title,
+            x: Axis::plain("windows", Scale::Even, &[0.0, 1.0, 2.0, 3.0]),
+            y: Axis::plain("", Scale::Even, &[0.0, 20_000.0, 40_000.0, 60_000.0]),
+            lines: [(0, "weight 4", BLUE), (1, "weight 2", GREEN), (2, "weight 1", ORANGE)].map(line).into(),
+        }
+    };
+    Picture {
+        panels: vec![
+            panel("units admitted in the window", &shares_over_time(FAIR_SEED, None)),
+            panel("the same, and who is quiet gives back", &shares_over_time(FAIR_SEED, Some(PICTURED))),
+        ],
+    }
+}
+
+/// What is lost of the optimum, as one kind of asks keeps coming for longer.
+fn regret() -> Picture {
+    let mut correlations = [&CORRELATIONS[..], &LONG_RUNS].concat();
+    correlations.sort_by(f64::total_cmp);
+    let rows = two_axes::regret_by_correlation(&correlations, PRICE_SEEDS);
+    let line = |name, colour, value: fn(&two_axes::Row) -> f64| Line {
+        name,
+        colour,
+        points: rows.iter().map(|row| (row.correlation, value(row))).collect(),
+    };
+    let lines = vec![
+        line("limits alone", RED, |row| row.marginal),
+        line("fixed prices", ORANGE, |row| row.joint),
+        line("refined", BLUE, |row| row.refined),
+        line("refined, told what is left", GREEN, |row| row.told),
+    ];
+    Picture {
+        panels: vec![Panel {
+            title: "lost of the optimum",
+            x: Axis::plain("correlation of one ask with the next", Scale::Even, &CORRELATIONS),
+            y: Axis::percent(&[0.0, 0.2, 0.4, 0.6]),
+            lines,
+        }],
+    }
+}
