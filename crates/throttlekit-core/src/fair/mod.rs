@@ -8,6 +8,7 @@
 //! Members are handles here. Whoever holds names (tenants, teams, regions) maps them to handles.
 
 mod class;
+mod classes;
 mod escrow;
 mod give_back;
 mod least;
