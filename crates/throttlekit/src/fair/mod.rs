@@ -16,5 +16,5 @@ pub use builder::FairBuilder;
 pub use limiter::{FairLimiter, FairStats};
 pub use rule::FairRule;
 pub use throttlekit_core::fair::{
-    Escrow, FairShare, GiveBack, Roster, Weight, WeightError, guarantee, weighted_max_min,
+    Escrow, FairShare, GiveBack, Weight, WeightError, guarantee, weighted_max_min,
 };
