@@ -61,6 +61,7 @@ pub fn judge(report: &mut Report, rounds: usize) {
         }
     }
     report.at_most("fair escrow: allocations per check", allocations(), FAIR_ALLOCATIONS_MAX);
+    report.note("fair escrow: longest check while 100000 join, µs", longest_us());
 }
 
 impl Phase {
@@ -113,6 +114,19 @@ fn allocations() -> f64 {
     crowd.window();
     (alloc::calls() - before) as f64
         / (2 * crowd.names.len() + 2 * crowd.busy.len() + crowd.even.len()) as f64
+}
+
+/// The longest single check while all tenants join a window like the one before it: of those that walk over everyone.
+fn longest_us() -> f64 {
+    let mut crowd = Crowd::new(TENANTS[TENANTS.len() - 1]);
+    crowd.window();
+    crowd.ahead.advance(WINDOW);
+    let longest = (0..crowd.names.len() as u32).map(|newcomer| {
+        let start = os::thread_cpu_ns();
+        crowd.check(newcomer, 1);
+        os::thread_cpu_ns() - start
+    });
+    longest.max().unwrap_or(0) as f64 / 1_000.0
 }
 
 /// Civil time, as limiters read it unless told otherwise, moved ahead by whole windows.

@@ -32,11 +32,11 @@ impl Member {
 /// * what is left, `L − Σ used`;
 /// * what is reserved for the others, `Σ_{j≠i} max(0, gⱼ − usedⱼ)`.
 ///
-/// Nothing walks over the members. Members of one weight have one guarantee and are kept together; a change of the
-/// limit or of the members moves a class's guarantee only when that is asked for. So a check costs the same for a
-/// hundred members as for a hundred thousand, but for caches; the first [`borrowable`](Self::borrowable) after a
-/// change looks once at each *different* weight. There is one walk, a plain one through memory: when guarantees have
-/// fallen by an eighth since the last. While members join that is a constant each on average.
+/// For that it does not walk over the members. Members of one weight have one guarantee and are kept together; a change
+/// of the limit or of the members moves a class's guarantee only when that is asked for. So a check costs the same for
+/// a hundred members as for a hundred thousand, but for caches; the first [`borrowable`](Self::borrowable) after a
+/// change looks once at each *different* weight. Only when guarantees have fallen by an eighth since the last time, one
+/// plain walk through memory files more members; while members join, that is a constant for each on average.
 ///
 /// ```
 /// use throttlekit_core::fair::{Roster, Weight};
@@ -60,7 +60,7 @@ pub struct Roster {
     least: Least,
 }
 
-/// One member: four to a pair of cache lines or so, as finding and charging one is mostly waiting for its memory.
+/// One member. Small and in one piece: among many, finding and charging one is mostly waiting for its memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) used: u64,
