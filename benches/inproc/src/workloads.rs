@@ -109,13 +109,10 @@ impl Random {
 pub fn zipf(count: usize) -> impl Iterator<Item = usize> {
     let (number_of_rank, cumulative) = (shuffled(count), cumulative_zipf(count));
     let mut random = Random(2);
-    let mut rank = move || {
-        cumulative.partition_point({
-            let point = random.unit();
-            move |&sum| sum < point
-        })
-    };
-    std::iter::repeat_with(move || number_of_rank[rank().min(count - 1)])
+    std::iter::repeat_with(move || {
+        let point = random.unit();
+        number_of_rank[cumulative.partition_point(|&sum| sum < point).min(count - 1)]
+    })
 }
 
 fn shuffled(count: usize) -> Vec<usize> {

@@ -287,7 +287,7 @@ impl Books {
     }
 
     fn shrink(&mut self, by: GiveBack, place: usize) {
-        let Place { weight, used, keeps, asked_at, .. } = *self.at(place);
+        let Place { used, keeps, asked_at, .. } = *self.at(place);
         let parts =
             (1..=PARTS).take_while(|&part| self.due(by, asked_at, part) <= self.latest).count() as u64;
         let wants = (SCALE / PARTS * (PARTS - parts)).max(1);

@@ -7,7 +7,7 @@ use super::{Books, FairWorld, Shares};
 
 /// What is wrong with a [`Planted`] rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it, and the table below")]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Bug {
     CountedTwice,
     BorrowsAgain,

@@ -112,7 +112,7 @@ impl Quiet {
     fn look_at(&mut self, roster: &mut Roster, member: Member, at: Timestamp) {
         let (by, now) = (self.by, self.latest);
         let pulse = self.pulse(member);
-        pulse.queued = roster.is_taken(member);
+        pulse.queued = roster.weight(member).is_some();
         if pulse.queued && by.due(pulse.asked_at, pulse.given + 1) <= at {
             pulse.given = by.parts(pulse.asked_at, now);
             pulse.queued = pulse.given < PARTS;

@@ -25,5 +25,6 @@ pub use shared::{Budget, Quanta, Region, SharedFairBuilder, SharedFairLimiter, S
 pub use throttlekit_core::fair::{
     DEPTH_MAX, Escrow, FairShare, GiveBack, Roster, Tree, TreeDecision, Weight, WeightError, guarantee,
     weighted_max_min,
+    Escrow, FairShare, GiveBack, Weight, WeightError, guarantee, weighted_max_min,
 };
 pub use tree::FairTree;
