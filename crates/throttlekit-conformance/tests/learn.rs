@@ -18,7 +18,7 @@ fn learn_finds_every_planted_bug() {
 }
 
 /// The same for the real learner and the planted ones, so that no bug is found only because too little was seen.
-const RESERVATIONS: Size = Size { seeds: 1, windows: 4_000, ..SMALL };
+const RESERVATIONS: Size = Size { seeds: 1, windows: 2_000, ..SMALL };
 
 #[test]
 fn learn_reservations_stay_below_their_envelope_and_hints_within_their_bars() {

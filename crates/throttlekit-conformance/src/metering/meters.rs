@@ -182,8 +182,6 @@ impl MeterBug {
 pub struct Planted {
     bug: MeterBug,
     real: Metered,
-    /// What was set aside for each stream is at the least this.
-    reserved: u64,
 }
 
 impl Planted {
@@ -197,7 +195,7 @@ impl Planted {
             }
             _ => {}
         }
-        Self { bug, real, reserved: 0 }
+        Self { bug, real }
     }
 }
 
@@ -207,9 +205,7 @@ impl Meter for Planted {
     }
 
     fn open(&mut self) -> Option<u64> {
-        let ticket = self.real.open();
-        self.reserved = ticket.unwrap_or(0);
-        ticket
+        self.real.open()
     }
 
     fn debit(&mut self, ticket: &mut u64, tokens: Cost) -> bool {
@@ -227,7 +223,7 @@ impl Meter for Planted {
                 self.real.end(ticket, produced);
             }
             MeterBug::KeepsWhatIsLeft => self.real.end(0, produced),
-            MeterBug::GivesBackAll => self.real.end(ticket.max(self.reserved), produced),
+            MeterBug::GivesBackAll => self.real.end(ticket + produced, produced),
             _ => self.real.end(ticket, produced),
         }
     }

@@ -1,4 +1,4 @@
-//! `budget` for streams: whatever is set aside for them and whatever becomes of them, no window is charged more than its
+//! `budget-streams`: whatever is set aside for them and whatever becomes of them, no window is charged more than its
 //! budget and what the last chunk may add, and nothing is charged that was not produced.
 //!
 //! Worlds of production code: gateways that reserve well, badly and absurdly over one store, streams that debit, fall

@@ -39,7 +39,7 @@ pub const STREAM_BUGS: [(&str, StreamBug); 7] = [
 pub struct Wire {
     kept: Arc<MemoryStore<ManualClock>>,
     /// The budget, whose edge a reservation must not cross.
-    budget: Arc<SharedForm>,
+    budget: SharedForm,
     bug: Option<StreamBug>,
     chance: Arc<Mutex<Chance>>,
 }
@@ -65,7 +65,7 @@ impl Wire {
         bug: Option<StreamBug>,
     ) -> Self {
         let chance = Chance { dice: Dice::new(seed), lost: 0, stranded: Vec::new(), names: 1 << 100 };
-        Self { kept, budget: Arc::new(budget), bug, chance: Arc::new(Mutex::new(chance)) }
+        Self { kept, budget, bug, chance: Arc::new(Mutex::new(chance)) }
     }
 
     /// What was lent by replies that were lost, by key, since this was last asked.
@@ -135,7 +135,7 @@ impl Store for Wire {
         let mut answers = Vec::new();
         for ask in asks {
             let crosses = self.bug == Some(StreamBug::ReservationCrosses);
-            let form = if crosses { &*self.budget } else { ask.form };
+            let form = if crosses { &self.budget } else { ask.form };
             let mut lent = self.kept.lease(&[LeaseAsk { form, ..*ask }]).await.pop().expect("one answer");
             if let Ok(lent) = &mut lent {
                 match self.bug {

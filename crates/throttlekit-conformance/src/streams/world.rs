@@ -58,7 +58,7 @@ impl World {
         let budget = dice.pick(&[1, 7, 100, 1_000, 20_000]);
         let limit = Limit::token_budget(budget, WINDOW).expect("a valid budget");
         let form = SharedForm::of(&limit).expect("a budget can be shared");
-        let wire = Wire::new(store.clone(), form.clone(), dice.roll(), bug);
+        let wire = Wire::new(store.clone(), form, dice.roll(), bug);
         let gateway = |reserve| {
             TokenBudget::builder(wire.clone(), POLICY, limit)
                 .clock(clock.clone())

@@ -92,18 +92,16 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
 
     /// Enters a stream for which nothing is set aside yet, unless too many are open.
     pub(super) fn enter(&self, stream: u128, key: &[u8]) -> Option<Arc<Slip>> {
-        let mut open = self.streams();
-        if open.len() >= self.streams_max {
-            return None;
-        }
         let slip = Arc::new(Slip {
             key: self.shared.key(key).into(),
             purse: Purse::new(),
             epoch: AtomicU64::new(Epoch::NONE.0),
             stirred_at: AtomicU64::new(self.clock.now().as_nanos()),
         });
-        open.insert(stream, slip.clone());
-        Some(slip)
+        let mut open = self.streams();
+        let fits = open.len() < self.streams_max;
+        fits.then(|| open.insert(stream, slip.clone()));
+        fits.then_some(slip)
     }
 
     /// Sets tokens aside at the store, all or none.

@@ -36,7 +36,7 @@
 //! In each window of the store at most `budget + g − 1` tokens are charged, where no chunk is of more than g: only the
 //! debit that the store itself lets cross the edge may pass it, and a reservation never does. That holds for any
 //! reservations, any number of streams and processes, streams that fall silent or crash, and messages that are lost or
-//! late (laws `budget` and `learn` in the
+//! late (law `budget-streams` in the
 //! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md)).
 //!
 //! Tokens are charged to the window in which they were set aside or debited. What was set aside dies with its window;
@@ -55,3 +55,8 @@ pub use handle::{Opened, TokenBudget};
 pub use stats::BudgetStats;
 pub use stream::TokenStream;
 pub use throttlekit_core::learn::{Reservation, ReservationError, ReservationOptions};
+
+/// The guide's code, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/reservations.md")]
+struct Guide;

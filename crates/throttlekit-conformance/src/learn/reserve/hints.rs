@@ -8,8 +8,6 @@ use crate::Dice;
 /// With perfect hints all that is paid beyond one who knows each length, however many streams there are, is so much of
 /// D·G: 2 + 16/3·ln 2.
 pub const LEARNING_BAR: f64 = 5.7;
-/// And at most so much of what the learner pays beyond that one, over ten thousand streams.
-pub const PERFECT_BAR: f64 = 0.05;
 /// With bad hints at most so much of what the learner pays that does not hear them.
 pub const ROBUST_BAR: f64 = 1.1;
 
@@ -56,12 +54,9 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// What was paid over what the learner alone pays; with perfect hints, of both what is beyond one who knows.
+    /// What was paid over what the learner alone pays.
     pub fn ratio(&self) -> f64 {
-        match self.hints {
-            Hints::Perfect => (self.paid - self.clairvoyant) / (self.robust - self.clairvoyant),
-            _ => self.paid / self.robust,
-        }
+        self.paid / self.robust
     }
 
     /// What was paid beyond one who knows, in D·G.
@@ -69,16 +64,15 @@ impl Comparison {
         (self.paid - self.clairvoyant) / self.scale
     }
 
-    /// That it is within its bars.
+    /// That it is within its bar.
     pub fn check(&self) -> Check {
         let (ratio, learning) = (self.ratio(), self.learning());
-        if self.hints != Hints::Perfect {
-            let told = || format!("{:?} hints: {ratio:.3} of the learner alone", self.hints);
-            return ensure(ratio <= ROBUST_BAR, told);
+        match self.hints {
+            Hints::Perfect => ensure(learning <= LEARNING_BAR, || {
+                format!("perfect hints: {learning:.2} D·G paid beyond one who knows")
+            }),
+            bad => ensure(ratio <= ROBUST_BAR, || format!("{bad:?} hints: {ratio:.3} of the learner alone")),
         }
-        ensure(learning <= LEARNING_BAR && ratio <= PERFECT_BAR, || {
-            format!("perfect hints: {learning:.2} D·G paid, {ratio:.3} of the learner alone")
-        })
     }
 }
 

@@ -9,7 +9,7 @@ use throttlekit_core::learn::{Reservation, ReservationOptions};
 
 use super::{Check, Size, ensure};
 use crate::Dice;
-pub use hints::{BAD_HINTS, Comparison, Hints, LEARNING_BAR, PERFECT_BAR, ROBUST_BAR, compare};
+pub use hints::{BAD_HINTS, Comparison, Hints, LEARNING_BAR, ROBUST_BAR, compare};
 pub use lengths::{FAMILIES, Family, Lengths, heavy_tailed};
 pub use planted::{PlantedReservation, RESERVE_BUGS, ReserveBug, Reserves};
 pub use regret::{Account, Hindsight, accounts, average, check_fractile, check_regret};
@@ -93,58 +93,70 @@ impl Findings {
         make: &impl Fn(ReservationOptions) -> R,
         size: Size,
     ) -> Row {
-        let mut row = Row {
-            family,
-            per_stream: Vec::new(),
-            envelope_ratio: 0.0,
-            open_ratio: 0.0,
-            learning: 0.0,
-            bad_ratio: 0.0,
-        };
+        let mut row = Row::new(family);
         for options in OPTIONS {
-            let mut regret = |open, horizons| {
-                let run = |seed| accounts(&mut make(options), options, family, seed, open, horizons);
-                let runs: Vec<_> = (0..size.seeds).map(run).collect();
-                self.note(family, check_regret(&runs));
-                let worst = runs.iter().flatten().map(|account| account.envelope_ratio).fold(0.0, f64::max);
-                (worst, average(&runs))
-            };
-            let (one, curve) = regret(1, size.horizons);
-            let (several, _) = regret(OPEN, &[size.windows]);
-            row.envelope_ratio = row.envelope_ratio.max(one);
+            let make = || make(options);
+            let (envelope, curve) = self.regret(family, &make, options, 1, size.seeds, size.horizons);
+            let (several, _) = self.regret(family, &make, options, OPEN, size.seeds, &[size.windows]);
+            row.envelope_ratio = row.envelope_ratio.max(envelope);
             row.open_ratio = row.open_ratio.max(several);
             if row.per_stream.is_empty() {
-                row.per_stream = curve.into_iter().map(|(_, regret, _)| regret).collect();
+                row.per_stream = curve;
             }
             for seed in 0..size.seeds {
-                self.note(family, check_fractile(&make(options), options, family, seed));
-                let perfect = self.compare(family, make(options), options, Hints::Perfect, seed, size);
-                row.learning = row.learning.max(perfect.learning());
-                for hints in BAD_HINTS {
-                    let bad = self.compare(family, make(options), options, hints, seed, size);
-                    row.bad_ratio = row.bad_ratio.max(bad.ratio());
-                }
+                self.note(family, check_fractile(&make(), options, family, seed));
+                self.hints(&mut row, &make, options, seed, size.windows);
             }
         }
         row
     }
 
-    fn compare(
+    /// The largest part of the envelope that a seed used, and the regret per stream at each horizon.
+    fn regret<R: Reserves>(
         &mut self,
         family: Family,
-        mut learner: impl Reserves,
+        make: &impl Fn() -> R,
         options: ReservationOptions,
-        hints: Hints,
+        open: usize,
+        seeds: u64,
+        horizons: &[u64],
+    ) -> (f64, Vec<f64>) {
+        let run = |seed| accounts(&mut make(), options, family, seed, open, horizons);
+        let runs: Vec<_> = (0..seeds).map(run).collect();
+        self.note(family, check_regret(&runs));
+        let worst = runs.iter().flatten().map(|account| account.envelope_ratio).fold(0.0, f64::max);
+        (worst, average(&runs).into_iter().map(|(_, regret, _)| regret).collect())
+    }
+
+    /// Enters what was paid with hints, good and bad.
+    fn hints<R: Reserves>(
+        &mut self,
+        row: &mut Row,
+        make: &impl Fn() -> R,
+        options: ReservationOptions,
         seed: u64,
-        size: Size,
-    ) -> Comparison {
-        let comparison = compare(&mut learner, options, family, hints, seed, size.windows);
-        self.note(family, comparison.check());
-        comparison
+        streams: u64,
+    ) {
+        let family = row.family;
+        let mut compare = |hints| {
+            let comparison = compare(&mut make(), options, family, hints, seed, streams);
+            self.note(family, comparison.check());
+            comparison
+        };
+        row.learning = row.learning.max(compare(Hints::Perfect).learning());
+        row.bad_ratio =
+            BAD_HINTS.into_iter().map(|hints| compare(hints).ratio()).fold(row.bad_ratio, f64::max);
     }
 
     fn note(&mut self, family: Family, check: Check) {
         self.violations.extend(check.err().map(|story| format!("{family:?}: {story}")));
+    }
+}
+
+impl Row {
+    fn new(family: Family) -> Self {
+        let per_stream = Vec::new();
+        Self { family, per_stream, envelope_ratio: 0.0, open_ratio: 0.0, learning: 0.0, bad_ratio: 0.0 }
     }
 }
 
