@@ -9,6 +9,7 @@ mod prove_learn;
 mod prove_lease_model;
 mod prove_lease_scale;
 mod prove_lease_sim;
+mod prove_sketch;
 mod prove_stores;
 mod scale_picture;
 mod services;
@@ -22,6 +23,8 @@ usage: cargo xtask <command>
   ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   prove learn              what the learners pay beside the best in hindsight, and every planted bug
+  prove sketch [--units N] N units (default 1000000000) of floods against limits in a sketch with exact counts beside, how
+                           often they err, what a throttle sheds, and every planted bug
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
   prove fleet [--seconds N]
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(),
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
+        ["prove", "sketch", ref rest @ ..] => prove_sketch::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),
         ["prove", "failover", ref rest @ ..] => prove_failover::run(rest),
