@@ -13,6 +13,7 @@ mod prove_lease_model;
 mod prove_lease_scale;
 mod prove_lease_sim;
 mod prove_metering;
+mod prove_sketch;
 mod prove_stores;
 mod services;
 mod vectors;
@@ -28,6 +29,9 @@ usage: cargo xtask <command>
   prove learn              what the learners pay beside the best in hindsight, streams with any reservation, and
                            every planted bug
   prove metering           three ways to meter tokens beside each other, and every planted meter
+  prove learn              what the learners pay beside the best in hindsight, and every planted bug
+  prove sketch [--units N] N units (default 1000000000) of floods against limits in a sketch with exact counts beside, how
+                           often they err, what a throttle sheds, and every planted bug
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
   prove fair-regions [--worlds N] [--timelines N]
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         }
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "metering", ref rest @ ..] => prove_metering::run(rest),
+        ["prove", "sketch", ref rest @ ..] => prove_sketch::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "fair-regions", ref rest @ ..] => prove_fair_regions::run(rest),
         ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),

@@ -60,8 +60,8 @@ pub const BARS: &[Bar] = &[
     bar("lease-2t", "ours-till-tick", GOVERNOR_DIRECT, Together, 0.05),
     bar("sketch-10k", "ours-sketch-coarse", PINGORA, Throughput, 0.90),
     bar("sketch-1m", "ours-sketch-coarse", PINGORA, Throughput, 0.90),
-    bar("sketch-10k-2t", "ours-sketch-tick", PINGORA, Together, 0.90),
-    bar("sketch-1m-2t", "ours-sketch-tick", PINGORA, Together, 0.90),
+    bar("sketch-10k-2t", "ours-sketch-refused-tick", PINGORA, Together, 0.90),
+    bar("sketch-1m-2t", "ours-sketch-refused-tick", PINGORA, Together, 0.90),
 ];
 
 /// Bytes alive per live key at a million keys.

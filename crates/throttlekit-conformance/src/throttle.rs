@@ -14,8 +14,8 @@ use crate::Dice;
 const K: f64 = 2.0;
 const WINDOW: Duration = Duration::from_secs(10);
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
-/// Probabilities nearer than this to the dice may be decided either way: the blend of two windows is in 1,024ths.
-const FINENESS: f64 = 0.002;
+/// Probabilities nearer than this to the dice may be decided either way: the blend of two windows is in 2²⁰ths.
+const FINENESS: f64 = 0.000_1;
 
 /// What a check says when it fails.
 type Check = Result<(), String>;
@@ -74,7 +74,7 @@ pub fn examine_planted(histories: u64) -> (Vec<&'static str>, Vec<&'static str>)
 /// Every answer over a random history is the one that the formula gives, computed anew from all that happened.
 fn check_formula(throttle: &mut dyn Sheds, seed: u64) -> Check {
     let mut dice = Dice::new(seed);
-    let (mut now, mut latest) = (NOON, NOON);
+    let (mut now, mut latest) = (NOON, Timestamp::EPOCH);
     let (mut requests, mut accepts): (Vec<Timestamp>, Vec<Timestamp>) = (Vec::new(), Vec::new());
     let healthy = dice.between(0, 100);
     for _ in 0..300 {
@@ -207,46 +207,48 @@ const BUGS: [(&str, Bug); 8] = [
 /// How many throttles are planted.
 pub const PLANTED: usize = BUGS.len();
 
-/// The formula over lists of what happened, with one bug.
+/// The formula in floats, with one bug.
 struct Planted {
     bug: Bug,
-    requests: Vec<Timestamp>,
-    accepts: Vec<Timestamp>,
     latest: Timestamp,
+    /// Requests and accepts, of this window and of the one before.
+    current: [f64; 2],
+    previous: [f64; 2],
 }
 
 impl Planted {
     fn new(bug: Bug) -> Self {
-        Self { bug, requests: Vec::new(), accepts: Vec::new(), latest: Timestamp::EPOCH }
+        Self { bug, latest: Timestamp::EPOCH, current: [0.0; 2], previous: [0.0; 2] }
     }
 
     fn go_on(&mut self, now: Timestamp) {
-        self.latest = if self.bug == Bug::TimeGoesBack { now } else { self.latest.max(now) };
-        // What no check asks for again would only make it slow.
-        let length = WINDOW.as_nanos() as u64;
-        let oldest = self.latest.as_nanos().saturating_sub(3 * length);
-        if self.bug != Bug::NeverForgets && self.bug != Bug::TimeGoesBack {
-            self.requests.retain(|at| at.as_nanos() >= oldest);
-            self.accepts.retain(|at| at.as_nanos() >= oldest);
+        let window = |at: Timestamp| at.as_nanos() / WINDOW.as_nanos() as u64;
+        let (was, is) = (window(self.latest), window(now));
+        if is > was || (is < was && self.bug == Bug::TimeGoesBack) {
+            let keep = is == was + 1 && self.bug != Bug::ForgetsAtTheBoundary;
+            let all = [self.current[0] + self.previous[0], self.current[1] + self.previous[1]];
+            self.previous = match self.bug {
+                Bug::NeverForgets => all,
+                _ if keep => self.current,
+                _ => [0.0; 2],
+            };
+            self.current = [0.0; 2];
         }
+        self.latest = if self.bug == Bug::TimeGoesBack { now } else { self.latest.max(now) };
     }
 
-    fn blended(&self, events: &[Timestamp]) -> f64 {
-        match self.bug {
-            Bug::NeverForgets => events.len() as f64,
-            Bug::ForgetsAtTheBoundary => {
-                let window = |at: Timestamp| at.as_nanos() / WINDOW.as_nanos() as u64;
-                events.iter().filter(|at| window(**at) == window(self.latest)).count() as f64
-            }
-            _ => blend(events, self.latest),
-        }
+    fn blended(&self, which: usize) -> f64 {
+        let length = WINDOW.as_nanos() as u64;
+        let part = 1.0 - (self.latest.as_nanos() % length) as f64 / length as f64;
+        let part = if self.bug == Bug::NeverForgets { 1.0 } else { part };
+        self.current[which] + self.previous[which] * part
     }
 }
 
 impl Sheds for Planted {
     fn admit(&mut self, spared: u32, dice: u32, now: Timestamp) -> bool {
         self.go_on(now);
-        let (requests, accepts) = (self.blended(&self.requests), self.blended(&self.accepts));
+        let (requests, accepts) = (self.blended(0), self.blended(1));
         let accepts = if self.bug == Bug::NoMultiple { accepts / K } else { accepts };
         let spared = if self.bug == Bug::PriorityReversed { 1_000 - spared } else { spared };
         let mut shed = formula(requests, accepts) * f64::from(1_000 - spared) / 1_000.0;
@@ -255,14 +257,13 @@ impl Sheds for Planted {
         }
         let admitted = f64::from(dice) / 2f64.powi(32) >= shed;
         if admitted || self.bug != Bug::ShedNotCounted {
-            self.requests.push(self.latest);
+            self.current[0] += 1.0;
         }
         admitted
     }
 
     fn accept(&mut self, now: Timestamp) {
         self.go_on(now);
-        let times = if self.bug == Bug::AcceptsTwice { 2 } else { 1 };
-        self.accepts.extend(std::iter::repeat_n(self.latest, times));
+        self.current[1] += if self.bug == Bug::AcceptsTwice { 2.0 } else { 1.0 };
     }
 }

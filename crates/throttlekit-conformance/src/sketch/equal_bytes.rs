@@ -13,10 +13,10 @@ const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const LIMIT: u64 = 100;
 /// What ε 0.01 and δ 0.001 take.
 const BYTES: usize = 7_616;
-/// Of the same bytes: 128 keys of 24 bytes, and 227 columns in five rows.
-const HOT_KEYS: usize = 128;
+/// Of the same bytes: 192 keys of 16 bytes, and 227 columns in five rows.
+const HOT_KEYS: usize = 192;
 const TAIL: (u32, u32) = (227, 5);
-const _: () = assert!(HOT_KEYS * 24 + (TAIL.0 * TAIL.1 * 4) as usize <= BYTES);
+const _: () = assert!(HOT_KEYS * 16 + (TAIL.0 * TAIL.1 * 4) as usize <= BYTES);
 
 /// One flood, and how many quiet keys were denied an ask that their own count allows.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub struct Contest {
 
 /// Attackers and quiet keys of the floods that are tried.
 pub const FLOODS: [(u64, u64); 7] =
-    [(10, 500), (50, 500), (100, 500), (200, 500), (400, 500), (100, 2_000), (100, 5_000)];
+    [(100, 500), (150, 500), (200, 500), (300, 500), (400, 500), (150, 2_000), (150, 5_000)];
 
 /// A flood of so many attackers and quiet keys, with so many secrets.
 pub fn contest(attackers: u64, quiet: u64, secrets: u64) -> Contest {

@@ -22,6 +22,8 @@ pub use subject::{Config, Kind, SharedShield, Shield, shipped};
 pub use threads::check_threads;
 pub use traffic::Traffic;
 
+use std::ops::Range;
+
 use crate::Dice;
 
 /// What a check says when it fails.
@@ -56,21 +58,27 @@ pub struct Findings {
 /// What is not told again when there is more of it.
 const VIOLATIONS_MAX: usize = 3;
 
-/// Examines the limiters that ship. `told` hears of each world that is done.
-pub fn examine(size: Size, told: impl Fn(Tally)) -> Findings {
+/// Examines the limiters that ship.
+pub fn examine(size: Size) -> Findings {
     let mut found = Findings::default();
     for kind in Kind::ALL {
-        found.add(examine_shield(kind, size, &told, |config| shipped(kind, config)));
-        found.note(check_threads(kind, size.thread_asks, subject::shared));
+        found.add(examine_shield(kind, size, |config| shipped(kind, config)));
     }
-    found.note(check_merge(size.fleets, |into, from| into.merge(from).is_ok()));
+    found.violations.extend(examine_rest(size));
     found
+}
+
+/// What is wrong with those that ship on two threads, and with merging.
+pub fn examine_rest(size: Size) -> Vec<String> {
+    let threads = Kind::ALL.map(|kind| check_threads(kind, size.thread_asks, subject::shared));
+    let merge = check_merge(size.fleets, |into, from| into.merge(from).is_ok());
+    threads.into_iter().chain([merge]).filter_map(Result::err).collect()
 }
 
 /// The planted bugs that the same checks find, and those they do not.
 pub fn examine_planted(size: Size) -> (Vec<&'static str>, Vec<&'static str>) {
     let sketches = SKETCH_BUGS.map(|(name, bug)| {
-        (name, examine_shield(bug.kind(), size, |_| (), |config| planted::shield(bug, config)).violations)
+        (name, examine_shield(bug.kind(), size, |config| planted::shield(bug, config)).violations)
     });
     let merges =
         MERGE_BUGS.map(|(name, merge)| (name, check_merge(size.fleets, merge).err().into_iter().collect()));
@@ -83,28 +91,8 @@ pub fn examine_planted(size: Size) -> (Vec<&'static str>, Vec<&'static str>) {
 }
 
 /// Every check of a limiter on one thread: worlds of floods, then, if nothing was found in those, its error.
-pub fn examine_shield(
-    kind: Kind,
-    size: Size,
-    told: impl Fn(Tally),
-    make: impl Fn(&Config) -> Box<dyn Shield>,
-) -> Findings {
-    let mut found = Findings::default();
-    for seed in 0..size.worlds {
-        let mut dice = Dice::new(seed);
-        let config = Config::random(kind, &mut dice);
-        let played = check_world(&config, &mut *make(&config), &mut dice, size.asks).map(|tally| {
-            told(tally);
-            found.tally.add(tally);
-        });
-        let alone = check_alone(&config, &mut *make(&config), &mut dice);
-        for check in [played, alone] {
-            found.note(check.map_err(|story| format!("{kind:?}, world {seed}: {story}")));
-        }
-        if found.violations.len() >= VIOLATIONS_MAX {
-            return found;
-        }
-    }
+pub fn examine_shield(kind: Kind, size: Size, make: impl Fn(&Config) -> Box<dyn Shield>) -> Findings {
+    let mut found = examine_worlds(kind, 0..size.worlds, size.asks, &make);
     if found.violations.is_empty() {
         found.early = early_denials(kind, size.secrets, make);
         found.violations.extend(found.early.iter().filter_map(|early| early.check().err()));
@@ -112,12 +100,32 @@ pub fn examine_shield(
     found
 }
 
-impl Findings {
-    fn note(&mut self, check: Check) {
-        self.violations.extend(check.err());
+/// Floods a limiter in each of these worlds.
+pub fn examine_worlds(
+    kind: Kind,
+    worlds: Range<u64>,
+    asks: u64,
+    make: impl Fn(&Config) -> Box<dyn Shield>,
+) -> Findings {
+    let mut found = Findings::default();
+    for seed in worlds {
+        let mut dice = Dice::new(seed);
+        let config = Config::random(kind, &mut dice);
+        let played = check_world(&config, &mut *make(&config), &mut dice, asks);
+        let played = played.map(|tally| found.tally.add(tally));
+        let alone = check_alone(&config, &mut *make(&config), &mut dice);
+        let stories = [played, alone].into_iter().filter_map(Result::err);
+        found.violations.extend(stories.map(|story| format!("{kind:?}, world {seed}: {story}")));
+        if found.violations.len() >= VIOLATIONS_MAX {
+            break;
+        }
     }
+    found
+}
 
-    fn add(&mut self, more: Self) {
+impl Findings {
+    /// Adds what was found elsewhere.
+    pub fn add(&mut self, more: Self) {
         self.tally.add(more.tally);
         self.early.extend(more.early);
         self.violations.extend(more.violations);

@@ -13,9 +13,9 @@ use crate::Dice;
 pub struct Tally {
     /// Asks.
     pub asks: u64,
-    /// Units asked for, those of asks that can never pass counted as one.
+    /// Units asked for where the limit is at most [`Tally::ORDINARY`]. Those of asks that can never pass count as one.
     pub offered: u64,
-    /// Units admitted.
+    /// Units admitted there.
     pub admitted: u64,
     /// Windows that began.
     pub windows: u64,
@@ -24,6 +24,9 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Above it an ask may cost millions, and units say little about how much was tried.
+    pub const ORDINARY: u64 = 1_000;
+
     /// Adds another.
     pub fn add(&mut self, more: Self) {
         self.asks += more.asks;
@@ -80,10 +83,12 @@ impl Truth {
         })?;
         if answer.allowed && cost > 0 {
             self.admitted.insert(key, used);
-            self.tally.admitted += cost;
         }
         self.tally.asks += 1;
-        self.tally.offered += if cost > self.limit { 1 } else { cost };
+        if self.limit <= Tally::ORDINARY {
+            self.tally.offered += if cost > self.limit { 1 } else { cost };
+            self.tally.admitted += if answer.allowed { cost } else { 0 };
+        }
         self.tally.early += u64::from(fits && !answer.allowed);
         Ok(())
     }

@@ -14,15 +14,15 @@ pub trait Slot<T> {
     fn get(&self) -> T;
     /// Makes it hold this.
     fn set(&self, value: T);
-    /// Adds in one step, round the end.
-    fn add(&self, more: T);
+    /// Adds one in one step, and stops at the end.
+    fn add_one(&self);
 }
 
 /// What counts are kept in: cells of one thread, or words that threads share.
 pub trait Memory: fmt::Debug {
     /// A counter.
     type Count: Slot<u32> + fmt::Debug;
-    /// A longer one, or the hash of a key.
+    /// The hash of a key.
     type Word: Slot<u64> + fmt::Debug;
 }
 
@@ -47,8 +47,8 @@ macro_rules! plain_slot {
             fn set(&self, value: $number) {
                 Cell::set(self, value);
             }
-            fn add(&self, more: $number) {
-                Cell::set(self, Cell::get(self).wrapping_add(more));
+            fn add_one(&self) {
+                Cell::set(self, Cell::get(self).saturating_add(1));
             }
         }
     };

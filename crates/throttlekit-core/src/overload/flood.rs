@@ -92,7 +92,7 @@ impl<M: Memory> FloodWindow<M> {
         match slot {
             _ if cost == 0 => {}
             Some(at) => self.hot.set_used(at, next),
-            None => self.charge_tail(name, used, next),
+            None => self.charge_tail(name, next),
         }
         self.limit.allowed(next, ends_at)
     }
@@ -106,7 +106,7 @@ impl<M: Memory> FloodWindow<M> {
     }
 
     /// Counts a key that is not in the table: there from now on if it is busier than one of those, else in the sketch.
-    fn charge_tail(&self, name: u64, used: u32, next: u32) {
+    fn charge_tail(&self, name: u64, next: u32) {
         let coldest = self.hot.coldest(name);
         let displaced = self.hot.used(coldest);
         if next / BUSIER < displaced {
@@ -115,7 +115,7 @@ impl<M: Memory> FloodWindow<M> {
         if let Some(owner) = self.hot.owner(coldest) {
             self.tail.raise_of(owner, displaced);
         }
-        self.hot.hand_over(coldest, name, next, used);
+        self.hot.hand_over(coldest, name, next);
     }
 
     /// Begins a window: nobody has been admitted in it. One caller at a time.
@@ -189,7 +189,7 @@ mod tests {
             (0..asks).for_each(|_| _ = keys.admit(hash(key), 1, ends_at, NOON));
         }
         let told: Vec<_> =
-            keys.busiest(2).into_iter().map(|hot| (hot.hash, hot.at_most, hot.denied)).collect();
+            keys.busiest(2).into_iter().map(|hot| (hot.hash, hot.admitted, hot.denied)).collect();
         assert_eq!(told, [(hash(1), 3, 6), (hash(2), 3, 2)]);
         keys.begin();
         assert_eq!(keys.busiest(2), []);

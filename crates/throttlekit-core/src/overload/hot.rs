@@ -15,13 +15,11 @@ const NOBODY: u64 = 0;
 pub struct Hot {
     /// The key's hash.
     pub hash: u64,
-    /// Units it was admitted at the least: those counted one by one.
-    pub at_least: u32,
-    /// And at the most: with what the sketch held of it before, which may be in part of others.
-    pub at_most: u32,
-    /// How many of its asks were denied while it was counted one by one. With threads, one that is denied while the
-    /// slot changes hands may count for the next key.
-    pub denied: u64,
+    /// Units it was admitted at the most: those counted one by one, and what the sketch held of it before.
+    pub admitted: u32,
+    /// How many of its asks were denied while it was counted one by one; stops at 2³²−1. With threads, one that is denied
+    /// while the slot changes hands may count for the next key.
+    pub denied: u32,
 }
 
 /// A table of fixed size with room for eight keys in each of its buckets.
@@ -33,10 +31,9 @@ pub(super) struct HotTable<M: Memory> {
 
 #[derive(Debug)]
 struct Tally<M: Memory> {
-    /// Units admitted in this window, and what was carried over from the sketch.
+    /// Units admitted in this window, with what came along from the sketch.
     used: M::Count,
-    carried: M::Count,
-    denied: M::Word,
+    denied: M::Count,
 }
 
 /// A slot of the table.
@@ -49,7 +46,7 @@ impl<M: Memory> HotTable<M> {
     /// Room for at least so many keys.
     pub(super) fn new(keys: usize) -> Self {
         let slots = keys.next_multiple_of(WAYS);
-        let tally = |_| Tally { used: M::Count::new(0), carried: M::Count::new(0), denied: M::Word::new(0) };
+        let tally = |_| Tally { used: M::Count::new(0), denied: M::Count::new(0) };
         Self {
             names: (0..slots).map(|_| M::Word::new(NOBODY)).collect(),
             tallies: (0..slots).map(tally).collect(),
@@ -103,7 +100,7 @@ impl<M: Memory> HotTable<M> {
     }
 
     pub(super) fn count_denial(&self, at: SlotAt) {
-        self.tallies[at].denied.add(1);
+        self.tallies[at].denied.add_one();
     }
 
     /// The slot in the key's bucket whose key was admitted least.
@@ -118,16 +115,15 @@ impl<M: Memory> HotTable<M> {
         Some(self.names[at].get()).filter(|name| *name != NOBODY)
     }
 
-    /// Gives a slot to a key, with what it used and how much of that the sketch said.
+    /// Gives a slot to a key, with what it used.
     ///
     /// The name changes first. Who reads meanwhile in the name of the old key and sees the new count sees the new name
     /// too; who reads in the name of the new one may see the old count, which is less, so whatever it denies is denied.
-    pub(super) fn hand_over(&self, at: SlotAt, name: u64, used: u32, carried: u32) {
+    pub(super) fn hand_over(&self, at: SlotAt, name: u64, used: u32) {
         debug_assert!(used > self.used(at), "only a busier key takes a slot");
         self.names[at].set(name);
         let tally = &self.tallies[at];
         tally.used.set(used);
-        tally.carried.set(carried);
         tally.denied.set(0);
     }
 
@@ -135,7 +131,6 @@ impl<M: Memory> HotTable<M> {
     pub(super) fn clear(&self) {
         for tally in &self.tallies {
             tally.used.set(0);
-            tally.carried.set(0);
             tally.denied.set(0);
         }
     }
@@ -143,17 +138,11 @@ impl<M: Memory> HotTable<M> {
     /// Up to `count` keys, the busiest first: by what was admitted and denied together.
     pub(super) fn busiest(&self, count: usize) -> Vec<Hot> {
         let hot = |at: SlotAt| {
-            let Tally { used, carried, denied } = &self.tallies[at];
-            let (used, carried) = (used.get(), carried.get());
-            self.owner(at).map(|hash| Hot {
-                hash,
-                at_least: used.saturating_sub(carried),
-                at_most: used,
-                denied: denied.get(),
-            })
+            let Tally { used, denied } = &self.tallies[at];
+            self.owner(at).map(|hash| Hot { hash, admitted: used.get(), denied: denied.get() })
         };
-        let mut all: Vec<Hot> = (0..self.slots()).filter_map(hot).filter(|hot| hot.at_most > 0).collect();
-        all.sort_unstable_by_key(|hot| core::cmp::Reverse(hot.denied.saturating_add(u64::from(hot.at_most))));
+        let mut all: Vec<Hot> = (0..self.slots()).filter_map(hot).filter(|hot| hot.admitted > 0).collect();
+        all.sort_unstable_by_key(|hot| core::cmp::Reverse(u64::from(hot.denied) + u64::from(hot.admitted)));
         all.truncate(count);
         all
     }

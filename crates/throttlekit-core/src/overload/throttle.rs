@@ -51,7 +51,7 @@ pub enum ThrottleError {
 /// Counts stop here, so that no product overflows.
 const COUNT_MAX: u64 = 1 << 40;
 /// The fineness of the blend of two windows.
-const BLEND: u64 = 1 << 10;
+const BLEND: u64 = 1 << 20;
 const THOUSAND: u32 = 1_000;
 
 impl Priority {
@@ -104,7 +104,7 @@ impl Throttle {
         (shed * 1_000_000 / of) as u32
     }
 
-    /// The probability of shedding, as a fraction. Both parts stay below 2⁷⁶.
+    /// The probability of shedding, as a fraction. Both parts stay below 2⁸².
     fn shed(&self, priority: Priority) -> (u128, u128) {
         let (requests, accepts) = (self.blended(|t| t.requests), self.blended(|t| t.accepts));
         let wanted = u128::from(requests) * u128::from(THOUSAND);

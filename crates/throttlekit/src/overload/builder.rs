@@ -10,7 +10,7 @@ use crate::{Clock, KeyHash, PreciseClock, SecretHash};
 
 /// The error unless stated: at most 1 % of the units admitted in a window, but once in a thousand.
 const ERROR: (f64, f64) = (0.01, 0.001);
-/// Keys counted one by one unless stated: 24 KiB of them.
+/// Keys counted one by one unless stated: 16 KiB of them.
 const HOT_KEYS: usize = 1 << 10;
 
 /// What a [`SketchLimiter`] is made of.
@@ -91,7 +91,8 @@ impl<C: Clock, H: KeyHash> FloodBuilder<C, H> {
         FloodBuilder { sketch: change(self.sketch), hot_keys: self.hot_keys }
     }
 
-    /// How many of the busiest keys are counted one by one, in 24 bytes each: more than will ever be at their limit.
+    /// How many of the busiest keys are counted one by one, in 16 bytes each: better twice as many as will be at their
+    /// limit at once.
     pub fn hot_keys(self, hot_keys: usize) -> Self {
         Self { hot_keys, ..self }
     }

@@ -27,7 +27,7 @@ use crate::{Ask, Clock, KeyHash, PreciseClock, SecretHash};
 ///
 /// let busiest = shield.busiest(1);
 /// assert_eq!(busiest[0].hash, shield.fingerprint("203.0.113.7"));
-/// assert_eq!((busiest[0].at_most, busiest[0].denied), (100, 1));
+/// assert_eq!((busiest[0].admitted, busiest[0].denied), (100, 1));
 /// # Ok::<(), throttlekit::overload::SketchError>(())
 /// ```
 pub struct FloodLimiter<C = PreciseClock, H = SecretHash> {
@@ -38,7 +38,7 @@ pub struct FloodLimiter<C = PreciseClock, H = SecretHash> {
 
 impl FloodLimiter {
     /// A limiter with the defaults: 1,024 keys counted one by one, ε 0.01 and δ 0.001 for the rest, precise clock,
-    /// attack-resistant hash with a secret of its own; 32 KiB.
+    /// attack-resistant hash with a secret of its own; 24,000 bytes.
     pub fn new(units: u64, window: Duration) -> Result<Self, SketchError> {
         Self::builder(units, window).build()
     }
@@ -65,8 +65,10 @@ impl<C: Clock, H: KeyHash> FloodLimiter<C, H> {
     /// Up to `count` keys, the busiest of this window first. Looks at the whole table: for dashboards, not for requests.
     ///
     /// Keys are known by their hash alone: compare with the [`fingerprint`](Self::fingerprint)s of keys that you log.
+    /// Nobody waits for it, so what is told of a key may be of the moment before or after.
     pub fn busiest(&self, count: usize) -> Vec<Hot> {
-        self.keys.look(self.clock.now(), |rule| rule.busiest(count)).unwrap_or_default()
+        let current = self.keys.is_current(self.clock.now());
+        if current { self.keys.rule().busiest(count) } else { Vec::new() }
     }
 
     /// The hash by which a key is known in this limiter.

@@ -17,8 +17,8 @@ pub(super) trait Counts: Sized {
 
 /// A rule behind its latch.
 ///
-/// An ask that is denied reads and writes nothing: counts only grow within a window, so a count that denies still does
-/// when the answer is given, as long as the window is the same. An ask that may be allowed holds the latch and
+/// An ask that is denied only reads what it is decided on: counts only grow within a window, so a count that denies still
+/// does when the answer is given, as long as the window is the same. An ask that may be allowed holds the latch and
 /// decides again. So two threads never decide on the same count, and no ask falls between two windows.
 #[derive(Debug)]
 pub(super) struct Guarded<R> {
@@ -81,10 +81,9 @@ impl<R: Counts> Guarded<R> {
         Decision { allowed: one.allowed, retry_after: one.retry_after, ..left }
     }
 
-    /// Looks at the rule while nobody counts. Nothing, if its window is over.
-    pub(super) fn look<T>(&self, now: Timestamp, look: impl FnOnce(&R) -> T) -> Option<T> {
-        let held = self.latch.hold();
-        (!SketchLimit::is_over(held.ends_at(), now)).then(|| look(&self.rule))
+    /// Whether what is counted is of a window that goes on.
+    pub(super) fn is_current(&self, now: Timestamp) -> bool {
+        !SketchLimit::is_over(self.latch.ends_at(), now)
     }
 }
 

@@ -44,6 +44,11 @@ impl Latch {
         (word & HELD == 0).then_some(Timestamp::from_nanos(word))
     }
 
+    /// When the window ends.
+    pub(super) fn ends_at(&self) -> Timestamp {
+        Timestamp::from_nanos(self.word.load(Acquire) & !HELD)
+    }
+
     /// Whether the window that ends then still is the current one.
     #[inline(always)]
     pub(super) fn is_still(&self, ends_at: Timestamp) -> bool {
@@ -69,8 +74,8 @@ impl Latch {
         let mut rests = 0;
         loop {
             rest(&mut rests);
-            let word = self.word.load(Relaxed);
-            if word & HELD == 0 && self.word.compare_exchange(word, word | HELD, Acquire, Relaxed).is_ok() {
+            let word = self.word.fetch_or(HELD, Acquire);
+            if word & HELD == 0 {
                 return word;
             }
         }

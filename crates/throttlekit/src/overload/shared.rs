@@ -36,8 +36,8 @@ macro_rules! shared_slot {
                 self.0.store(value, Release);
             }
             #[inline(always)]
-            fn add(&self, more: $number) {
-                self.0.fetch_add(more, Relaxed);
+            fn add_one(&self) {
+                _ = self.0.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1));
             }
         }
     };
