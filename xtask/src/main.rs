@@ -9,6 +9,7 @@ mod prove_learn;
 mod prove_lease_model;
 mod prove_lease_scale;
 mod prove_lease_sim;
+mod prove_price;
 mod prove_stores;
 mod scale_picture;
 mod services;
@@ -22,6 +23,7 @@ usage: cargo xtask <command>
   ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   prove learn              what the learners pay beside the best in hindsight, and every planted bug
+  prove bid-price          what pricing earns beside the limits alone, that its duals are optimal, and every planted bug
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
   prove fleet [--seconds N]
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(),
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
+        ["prove", "bid-price", ref rest @ ..] => prove_price::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),
         ["prove", "failover", ref rest @ ..] => prove_failover::run(rest),

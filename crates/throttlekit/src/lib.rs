@@ -24,6 +24,7 @@
 //! | one limit over many keys: users, tenants, addresses | [`Limiter`] |
 //! | one limit without keys: a route, a backend, the process | [`Gate`] |
 //! | several limits that one request must clear together | [`Limits`] |
+//! | budgets that run short, and asks that differ in worth | [`Pricer`], before the limits |
 //! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
 //! | the same with much traffic on one limit | `TwoTier`, which fetches units in batches and spends them in process |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
@@ -64,6 +65,7 @@ pub mod http;
 mod limiter;
 mod limits;
 mod memory;
+mod pricer;
 #[cfg(feature = "store")]
 mod shared;
 #[cfg(feature = "store")]
@@ -83,10 +85,11 @@ pub use gate::Gate;
 pub use hash::{KeyHash, SecretHash, TrustedHash};
 pub use limiter::Limiter;
 pub use limits::Limits;
+pub use pricer::Pricer;
 #[cfg(feature = "store")]
 pub use shared::{Answer, Guarantee, OnOutage, Receipt, SharedLimiter, Tally};
 pub use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};
-pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, rate};
+pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, price, rate};
 #[cfg(feature = "store")]
 pub use tier::TwoTier;
 

@@ -15,7 +15,7 @@ const GAIN_MIN: f64 = 1e-12;
 const MOVE_MIN: f64 = 1e-11;
 /// From so many pivots per unknown on, the order of pivots is one that cannot go in circles.
 const QUICK_PIVOTS: usize = 4;
-/// So many pivots per unknown are given up on. Random instances take about one.
+/// So many pivots per unknown are given up on. Random problems take one at most.
 const PIVOTS_MAX: usize = 64;
 
 /// Maximise Σ value·y over 0 ≤ y ≤ bound with Σ use·y ≤ budget on each axis.
@@ -104,7 +104,7 @@ impl Basis<'_> {
 
     /// The unknown whose change gains most; in `careful` order the first that gains anything.
     fn entering(&self, duals: &Axes, careful: bool) -> Option<usize> {
-        let highest = duals.iter().fold(0.0, |high: f64, dual| high.max(dual.abs()));
+        let highest = highest(duals);
         let all = 0..self.full.len() + AXES;
         let mut gains = all.filter(|unknown| !self.members.contains(unknown)).filter_map(|unknown| {
             let (value, price) = (self.program.value(unknown), dot(&self.program.column(unknown), duals));
@@ -172,7 +172,7 @@ impl Basis<'_> {
                 amounts[member] = if between { amount } else { [0.0, bound][usize::from(amount > margin)] };
             }
         }
-        Some(Optimum { amounts, duals, tight })
+        Some(Optimum { amounts, duals: without_rounding(duals), tight })
     }
 
     fn is_full(&self, unknown: usize) -> bool {
@@ -184,4 +184,14 @@ impl Basis<'_> {
             *is_full = full;
         }
     }
+}
+
+/// What rounding left beside the highest dual is zero; else the kinds worth nothing would seem to be turned away.
+pub(super) fn without_rounding(duals: Axes) -> Axes {
+    let highest = highest(&duals);
+    duals.map(|dual| if dual.abs() <= ROUNDING * highest { 0.0 } else { dual })
+}
+
+pub(super) fn highest(duals: &Axes) -> f64 {
+    duals.iter().fold(0.0, |high: f64, dual| high.max(dual.abs()))
 }

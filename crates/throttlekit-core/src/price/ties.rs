@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::linear::{self, AXES, Axes, dot};
-use super::simplex::{Optimum, Program, ROUNDING, TOLERANCE};
+use super::simplex::{Optimum, Program, ROUNDING, TOLERANCE, highest, without_rounding};
 
 /// Of all corners among the optimal duals, the most selective: it turns away the most kinds; then the one with the
 /// largest price of hold, of cost, of rate.
@@ -63,9 +63,9 @@ impl Corner {
 fn corner(program: &Program, members: &[usize]) -> Option<Axes> {
     let members: [usize; AXES] = members.try_into().ok()?;
     let duals = linear::solve(members.map(|m| program.column(m)), members.map(|m| program.value(m)))?;
-    let highest = duals.iter().fold(0.0, |high: f64, dual| high.max(dual.abs()));
+    let highest = highest(&duals);
     let none_negative = duals.iter().all(|dual| *dual >= -TOLERANCE * highest);
-    none_negative.then(|| duals.map(|dual| dual.max(0.0)))
+    none_negative.then(|| without_rounding(duals.map(|dual| dual.max(0.0))))
 }
 
 /// Calls with every way to add `count` of these to the chosen.
