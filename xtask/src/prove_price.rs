@@ -73,7 +73,9 @@ impl Cost {
         Self {
             solve_us: mean(200, &|at| solve(&scales[at as usize])),
             ties_us: mean(200, &|at| solve(&filled[at as usize])),
-            look_us: mean(200, &|_| drop(black_box(refiner.clone().reprice(None)))),
+            look_us: mean(200, &|_| {
+                black_box(refiner.clone().reprice(None));
+            }),
         }
     }
 }
@@ -110,17 +112,17 @@ impl Tables {
         let long_runs = two_axes::regret_by_correlation(&LONG_RUNS, SEEDS_FEW);
         tell_regret(SEEDS_FEW, &long_runs);
         let rejecting = two_axes::regret_of_a_wrong_belief(SAMPLE, SEEDS_FEW);
-        println!("\n{:<26}{:>10}{:>12}", "a belief that rejects all", "fixed", "refined");
-        rejecting.iter().for_each(|(rho, fixed, refined)| {
-            println!("{rho:<26}{:>10}{:>12}", percent(*fixed), percent(*refined))
-        });
+        tell_belief(
+            "a belief that rejects all",
+            rejecting.iter().map(|row| (row.0.to_string(), row.1, row.2)),
+        );
         let worlds = [HOG, AMPLE, RATIONED].map(|world| world.row(SEEDS_FEW));
         tell_worlds(&worlds);
         let wrong = three_axes::wrong_beliefs(SAMPLE, SEEDS_FEW);
-        println!("\n{:<26}{:>10}{:>12}", "a wrong belief in world A", "fixed", "refined");
-        wrong.iter().for_each(|row| {
-            println!("{:<26}{:>10}{:>12}", row.belief, percent(row.fixed), percent(row.refined))
-        });
+        tell_belief(
+            "a wrong belief in world A",
+            wrong.iter().map(|row| (row.belief.into(), row.fixed, row.refined)),
+        );
         Self { published, ours, long_runs, rejecting, worlds, wrong }
     }
 
@@ -189,6 +191,13 @@ fn tell_worlds(rows: &[three_axes::Row]) {
         let [marginal, two, three, refined] =
             [row.marginal, row.two_axes, row.three_axes, row.refined].map(percent);
         println!("{:<26}{marginal:>10}{two:>12}{three:>12}{refined:>12}{:>9.3}", row.name, row.hold_price);
+    }
+}
+
+fn tell_belief(title: &str, rows: impl Iterator<Item = (String, f64, f64)>) {
+    println!("\n{title:<26}{:>10}{:>12}", "fixed", "refined");
+    for (name, fixed, refined) in rows {
+        println!("{name:<26}{:>10}{:>12}", percent(fixed), percent(refined));
     }
 }
 

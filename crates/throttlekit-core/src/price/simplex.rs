@@ -107,9 +107,12 @@ impl Basis<'_> {
         let highest = highest(duals);
         let all = 0..self.full.len() + AXES;
         let mut gains = all.filter(|unknown| !self.members.contains(unknown)).filter_map(|unknown| {
-            let (value, price) = (self.program.value(unknown), dot(&self.program.column(unknown), duals));
+            let (value, uses) = (self.program.value(unknown), self.program.column(unknown));
+            let price = dot(&uses, duals);
             let gain = if self.is_full(unknown) { price - value } else { value - price };
-            (gain > GAIN_MIN * value.max(highest)).then_some((unknown, gain))
+            let beside =
+                if unknown < self.full.len() { value.max(dot(&uses, &duals.map(f64::abs))) } else { highest };
+            (gain > GAIN_MIN * beside).then_some((unknown, gain))
         });
         let best = |best: (usize, f64), next: (usize, f64)| if next.1 > best.1 { next } else { best };
         let chosen = if careful { gains.next() } else { gains.reduce(best) };
@@ -164,12 +167,11 @@ impl Basis<'_> {
             let bound = program.bound(member);
             let whole = if member < n { bound } else { program.budgets[member - n] };
             let margin = TOLERANCE * whole + ROUNDING;
-            let between = amount > margin && amount < bound - margin;
-            if between {
+            if amount > margin && amount < bound - margin {
                 tight.push(member);
             }
-            if member < n {
-                amounts[member] = if between { amount } else { [0.0, bound][usize::from(amount > margin)] };
+            if member < n && amount > ROUNDING * bound {
+                amounts[member] = amount.min(bound);
             }
         }
         Some(Optimum { amounts, duals: without_rounding(duals), tight })
