@@ -14,6 +14,7 @@ mod prove_lease_scale;
 mod prove_lease_sim;
 mod prove_metering;
 mod prove_sketch;
+mod prove_price;
 mod prove_stores;
 mod services;
 mod vectors;
@@ -32,6 +33,7 @@ usage: cargo xtask <command>
   prove learn              what the learners pay beside the best in hindsight, and every planted bug
   prove sketch [--units N] N units (default 1000000000) of floods against limits in a sketch with exact counts beside, how
                            often they err, what a throttle sheds, and every planted bug
+  prove bid-price          what pricing earns beside the limits alone, that its duals are optimal, and every planted bug
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
   prove fair-regions [--worlds N] [--timelines N]
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "metering", ref rest @ ..] => prove_metering::run(rest),
         ["prove", "sketch", ref rest @ ..] => prove_sketch::run(rest),
+        ["prove", "bid-price", ref rest @ ..] => prove_price::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "fair-regions", ref rest @ ..] => prove_fair_regions::run(rest),
         ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),

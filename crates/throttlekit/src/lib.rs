@@ -26,6 +26,7 @@
 //! | several limits that one request must clear together | [`Limits`] |
 //! | one budget that many tenants share by weight | [`FairLimiter`]; [`FairTree`] where weights are nested |
 //! | the same budget in several regions or processes | `SharedFairLimiter`, with the feature `store` and a store |
+//! | budgets that run short, and asks that differ in worth | [`Pricer`], before the limits |
 //! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
 //! | the same with much traffic on one limit | `TwoTier`, which fetches units in batches and spends them in process |
 //! | more keys than there is memory for: every address of a flood | [`FloodLimiter`], or [`SketchLimiter`] |
@@ -73,6 +74,7 @@ mod limiter;
 mod limits;
 mod memory;
 pub mod overload;
+mod pricer;
 #[cfg(feature = "store")]
 mod shared;
 #[cfg(feature = "store")]
@@ -98,10 +100,11 @@ pub use hash::{KeyHash, SecretHash, TrustedHash};
 pub use limiter::Limiter;
 pub use limits::Limits;
 pub use overload::{AdaptiveThrottle, FloodLimiter, MergeableSketch, SketchLimiter};
+pub use pricer::Pricer;
 #[cfg(feature = "store")]
 pub use shared::{Answer, Guarantee, OnOutage, Receipt, SharedLimiter, Tally};
 pub use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};
-pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, rate};
+pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, price, rate};
 #[cfg(feature = "store")]
 pub use tier::TwoTier;
 

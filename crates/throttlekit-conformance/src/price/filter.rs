@@ -43,6 +43,6 @@ pub const FILTER_BUGS: [(&str, Filter); 6] = [
     }),
     ("nan_value_admitted", |prices, bid| bid.value.is_nan() || prices.admits(bid)),
     ("equal_turned_away", |prices, bid| bid.value > prices.of(bid)),
-    ("cost_ignored", |prices, bid| prices.admits(&Bid { cost: 0, ..*bid })),
-    ("hold_ignored", |prices, bid| prices.admits(&Bid { hold: None, ..*bid })),
+    ("price_of_cost_ignored", |prices, bid| prices.admits(&Bid { cost: 0, ..*bid })),
+    ("price_of_hold_ignored", |prices, bid| prices.admits(&Bid { hold: None, ..*bid })),
 ];

@@ -54,7 +54,7 @@ pub struct Findings {
     pub violations: Vec<String>,
 }
 
-/// Examines the core over these seeds, a part of the whole.
+/// Examines the core.
 pub fn examine(size: Size) -> Findings {
     let mut found = Findings::default();
     for seed in 0..size.problems {

@@ -28,12 +28,12 @@ pub const REFINER_BUGS: [(&str, RefinerBug); 10] = [
     ("adopts_always", RefinerBug::AdoptsAlways),
     ("freezes_after_one", RefinerBug::FreezesAfterOne),
     ("never_adopts", RefinerBug::NeverAdopts),
-    ("hold_ignored", RefinerBug::HoldIgnored),
+    ("seen_hold_ignored", RefinerBug::HoldIgnored),
     ("slots_ignored", RefinerBug::SlotsIgnored),
     ("budget_per_ask_wrong", RefinerBug::BudgetPerAskWrong),
     ("left_ignored", RefinerBug::LeftIgnored),
     ("never_waits", RefinerBug::NeverWaits),
-    ("weight_ignored", RefinerBug::WeightIgnored),
+    ("prior_weight_ignored", RefinerBug::WeightIgnored),
 ];
 
 /// A refiner with one bug: what a refiner should do, by the checker's own memory, and then not quite.

@@ -1,6 +1,6 @@
 //! Fluid problems to solve: ordinary ones, and such as have many optimal duals.
 
-use throttlekit_core::price::{Budgets, Kind};
+use throttlekit_core::price::{Budgets, KINDS_MAX, Kind};
 
 use crate::Dice;
 
@@ -38,15 +38,24 @@ impl Problem {
         let family = FAMILIES[(seed % 4) as usize];
         let most = match family {
             Family::Any => 12,
-            Family::Scales => 64,
+            Family::Scales => KINDS_MAX as u64,
             Family::Whole | Family::Filled => 7,
         };
-        let kinds: Vec<Kind> = (0..dice.between(1, most)).map(|_| family.kind(&mut dice)).collect();
-        let third = seed % 8 >= 4;
-        let budget = |dice: &mut Dice, of: fn(&Kind) -> f64| family.budget(dice, &kinds, of);
-        let rate = budget(&mut dice, |_| 1.0);
-        let cost = budget(&mut dice, |kind| kind.cost);
-        let hold = budget(&mut dice, |kind| kind.hold);
+        let kinds = dice.between(1, most);
+        Self::of(family, kinds, seed % 8 >= 4, &mut dice)
+    }
+
+    /// A problem of this family as large as they get.
+    pub fn largest(family: Family, seed: u64) -> Self {
+        Self::of(family, KINDS_MAX as u64, true, &mut Dice::new(seed))
+    }
+
+    fn of(family: Family, kinds: u64, third: bool, dice: &mut Dice) -> Self {
+        let kinds: Vec<Kind> = (0..kinds).map(|_| family.kind(dice)).collect();
+        // Where kinds fill a budget, the same ones fill all of them as often as not.
+        let same = dice.once_in(2).then(|| dice.below(kinds.len() as u64 + 1));
+        let mut budget = |of: fn(&Kind) -> f64| family.budget(dice, &kinds, same, of);
+        let [rate, cost, hold] = [budget(|_| 1.0), budget(|kind| kind.cost), budget(|kind| kind.hold)];
         Self { family, kinds, budgets: Budgets { rate, cost, hold: third.then_some(hold) } }
     }
 
@@ -66,15 +75,14 @@ impl Family {
         Kind { weight: number(1), value: number(0), cost: number(0), hold: number(0) }
     }
 
-    /// Where whole numbers fill budgets, each axis is filled by kinds of its own or by the same ones.
-    fn budget(self, dice: &mut Dice, kinds: &[Kind], of: fn(&Kind) -> f64) -> f64 {
+    fn budget(self, dice: &mut Dice, kinds: &[Kind], same: Option<u64>, of: fn(&Kind) -> f64) -> f64 {
         let whole: f64 = kinds.iter().map(|kind| kind.weight * of(kind)).sum();
         match self {
             Self::Any | Self::Scales => whole * 1.2 * unit(dice),
             Self::Whole => dice.below(whole as u64 + 3) as f64,
             Self::Filled => {
-                let first = dice.below(kinds.len() as u64 + 1) as usize;
-                kinds[..first].iter().map(|kind| kind.weight * of(kind)).sum()
+                let first = same.unwrap_or_else(|| dice.below(kinds.len() as u64 + 1));
+                kinds[..first as usize].iter().map(|kind| kind.weight * of(kind)).sum()
             }
         }
     }

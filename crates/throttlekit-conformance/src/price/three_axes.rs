@@ -4,8 +4,8 @@ use throttlekit_core::price::{
     Bid, Budgets, Kind, Prices, Refiner, RefinerOptions, Solution, solve_fluid_lp,
 };
 
-use super::Mulberry;
 use super::policy::{Policy, Refined, Till, play};
+use super::{Check, Mulberry, ensure};
 
 const ASKS: u32 = 2_000;
 
@@ -61,10 +61,54 @@ pub struct Row {
     pub two_axes: f64,
     /// With all three.
     pub three_axes: f64,
-    /// With all three, looked at again.
+    /// With all three, looked at again every hundred asks, told what is left.
     pub refined: f64,
     /// The price of hold.
     pub hold_price: f64,
+}
+
+/// What is lost in the world of the hog if something else is believed of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wrong {
+    /// What is believed.
+    pub belief: &'static str,
+    /// At the prices of the belief.
+    pub fixed: f64,
+    /// With a look at them after every so many asks, told what is left.
+    pub refined: f64,
+}
+
+/// Wrong beliefs about the world of the hog, with refining after every so many asks.
+pub fn wrong_beliefs(sample: usize, seeds: u32) -> Vec<Wrong> {
+    let changed = |change: fn(Kind) -> Kind| HOG.kinds.map(change).to_vec();
+    let beliefs = [
+        ("mostly hogs", changed(|kind| Kind { weight: 2_000.0 - kind.weight, ..kind })),
+        ("a tenth of the asks", changed(|kind| Kind { weight: kind.weight / 10.0, ..kind })),
+        ("no holds", changed(|kind| Kind { hold: 0.0, ..kind })),
+        ("a hundred times the value", changed(|kind| Kind { value: kind.value * 100.0, ..kind })),
+    ];
+    let row = |(belief, kinds): (&'static str, Vec<Kind>)| {
+        let fixed = solve_fluid_lp(&kinds, &HOG.budgets()).expect("the belief is sound").duals;
+        let refined = || Refined { refiner: HOG.refiner(&kinds, sample), told: true };
+        Wrong { belief, fixed: HOG.regret(seeds, || fixed), refined: HOG.regret(seeds, refined) }
+    };
+    beliefs.into_iter().map(row).collect()
+}
+
+/// That prices of hold win where they should, and do no harm elsewhere.
+pub fn check_worlds([hog, ample, rationed]: &[Row; 3]) -> Check {
+    ensure(hog.two_axes > 0.5 && hog.three_axes <= 0.02 && hog.refined <= 0.02, || format!("{hog:?}"))?;
+    let all_equal =
+        ample.hold_price == 0.0 && ample.three_axes == ample.marginal && ample.refined == ample.marginal;
+    ensure(all_equal, || format!("{ample:?}"))?;
+    let no_worse = rationed.three_axes.max(rationed.refined) <= rationed.marginal + 0.01;
+    ensure(no_worse, || format!("{rationed:?}"))
+}
+
+/// That refining leaves a wrong belief behind.
+pub fn check_recovery(rows: &[Wrong]) -> Check {
+    let stuck = rows.iter().find(|row| row.fixed < 0.5 || row.refined > 0.05);
+    ensure(stuck.is_none(), || format!("{stuck:?}"))
 }
 
 impl World {
@@ -78,32 +122,32 @@ impl World {
             marginal: self.regret(seeds, || Prices::FREE),
             two_axes: self.regret(seeds, || two_axes),
             three_axes: self.regret(seeds, || solution.duals),
-            refined: self.regret(seeds, || Refined { refiner: self.refiner(&self.kinds), told: true }),
+            refined: self.regret(seeds, || Refined { refiner: self.refiner(&self.kinds, 100), told: true }),
             hold_price: solution.duals.hold,
         }
     }
 
     /// What a policy loses on average.
-    pub fn regret<P: Policy>(&self, seeds: u32, policy: impl Fn() -> P) -> f64 {
+    fn regret<P: Policy>(&self, seeds: u32, policy: impl Fn() -> P) -> f64 {
         let till = Till { rate: self.rate, cost: self.cost, slots: Some(self.slots as usize) };
         let earned = |seed| play(&mut policy(), &self.stream(seed), till).value;
         1.0 - (0..seeds).map(earned).sum::<f64>() / (self.solution().objective * f64::from(seeds))
     }
 
     /// A refiner that believes in these kinds.
-    pub fn refiner(&self, believed: &[Kind]) -> Refiner {
-        let options = RefinerOptions { slots: Some(self.slots), ..RefinerOptions::default() };
+    fn refiner(&self, believed: &[Kind], sample: usize) -> Refiner {
+        let options = RefinerOptions { sample, slots: Some(self.slots) };
         Refiner::new(believed, &self.budgets(), options).expect("the world is sound")
     }
 
     /// What there is to spend.
-    pub fn budgets(&self) -> Budgets {
+    fn budgets(&self) -> Budgets {
         let hold = Some(f64::from(self.slots) * f64::from(ASKS));
         Budgets { rate: self.rate as f64, cost: self.cost as f64, hold }
     }
 
     /// The fluid optimum.
-    pub fn solution(&self) -> Solution {
+    fn solution(&self) -> Solution {
         solve_fluid_lp(&self.kinds, &self.budgets()).expect("the world is sound")
     }
 

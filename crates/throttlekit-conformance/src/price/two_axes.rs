@@ -1,16 +1,17 @@
 //! Two axes, two kinds of asks, and how long one kind keeps coming: regret by correlation.
 
-use throttlekit_core::price::{
-    Bid, Budgets, Kind, PriceError, Prices, Refiner, RefinerOptions, solve_fluid_lp,
-};
+use throttlekit_core::price::{Bid, Budgets, Kind, Prices, Refiner, RefinerOptions, solve_fluid_lp};
 
-use super::Mulberry;
 use super::policy::{Policy, Refined, Till, play};
+use super::{Check, Mulberry, ensure};
 
-/// The correlations of the table.
+/// The correlations of the published table.
 pub const CORRELATIONS: [f64; 5] = [-1.0, -0.5, 0.0, 0.5, 1.0];
-/// What marginal and joint admission lost with the published seeds, in hundredths of a percent of the optimum.
-pub const PUBLISHED: [(u32, u32); 5] = [(4_000, 0), (4_000, 70), (4_050, 101), (4_150, 116), (3_250, 6_500)];
+/// Those between, where runs of one kind get long.
+pub const LONG_RUNS: [f64; 4] = [0.8, 0.9, 0.95, 0.99];
+/// What marginal and joint admission lost with the published seeds.
+pub const PUBLISHED: [(f64, f64); 5] =
+    [(0.4, 0.0), (0.4, 0.007), (0.405, 0.0101), (0.415, 0.0116), (0.325, 0.65)];
 /// How many seeds were published.
 pub const PUBLISHED_SEEDS: u32 = 20;
 
@@ -36,41 +37,71 @@ pub struct Row {
     pub told: f64,
 }
 
-/// The table of regret by correlation, over the published streams of so many seeds.
-pub fn regret_by_correlation(seeds: u32) -> Vec<Row> {
+/// Regret by correlation, over the published streams of so many seeds: the rows of a table or a picture.
+pub fn regret_by_correlation(correlations: &[f64], seeds: u32) -> Vec<Row> {
     let (kinds, budgets) = workload();
     let joint = solve_fluid_lp(&kinds, &budgets).expect("the workload is sound").duals;
-    let fresh = || refiner(&kinds, RefinerOptions::default()).expect("the workload is sound");
-    let row = |correlation| Row {
-        correlation,
-        marginal: regret(seeds, correlation, || Prices::FREE),
-        joint: regret(seeds, correlation, || joint),
-        refined: regret(seeds, correlation, || Refined { refiner: fresh(), told: false }),
-        told: regret(seeds, correlation, || Refined { refiner: fresh(), told: true }),
+    let refined = |told| Refined { refiner: refiner(&kinds, RefinerOptions::default().sample), told };
+    let row = |correlation: &f64| Row {
+        correlation: *correlation,
+        marginal: regret(seeds, *correlation, || Prices::FREE),
+        joint: regret(seeds, *correlation, || joint),
+        refined: regret(seeds, *correlation, || refined(false)),
+        told: regret(seeds, *correlation, || refined(true)),
     };
+    correlations.iter().map(row).collect()
+}
+
+/// What is lost at each correlation if everything is believed to be worth twenty times what it is, so that nothing
+/// clears its price: at those prices, and with a look at them after every so many asks.
+pub fn regret_of_a_wrong_belief(sample: usize, seeds: u32) -> Vec<(f64, f64, f64)> {
+    let (kinds, budgets) = workload();
+    let believed = kinds.map(|kind| Kind { value: kind.value * 20.0, ..kind });
+    let fixed = solve_fluid_lp(&believed, &budgets).expect("the workload is sound").duals;
+    let refined = || Refined { refiner: refiner(&believed, sample), told: true };
+    let row = |rho| (rho, regret(seeds, rho, || fixed), regret(seeds, rho, refined));
     CORRELATIONS.map(row).into()
 }
 
+/// That the rows over the published seeds are the published ones, to a tenth of a point.
+pub fn check_published(rows: &[Row]) -> Check {
+    for (row, (marginal, joint)) in rows.iter().zip(PUBLISHED) {
+        let same = (row.marginal - marginal).abs() <= 0.001 && (row.joint - joint).abs() <= 0.001;
+        ensure(same, || format!("{row:?} is not the published {marginal}, {joint}"))?;
+    }
+    ensure(rows.len() == PUBLISHED.len(), || "not every correlation".into())
+}
+
+/// That refining loses at most 5 points on the limits alone where one kind comes forever, and elsewhere at most one
+/// point on prices that stay.
+pub fn check_refined(rows: &[Row]) -> Check {
+    for row in rows {
+        let bar = if row.correlation == 1.0 { row.marginal + 0.05 } else { row.joint + 0.01 };
+        ensure(row.refined <= bar && row.told <= bar, || format!("{row:?} is above {bar}"))?;
+    }
+    Ok(())
+}
+
 /// What a policy loses on average.
-pub fn regret<P: Policy>(seeds: u32, correlation: f64, policy: impl Fn() -> P) -> f64 {
+fn regret<P: Policy>(seeds: u32, correlation: f64, policy: impl Fn() -> P) -> f64 {
     let earned = |seed| play(&mut policy(), &stream(correlation, seed), TILL).value;
     1.0 - (0..seeds).map(earned).sum::<f64>() / (OPTIMUM * f64::from(seeds))
 }
 
 /// The workload as it is: both kinds equally often.
-pub fn workload() -> ([Kind; 2], Budgets) {
+fn workload() -> ([Kind; 2], Budgets) {
     let kind = |bid: Bid| Kind { weight: 500.0, value: bid.value, cost: bid.cost as f64, hold: 0.0 };
     ([SMALL, LARGE].map(kind), Budgets { rate: 1_000.0, cost: 50_000.0, hold: None })
 }
 
 /// A refiner for the budgets of the experiment that believes in these kinds.
-pub fn refiner(kinds: &[Kind], options: RefinerOptions) -> Result<Refiner, PriceError> {
-    Refiner::new(kinds, &workload().1, options)
+fn refiner(kinds: &[Kind], sample: usize) -> Refiner {
+    Refiner::new(kinds, &workload().1, RefinerOptions { sample, slots: None }).expect("the belief is sound")
 }
 
 /// The published stream: the first kind by a fair coin, then each ask of the same kind as the last with probability
 /// (1 + ρ)/2. One draw for each ask.
-pub fn stream(correlation: f64, seed: u32) -> Vec<Bid> {
+fn stream(correlation: f64, seed: u32) -> Vec<Bid> {
     let mut dice = Mulberry::published(correlation, seed);
     let stay = f64::midpoint(1.0, correlation);
     let mut small = dice.unit() < 0.5;

@@ -48,7 +48,7 @@ pub fn solve_fluid_lp(kinds: &[Kind], budgets: &Budgets) -> Result<Solution, Pri
     let part = |(amount, bound): (&f64, &f64)| if *bound > 0.0 { amount / bound } else { 0.0 };
     let fractions: Vec<f64> = optimum.amounts.iter().zip(&program.bounds).map(part).collect();
     let objective = kinds.iter().zip(&fractions).map(|(kind, x)| kind.weight * kind.value * x).sum();
-    Ok(Solution { duals: clear_the_margin(kinds, scale.prices(duals)), fractions, objective })
+    Ok(Solution { duals: clear_the_margin(kinds, &scale, scale.prices(duals)), fractions, objective })
 }
 
 fn validate(kinds: &[Kind], budgets: &Budgets) -> Result<(), PriceError> {
@@ -118,14 +118,27 @@ impl Scale {
     }
 }
 
-/// Lowers the prices by what rounding may have added, so that kinds worth exactly their price clear it.
-fn clear_the_margin(kinds: &[Kind], prices: Prices) -> Prices {
-    const ROUNDING: f64 = 1.0 - 4.0 * f64::EPSILON;
-    let over = |kind: &Kind| {
-        let price = dot(&[1.0, kind.cost, kind.hold], &[prices.rate, prices.cost, prices.hold]);
-        let marginal = price > kind.value && price - kind.value <= TOLERANCE * price;
-        (kind.weight > 0.0 && marginal).then(|| kind.value / price * ROUNDING)
-    };
-    let factor = kinds.iter().filter_map(over).fold(1.0, f64::min);
-    prices.times(factor)
+/// Lowers prices by what rounding may have added, so that kinds worth exactly their price clear it.
+///
+/// Of the axes that have a price, that is lowered of which the kind uses most: this changes others least.
+fn clear_the_margin(kinds: &[Kind], scale: &Scale, prices: Prices) -> Prices {
+    const TRIES: u32 = 8;
+    let mut prices = [prices.rate, prices.cost, prices.hold];
+    for kind in kinds.iter().filter(|kind| kind.weight > 0.0) {
+        let uses = [1.0, kind.cost, kind.hold];
+        let scaled = [1.0, kind.cost / scale.cost, kind.hold / scale.hold];
+        for _ in 0..TRIES {
+            let over = dot(&uses, &prices) - kind.value;
+            let Some(axis) = (0..AXES)
+                .filter(|axis| prices[*axis] > 0.0 && uses[*axis] > 0.0)
+                .max_by(|a, b| scaled[*a].total_cmp(&scaled[*b]))
+                .filter(|_| over > 0.0 && over <= TOLERANCE * kind.value)
+            else {
+                break;
+            };
+            prices[axis] = (prices[axis] - 2.0 * over / uses[axis]).max(0.0);
+        }
+    }
+    let [rate, cost, hold] = prices;
+    Prices { rate, cost, hold }
 }

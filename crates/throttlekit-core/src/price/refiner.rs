@@ -230,3 +230,59 @@ fn length(seen: &[Seen]) -> f64 {
     let time = seen.last().map_or(0.0, |last| last.at) - seen.first().map_or(0.0, |first| first.at);
     time * (seen.len() as f64 / gaps)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Bid = Bid { value: 1.0, cost: 100, hold: None };
+    const LARGE: Bid = Bid { value: 50.0, cost: 10_000, hold: None };
+
+    fn refiner(sample: usize) -> Refiner {
+        let kind = |bid: Bid| Kind { weight: 500.0, value: bid.value, cost: bid.cost as f64, hold: 0.0 };
+        let budgets = Budgets { rate: 1_000.0, cost: 50_000.0, hold: None };
+        Refiner::new(&[kind(SMALL), kind(LARGE)], &budgets, RefinerOptions { sample, slots: None }).unwrap()
+    }
+
+    fn observe(refiner: &mut Refiner, bids: &[Bid], asks: usize) {
+        for bid in bids.iter().cycle().take(asks) {
+            if refiner.observe(bid, Timestamp::EPOCH) {
+                refiner.reprice(None);
+            }
+        }
+    }
+
+    #[test]
+    fn prices_follow_what_comes_again_and_again() {
+        let mut refiner = refiner(20);
+        for _ in 0..3 {
+            observe(&mut refiner, &[LARGE], 160);
+            assert!(refiner.prices().admits(&LARGE), "when nothing else comes");
+            observe(&mut refiner, &[SMALL, LARGE], 160);
+            assert!(!refiner.prices().admits(&LARGE) && refiner.prices().admits(&SMALL));
+        }
+    }
+
+    #[test]
+    fn a_change_that_costs_nothing_to_put_off_is_put_off_until_it_does() {
+        let mut refiner = refiner(20);
+        observe(&mut refiner, &[LARGE], 19);
+        refiner.observe(&LARGE, Timestamp::EPOCH);
+        let left = |asks| Some(Left { asks, rate: 1_000.0, cost: 50_000.0 });
+        assert_eq!(refiner.reprice(left(200.0)), Turn::Keep, "five will come later as well");
+        assert_eq!(refiner.reprice(left(40.0)), Turn::Adopt, "after two samples more none would");
+    }
+
+    #[test]
+    fn memory_is_eight_samples_and_holds_nothing_that_is_no_number() {
+        let mut refiner = refiner(20);
+        observe(&mut refiner, &[SMALL], 10_000);
+        assert_eq!(refiner.seen.len(), 160);
+        for value in [f64::NAN, f64::INFINITY, -1.0] {
+            assert!(!refiner.observe(&Bid { value, ..LARGE }, Timestamp::EPOCH));
+        }
+        assert!(refiner.seen.iter().all(|seen| seen.value == 1.0));
+        let nonsense = Left { asks: f64::NAN, rate: -1.0, cost: f64::INFINITY };
+        assert_eq!(refiner.reprice(Some(nonsense)), Turn::Keep);
+    }
+}

@@ -15,7 +15,7 @@ const GAIN_MIN: f64 = 1e-12;
 const MOVE_MIN: f64 = 1e-11;
 /// From so many pivots per unknown on, the order of pivots is one that cannot go in circles.
 const QUICK_PIVOTS: usize = 4;
-/// So many pivots per unknown are given up on. Random instances take about one.
+/// So many pivots per unknown are given up on. Random problems take one at most.
 const PIVOTS_MAX: usize = 64;
 
 /// Maximise Σ value·y over 0 ≤ y ≤ bound with Σ use·y ≤ budget on each axis.
@@ -104,12 +104,15 @@ impl Basis<'_> {
 
     /// The unknown whose change gains most; in `careful` order the first that gains anything.
     fn entering(&self, duals: &Axes, careful: bool) -> Option<usize> {
-        let highest = duals.iter().fold(0.0, |high: f64, dual| high.max(dual.abs()));
+        let highest = highest(duals);
         let all = 0..self.full.len() + AXES;
         let mut gains = all.filter(|unknown| !self.members.contains(unknown)).filter_map(|unknown| {
-            let (value, price) = (self.program.value(unknown), dot(&self.program.column(unknown), duals));
+            let (value, uses) = (self.program.value(unknown), self.program.column(unknown));
+            let price = dot(&uses, duals);
             let gain = if self.is_full(unknown) { price - value } else { value - price };
-            (gain > GAIN_MIN * value.max(highest)).then_some((unknown, gain))
+            let beside =
+                if unknown < self.full.len() { value.max(dot(&uses, &duals.map(f64::abs))) } else { highest };
+            (gain > GAIN_MIN * beside).then_some((unknown, gain))
         });
         let best = |best: (usize, f64), next: (usize, f64)| if next.1 > best.1 { next } else { best };
         let chosen = if careful { gains.next() } else { gains.reduce(best) };
@@ -164,15 +167,14 @@ impl Basis<'_> {
             let bound = program.bound(member);
             let whole = if member < n { bound } else { program.budgets[member - n] };
             let margin = TOLERANCE * whole + ROUNDING;
-            let between = amount > margin && amount < bound - margin;
-            if between {
+            if amount > margin && amount < bound - margin {
                 tight.push(member);
             }
-            if member < n {
-                amounts[member] = if between { amount } else { [0.0, bound][usize::from(amount > margin)] };
+            if member < n && amount > ROUNDING * bound {
+                amounts[member] = amount.min(bound);
             }
         }
-        Some(Optimum { amounts, duals, tight })
+        Some(Optimum { amounts, duals: without_rounding(duals), tight })
     }
 
     fn is_full(&self, unknown: usize) -> bool {
@@ -184,4 +186,14 @@ impl Basis<'_> {
             *is_full = full;
         }
     }
+}
+
+/// What rounding left beside the highest dual is zero; else the kinds worth nothing would seem to be turned away.
+pub(super) fn without_rounding(duals: Axes) -> Axes {
+    let highest = highest(&duals);
+    duals.map(|dual| if dual.abs() <= ROUNDING * highest { 0.0 } else { dual })
+}
+
+pub(super) fn highest(duals: &Axes) -> f64 {
+    duals.iter().fold(0.0, |high: f64, dual| high.max(dual.abs()))
 }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::linear::{self, AXES, Axes, dot};
-use super::simplex::{Optimum, Program, ROUNDING, TOLERANCE};
+use super::simplex::{Optimum, Program, ROUNDING, TOLERANCE, highest, without_rounding};
 
 /// Of all corners among the optimal duals, the most selective: it turns away the most kinds; then the one with the
 /// largest price of hold, of cost, of rate.
@@ -18,12 +18,11 @@ pub(super) fn most_selective(program: &Program, optimum: &Optimum) -> Axes {
         .filter(|plane| program.bounds.get(*plane).is_none_or(|bound| *bound > 0.0))
         .filter(|plane| !optimum.tight.contains(plane))
         .collect();
-    let mut best = Corner::new(program, optimum.duals);
-    let enough = best.worth + TOLERANCE * best.worth + ROUNDING * total(program);
+    let Some(mut best) = Corner::within(program, optimum.duals, f64::INFINITY) else { return optimum.duals };
+    let most = best.worth + TOLERANCE * best.worth + ROUNDING * total(program);
     each_choice(&planes, AXES - optimum.tight.len(), &mut optimum.tight.clone(), &mut |members| {
-        let Some(duals) = corner(program, members) else { return };
-        let next = Corner::new(program, duals);
-        if next.worth <= enough && next.compare(&best) == Ordering::Greater {
+        let next = meeting(program, members).and_then(|duals| Corner::within(program, duals, most));
+        if let Some(next) = next.filter(|next| next.compare(&best) == Ordering::Greater) {
             best = next;
         }
     });
@@ -38,15 +37,19 @@ struct Corner {
 }
 
 impl Corner {
-    fn new(program: &Program, duals: Axes) -> Self {
+    /// The corner, if it is worth at most this. Most are not, which shows after a few kinds.
+    fn within(program: &Program, duals: Axes, most: f64) -> Option<Self> {
         let mut worth = dot(&program.budgets, &duals);
         let mut turned_away = 0;
         for ((uses, value), bound) in program.uses.iter().zip(&program.values).zip(&program.bounds) {
             let price = dot(uses, &duals);
             worth += bound * (value - price).max(0.0);
+            if worth > most {
+                return None;
+            }
             turned_away += usize::from(*bound > 0.0 && price - value > TOLERANCE * price);
         }
-        Self { duals, worth, turned_away }
+        Some(Self { duals, worth, turned_away })
     }
 
     fn compare(&self, other: &Self) -> Ordering {
@@ -60,12 +63,12 @@ impl Corner {
 }
 
 /// The dual that prices each member at its value, if there is one and it is not negative.
-fn corner(program: &Program, members: &[usize]) -> Option<Axes> {
+fn meeting(program: &Program, members: &[usize]) -> Option<Axes> {
     let members: [usize; AXES] = members.try_into().ok()?;
     let duals = linear::solve(members.map(|m| program.column(m)), members.map(|m| program.value(m)))?;
-    let highest = duals.iter().fold(0.0, |high: f64, dual| high.max(dual.abs()));
+    let highest = highest(&duals);
     let none_negative = duals.iter().all(|dual| *dual >= -TOLERANCE * highest);
-    none_negative.then(|| duals.map(|dual| dual.max(0.0)))
+    none_negative.then(|| without_rounding(duals.map(|dual| dual.max(0.0))))
 }
 
 /// Calls with every way to add `count` of these to the chosen.

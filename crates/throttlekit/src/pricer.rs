@@ -1,0 +1,138 @@
+//! Prices that threads share.
+
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use throttlekit_core::price::{Bid, Left, Prices, Refiner, Turn};
+
+use crate::{Clock, PreciseClock};
+
+/// Turns away asks that are worth less than what they would use, before a limit is asked.
+///
+/// A `Pricer` only removes admits. It holds no budget and never says that an ask fits one; ask your limits after it,
+/// and only about what it lets through, so that what it turns away is charged nowhere.
+///
+/// ```
+/// use throttlekit::price::{Bid, Prices};
+/// use throttlekit::{Ask, Limiter, Pricer, Rate};
+///
+/// let pricer = Pricer::fixed(Prices::new(0.0, 0.01, 0.0)?);
+/// let tokens = Limiter::new(Rate::per_minute(50_000))?;
+///
+/// let admit = |bid: Bid| pricer.clears(&bid) && tokens.check(Ask::of("model").cost(bid.cost)).allowed;
+/// assert!(admit(Bid::new(1.0, 100)));
+/// assert!(!admit(Bid::new(50.0, 10_000)), "worth half of what its tokens are worth to others");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Pricer<C = PreciseClock> {
+    source: Source<C>,
+}
+
+#[derive(Debug)]
+enum Source<C> {
+    Fixed(Prices),
+    Refined {
+        /// Taken by whoever finds it free, never waited for.
+        refiner: Mutex<Refiner>,
+        /// Written when the refiner adopts others.
+        prices: RwLock<Prices>,
+        clock: C,
+    },
+}
+
+impl Pricer {
+    /// Prices that stay as they are.
+    pub fn fixed(prices: Prices) -> Self {
+        Self { source: Source::Fixed(prices) }
+    }
+
+    /// Prices that follow what comes.
+    pub fn refined(refiner: Refiner) -> Self {
+        Self::refined_with_clock(refiner, PreciseClock::new())
+    }
+}
+
+impl<C: Clock> Pricer<C> {
+    /// Prices that follow what comes, by this clock.
+    pub fn refined_with_clock(refiner: Refiner, clock: C) -> Self {
+        let prices = RwLock::new(refiner.prices());
+        Self { source: Source::Refined { refiner: Mutex::new(refiner), prices, clock } }
+    }
+
+    /// Whether the bid is worth its price. Remembers it where prices follow what comes.
+    pub fn clears(&self, bid: &Bid) -> bool {
+        self.clears_with(bid, || None)
+    }
+
+    /// The same, for who can say what is left of the budgets: it is asked when prices are looked at again, which one
+    /// ask in each sample does. Prices are then changed with more care ([`Refiner`]).
+    ///
+    /// That ask pays for the look. No other waits for it: asks that come meanwhile are answered by the prices that
+    /// hold, and are not remembered.
+    pub fn clears_with(&self, bid: &Bid, left: impl FnOnce() -> Option<Left>) -> bool {
+        self.observe(bid, left);
+        self.prices().admits(bid)
+    }
+
+    /// The prices that hold.
+    pub fn prices(&self) -> Prices {
+        match &self.source {
+            Source::Fixed(prices) => *prices,
+            Source::Refined { prices, .. } => *prices.read().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    fn observe(&self, bid: &Bid, left: impl FnOnce() -> Option<Left>) {
+        let Source::Refined { refiner, prices, clock } = &self.source else { return };
+        let Ok(mut refiner) = refiner.try_lock() else { return };
+        if refiner.observe(bid, clock.now()) && refiner.reprice(left()) == Turn::Adopt {
+            *prices.write().unwrap_or_else(PoisonError::into_inner) = refiner.prices();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use throttlekit_core::Timestamp;
+    use throttlekit_core::price::{Budgets, Kind, RefinerOptions};
+
+    use super::*;
+    use crate::ManualClock;
+
+    fn refiner(sample: usize) -> Refiner {
+        let kind = |value, cost| Kind { weight: 500.0, value, cost, hold: 0.0 };
+        let budgets = Budgets { rate: 1_000.0, cost: 50_000.0, hold: None };
+        Refiner::new(
+            &[kind(1.0, 100.0), kind(50.0, 10_000.0)],
+            &budgets,
+            RefinerOptions { sample, slots: None },
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_left_is_asked_for_once_a_sample_and_the_ask_that_looks_is_priced_anew() {
+        let pricer = Pricer::refined_with_clock(refiner(10), ManualClock::at(Timestamp::EPOCH));
+        let (large, mut looks) = (Bid::new(50.0, 10_000), Vec::new());
+        for ask in 1..=20 {
+            let left = || {
+                looks.push(ask);
+                Some(Left { asks: 5.0, rate: 1_000.0, cost: 50_000.0 })
+            };
+            assert_eq!(pricer.clears_with(&large, left), ask >= 10, "ask {ask}");
+        }
+        assert_eq!(looks, [10, 20]);
+    }
+
+    #[test]
+    fn threads_that_ask_at_once_all_get_an_answer_and_new_prices_reach_them() {
+        let pricer = Pricer::refined(refiner(10));
+        let ask_until_cleared = || (0..100_000).any(|_| pricer.clears(&Bid::new(50.0, 10_000)));
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask_until_cleared)).collect();
+            assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+        });
+    }
+}
