@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod prove;
+mod prove_budget;
 mod prove_failover;
 mod prove_fleet;
 mod prove_learn;
@@ -21,6 +22,7 @@ usage: cargo xtask <command>
 
   ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
+  prove budget             how far a token budget is overshot by fleets on every shared store, and every planted bug
   prove learn              what the learners pay beside the best in hindsight, and every planted bug
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
@@ -38,6 +40,7 @@ usage: cargo xtask <command>
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
+  bench budget             debits of a token budget in process beside a peer; fails when the bar is missed
   bench redis|postgres     decisions on a shared store beside what the engine does bare
   bench lease              spends of a lease in process beside the peers, and batches on Redis beside single asks";
 
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
     let result = match words[..] {
         ["ci"] => ci::run(),
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
+        ["prove", "budget", ref rest @ ..] => prove_budget::run(rest),
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),
