@@ -5,6 +5,7 @@ mod ci;
 mod picture;
 mod plots;
 mod prove;
+mod prove_budget;
 mod prove_failover;
 mod prove_fair_regions;
 mod prove_fleet;
@@ -30,6 +31,7 @@ usage: cargo xtask <command>
   prove learn              what the learners pay beside the best in hindsight, streams with any reservation, and
                            every planted bug
   prove metering           three ways to meter tokens beside each other, and every planted meter
+  prove budget             how far a token budget is overshot by fleets on every shared store, and every planted bug
   prove learn              what the learners pay beside the best in hindsight, and every planted bug
   prove sketch [--units N] N units (default 1000000000) of floods against limits in a sketch with exact counts beside, how
                            often they err, what a throttle sheds, and every planted bug
@@ -56,6 +58,7 @@ usage: cargo xtask <command>
   bench inproc             checks in process beside the peers; fails when a bar is missed
   bench sketch             limits in a sketch beside the peer that counts in one; fails when a bar is missed
   bench fair               a check among a hundred tenants that share a budget and among a hundred thousand
+  bench budget             debits of a token budget in process beside a peer; fails when the bar is missed
   bench redis|postgres     decisions on a shared store beside what the engine does bare
   bench lease              spends of a lease in process beside the peers, and batches on Redis beside single asks";
 
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         ["prove", "fair", ref rest @ ..] => {
             prove::prove_all("fair", &throttlekit_conformance::fair::laws(), rest)
         }
+        ["prove", "budget", ref rest @ ..] => prove_budget::run(rest),
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "metering", ref rest @ ..] => prove_metering::run(rest),
         ["prove", "sketch", ref rest @ ..] => prove_sketch::run(rest),

@@ -1,9 +1,11 @@
 //! In-process benchmarks beside the peers, judged against the contract. `cargo xtask bench inproc` runs them,
 //! `cargo xtask bench lease` those of leases and `cargo xtask bench sketch` those of sketches.
 //! `cargo xtask bench lease` those of leases, and `cargo xtask bench fair` those of tenants that share a budget.
+//! `cargo xtask bench lease` those of leases, and `cargo xtask bench budget` those of token budgets.
 
 mod alloc;
 mod bars;
+mod budget;
 mod child;
 mod contenders;
 mod fair;
@@ -33,6 +35,9 @@ const USAGE: &str = "usage: inproc [lease|fair|sketch] [--quick] [--rounds N] [-
 PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
 of leases one of lease, lease-2t, instructions;
 of sketches one of sketch-10k, sketch-1m, sketch-10k-2t, sketch-1m-2t, instructions";
+const USAGE: &str = "usage: inproc [lease|budget] [--quick] [--rounds N] [--only PART] [--require-callgrind]
+PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
+of leases one of lease, lease-2t, instructions; of budgets one of budget, budget-2t, instructions";
 /// The parts that are not timed sections.
 const PROBES: [&str; 4] = ["memory", "growth", "flood", "instructions"];
 const ROUNDS: usize = 41;
@@ -53,6 +58,7 @@ fn main() -> ExitCode {
             return suite(options, &[], |report, options| fair::judge(report, options.rounds));
         }
         ["sketch", options @ ..] => return suite(options, sketch::SECTIONS, sketch_probes),
+        ["budget", options @ ..] => return suite(options, budget::SECTIONS, budget_probes),
         options => return suite(options, timing::SECTIONS, probes),
     }
     ExitCode::SUCCESS
@@ -81,6 +87,9 @@ fn lease_probes(report: &mut Report, options: &Options<'_>) {
 fn sketch_probes(report: &mut Report, options: &Options<'_>) {
     if options.wants("instructions") {
         instructions::tell(report, options.require_callgrind, &sketch::COUNTED);
+fn budget_probes(report: &mut Report, options: &Options<'_>) {
+    if options.wants("instructions") {
+        instructions::tell(report, options.require_callgrind, &budget::COUNTED);
     }
 }
 

@@ -14,7 +14,7 @@ usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-
        cargo xtask bench sketch [--quick] [--rounds N] [--only PART] [--require-callgrind]
        cargo xtask bench fair [--quick] [--rounds N]
        cargo xtask bench redis|postgres [--rounds N]
-       cargo xtask bench lease [--quick] [--rounds N] [--only PART] [--require-callgrind]";
+       cargo xtask bench lease|budget [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
 /// Runs the suite that is named first, with the rest of the arguments.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -25,6 +25,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         [suite, ..] if suite == "sketch" => judge(package("inproc", &[], args)),
         // Tenants that share a budget, from a hundred to a hundred thousand.
         [suite, ..] if suite == "fair" => judge(package("inproc", &[], args)),
+        // Debits of token budgets in process beside a peer.
+        [suite, ..] if suite == "budget" => judge(package("inproc", &[], args)),
         // Shared stores beside what their engines do bare.
         [suite, ..] if suite == "redis" || suite == "postgres" => {
             let engines = services::up_only(&[suite])?;
