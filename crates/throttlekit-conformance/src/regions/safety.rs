@@ -33,9 +33,8 @@ pub fn check_safety(seed: u64, bug: Option<RegionBug>) -> Result<(u64, u64), Vio
             1..4 => drop(sim.deliver()),
             _ => {
                 let (tenant, region) = (dice.below(tenants as u64), dice.below(regions as u64));
-                let (weight, cost) =
-                    (weight(dice.between(1, 9)), dice.between(1, dice.clone().between(1, units)));
-                sim.ask(tenant as usize, region as usize, weight, cost);
+                let (weight, most) = (weight(dice.between(1, 9)), dice.between(1, units));
+                sim.ask(tenant as usize, region as usize, weight, dice.between(1, most));
             }
         }
     }
