@@ -22,6 +22,7 @@ usage: cargo xtask <command>
 
   ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
+  prove fair [--cases N]   every law of sharing by weight over N worlds (default 1000000), and every planted bug
   prove learn              what the learners pay beside the best in hindsight, and every planted bug
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
@@ -42,6 +43,7 @@ usage: cargo xtask <command>
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
+  bench fair               a check among a hundred tenants that share a budget and among a hundred thousand
   bench redis|postgres     decisions on a shared store beside what the engine does bare
   bench lease              spends of a lease in process beside the peers, and batches on Redis beside single asks";
 
@@ -51,6 +53,9 @@ fn main() -> ExitCode {
     let result = match words[..] {
         ["ci"] => ci::run(),
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
+        ["prove", "fair", ref rest @ ..] => {
+            prove::prove_all("fair", &throttlekit_conformance::fair::laws(), rest)
+        }
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "fair-regions", ref rest @ ..] => prove_fair_regions::run(rest),

@@ -31,15 +31,20 @@ struct Proof {
     seconds: f64,
 }
 
-/// Proves every law and fails if one is violated or blind.
+/// Proves every law of the rate axis.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let cases = cases_from(args)?;
+    prove_all("rate", &laws::all(), args)
+}
+
+/// Proves every one of these laws and fails if one is violated or blind.
+pub(crate) fn prove_all(what: &str, laws: &[Law], args: &[&str]) -> Result<()> {
+    let cases = cases_from(what, args)?;
     if cfg!(debug_assertions) && cases > DEBUG_CASES_MAX {
-        return run_released("rate", args);
+        return run_released(what, args);
     }
     println!("{:<24}{:>10}{:>12}{:>16}{:>9}", "law", "cases", "violations", "planted found", "seconds");
-    let proofs: Vec<Proof> = laws::all().iter().map(|law| tell(prove(law, cases))).collect();
-    println!("figure: {}", figure(&proofs));
+    let proofs: Vec<Proof> = laws.iter().map(|law| tell(prove(law, cases))).collect();
+    println!("figure: {}", figure(what, &proofs));
     let broken: Vec<_> = proofs.iter().filter(|p| !p.holds()).map(|p| p.name).collect();
     ensure!(broken.is_empty(), "not proved: {}", broken.join(", "));
     Ok(())
@@ -55,11 +60,11 @@ pub(crate) fn run_released(what: &str, args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn cases_from(args: &[&str]) -> Result<u64> {
+fn cases_from(what: &str, args: &[&str]) -> Result<u64> {
     match args {
         [] => Ok(CASES),
         ["--cases", n] => n.parse().with_context(|| format!("--cases {n}: write a whole number")),
-        _ => anyhow::bail!("prove rate takes --cases N and nothing else, not {}", args.join(" ")),
+        _ => anyhow::bail!("prove {what} takes --cases N and nothing else, not {}", args.join(" ")),
     }
 }
 
@@ -122,10 +127,10 @@ fn tell(proof: Proof) -> Proof {
     proof
 }
 
-fn figure(proofs: &[Proof]) -> serde_json::Value {
+fn figure(what: &str, proofs: &[Proof]) -> serde_json::Value {
     let sum = |of: fn(&Proof) -> u64| proofs.iter().map(of).sum::<u64>();
     json!({
-        "name": "prove-rate",
+        "name": format!("prove-{what}"),
         "laws": proofs.len(),
         "cases": sum(|p| p.cases),
         "violations": sum(|p| p.violations.len() as u64),

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use throttlekit::fair::{Escrow, Weight};
-use throttlekit::{Ask, Cadence, FairLimiter, ManualClock, SecretHash, Timestamp};
+use throttlekit::{Ask, Cadence, Clock, FairLimiter, ManualClock, SecretHash, Timestamp, WallClock};
 
 use crate::alloc;
 use crate::bars::{FAIR_ALLOCATIONS_MAX, FAIR_GROWTH_MAX, runs};
@@ -14,7 +14,8 @@ use crate::report::{Report, progress};
 use crate::workloads::{KEY_BYTES, Random, key, text, zipf};
 
 const TENANTS: [usize; 4] = [100, 1_000, 10_000, 100_000];
-const WINDOW: Duration = Duration::from_secs(60);
+/// Longer than a run, so that windows begin only where the benchmark moves on to the next.
+const WINDOW: Duration = Duration::from_secs(86_400);
 const UNITS_PER_TENANT: u64 = 1_000;
 const COST_MAX: usize = 50;
 /// A round asks at least as often of each size, in as many windows as it takes.
@@ -114,10 +115,21 @@ fn allocations() -> f64 {
         / (2 * crowd.names.len() + 2 * crowd.busy.len() + crowd.even.len()) as f64
 }
 
+/// Civil time, as limiters read it unless told otherwise, moved ahead by whole windows.
+struct Ahead(ManualClock);
+
+impl Clock for Ahead {
+    #[inline(always)]
+    fn now(&self) -> Timestamp {
+        WallClock.now() + self.0.now().since(Timestamp::EPOCH)
+    }
+}
+
 /// A limiter and its tenants.
 struct Crowd {
-    limiter: FairLimiter<ManualClock, SecretHash>,
-    clock: ManualClock,
+    limiter: FairLimiter<Ahead, SecretHash>,
+    /// By how much the limiter's clock is ahead of the wall's.
+    ahead: ManualClock,
     names: Vec<[u8; KEY_BYTES]>,
     /// Who asks, and at what cost, all made before a clock runs: some far more often than others, and all alike.
     busy: Vec<(u32, u64)>,
@@ -126,16 +138,19 @@ struct Crowd {
 
 impl Crowd {
     fn new(tenants: usize) -> Self {
-        let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
+        let ahead = ManualClock::at(Timestamp::EPOCH);
         let escrow = Escrow::new(UNITS_PER_TENANT * tenants as u64, Cadence::every(WINDOW)).expect("a limit");
         let weight = |name: &[u8]| Weight::new(1 + u64::from(name[KEY_BYTES - 1] % 8)).expect("a weight");
-        let limiter =
-            FairLimiter::builder(escrow).weights(weight).tenants_max(tenants).clock(clock.clone()).build();
+        let limiter = FairLimiter::builder(escrow)
+            .weights(weight)
+            .tenants_max(tenants)
+            .clock(Ahead(ahead.clone()))
+            .build();
         let (mut who, mut costs) = (Random(5), Random(6));
         let mut ask = |tenant: usize| (tenant as u32, 1 + costs.below(COST_MAX) as u64);
         let busy = zipf(tenants).take(4 * tenants).map(&mut ask).collect();
         let even = (0..4 * tenants).map(|_| ask(who.below(tenants))).collect();
-        Self { limiter, clock, names: (0..tenants as u64).map(key).collect(), busy, even }
+        Self { limiter, ahead, names: (0..tenants as u64).map(key).collect(), busy, even }
     }
 
     /// Nanoseconds per check of each phase, over as many windows as make enough asks.
@@ -151,7 +166,7 @@ impl Crowd {
 
     /// A whole window: nanoseconds per check of each phase.
     fn window(&mut self) -> Phases<f64> {
-        self.clock.advance(WINDOW);
+        self.ahead.advance(WINDOW);
         let start = os::thread_cpu_ns();
         for newcomer in 0..self.names.len() {
             self.check(newcomer as u32, self.even[newcomer].1);

@@ -5,6 +5,7 @@
 //! * [`Subject`] is anything that answers asks; [`suite`] examines it against the pure rules, field by field.
 //! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
 //!   shows with planted bugs that each law can fail.
+//! * [`fair`] judges whatever shares a budget among tenants, and its planted bugs.
 //! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
 //! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
@@ -20,6 +21,7 @@
 //! ```
 
 mod dice;
+pub mod fair;
 pub mod golden;
 pub mod laws;
 pub mod learn;

@@ -11,6 +11,7 @@ use crate::services;
 
 const USAGE: &str = "\
 usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]
+       cargo xtask bench fair [--quick] [--rounds N]
        cargo xtask bench redis|postgres [--rounds N]
        cargo xtask bench lease [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
@@ -19,6 +20,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     match args {
         // In-process checks beside the peers.
         [suite, options @ ..] if suite == "inproc" => judge(package("inproc", &[], options)),
+        // Tenants that share a budget, from a hundred to a hundred thousand.
+        [suite, ..] if suite == "fair" => judge(package("inproc", &[], args)),
         // Shared stores beside what their engines do bare.
         [suite, ..] if suite == "redis" || suite == "postgres" => {
             let engines = services::up_only(&[suite])?;

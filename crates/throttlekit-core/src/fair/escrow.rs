@@ -61,7 +61,8 @@ impl Escrow {
         if begins {
             self.roster.clear();
             self.quiet.iter_mut().for_each(Quiet::clear);
-        } else if let Some(quiet) = &mut self.quiet {
+        }
+        if let Some(quiet) = &mut self.quiet {
             quiet.collect(&mut self.roster, now);
         }
         begins

@@ -13,7 +13,7 @@ use crate::time::nanos;
 /// In how many parts a quiet tenant gives its weight back.
 const PARTS: u32 = 8;
 /// How many tenants one check looks at. Whoever is late is looked at by the next checks.
-const LOOKS_MAX: usize = 8;
+const LOOKS_MAX: usize = 16;
 /// By how much weights are multiplied, so that a weight of one can shrink. What all have in common changes no guarantee.
 const SCALE: u64 = 64;
 const _: () =
@@ -112,7 +112,7 @@ impl Quiet {
     fn look_at(&mut self, roster: &mut Roster, member: Member, at: Timestamp) {
         let (by, now) = (self.by, self.latest);
         let pulse = self.pulse(member);
-        pulse.queued = roster.is_taken(member);
+        pulse.queued = roster.weight(member).is_some();
         if pulse.queued && by.due(pulse.asked_at, pulse.given + 1) <= at {
             pulse.given = by.parts(pulse.asked_at, now);
             pulse.queued = pulse.given < PARTS;
@@ -141,13 +141,15 @@ fn shrink(roster: &mut Roster, member: Member, weight: Weight, given: u32) {
 }
 
 /// How many times `weight` promises a member what it has used: the least `p` with `⌊p·w·L/(W′ + p·w)⌋ ≥ used`, `W′` the
-/// weights of the others. More than can be if it has used all there is.
+/// weights of the others. Without end if it has used more than could be promised.
 fn cover(roster: &Roster, member: Member, weight: Weight, has: u64) -> u64 {
     let used = u128::from(roster.used_by(member));
     let others = u128::from(roster.weights() - weight.get() * has);
-    let unused = u128::from(roster.limit()).saturating_sub(used);
-    if unused == 0 {
-        return u64::MAX;
+    match u128::from(roster.limit()).checked_sub(used) {
+        Some(unused) if used * others == 0 || unused > 0 => {
+            let times = (used * others).div_ceil((u128::from(weight.get()) * unused).max(1));
+            u64::try_from(times).unwrap_or(u64::MAX)
+        }
+        _ => u64::MAX,
     }
-    u64::try_from((used * others).div_ceil(u128::from(weight.get()) * unused)).unwrap_or(u64::MAX)
 }

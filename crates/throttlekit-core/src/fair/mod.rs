@@ -9,6 +9,7 @@
 
 pub mod branch;
 mod class;
+mod classes;
 mod escrow;
 mod give_back;
 mod least;

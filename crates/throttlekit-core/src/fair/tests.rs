@@ -150,6 +150,39 @@ proptest! {
     }
 }
 
+/// Where members are many, only some are filed, and walks file more: sums must be those of all.
+#[test]
+fn a_roster_of_thousands_knows_the_same() {
+    let mut state = 1_u64;
+    let mut roll = |end: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % end
+    };
+    let (mut roster, mut naive) = (Roster::new(100_000), Naive { limit: 100_000, members: Vec::new() });
+    for turn in 0..20_000 {
+        let change = match roll(20) {
+            0..=3 => Change::Join(1 + roll(3)),
+            4 if turn % 50 == 0 => Change::SetLimit(20_000 + roll(200_000)),
+            5 => Change::SetWeight(roll(4_000) as usize, 1 + roll(3)),
+            6 => Change::Refund(roll(4_000) as usize, roll(50)),
+            _ => Change::Spend(roll(4_000) as usize, roll(20)),
+        };
+        apply(change, &mut roster, &mut naive);
+        if turn % 97 == 0 && !naive.members.is_empty() {
+            let who = roll(4_000) as usize % naive.members.len();
+            let guarantees: Vec<u64> = (1..=3)
+                .map(|w| (w * naive.limit) / naive.members.iter().map(|member| member.1.get()).sum::<u64>())
+                .collect();
+            let unused = naive
+                .members
+                .iter()
+                .map(|(_, weight, used)| guarantees[weight.get() as usize - 1].saturating_sub(*used));
+            let own = naive.guarantee(who).saturating_sub(naive.members[who].2);
+            assert_eq!(roster.reserved_for_others(naive.members[who].0), unused.sum::<u64>() - own);
+        }
+    }
+}
+
 #[test]
 fn sums_hold_at_the_ends_of_every_range() {
     let most = Weight::new(WEIGHT_MAX).unwrap();

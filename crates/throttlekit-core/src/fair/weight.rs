@@ -56,9 +56,8 @@ impl fmt::Display for WeightError {
 
 impl core::error::Error for WeightError {}
 
-/// What one of several is promised of a limit: `⌊weight·limit/weights⌋`, multiplied first.
-///
-/// Dividing first loses units: 6 of 11 parts of 99 are 54, and 6/11 is no number that a machine has.
+/// What one of several is promised of a limit: `⌊weight·limit/weights⌋`, where `weights` is the sum of all, its own
+/// included. Multiplied first: dividing first loses units, since 6/11 is no number that a machine has.
 ///
 /// ```
 /// use throttlekit_core::fair::{Weight, guarantee};
@@ -68,10 +67,10 @@ impl core::error::Error for WeightError {}
 /// ```
 #[inline]
 pub fn guarantee(weight: Weight, weights: u64, limit: u64) -> u64 {
-    debug_assert!(weight.get() <= weights, "the sum of the weights includes the member's own");
+    let weights = weights.max(weight.get());
     match weight.get().checked_mul(limit) {
-        Some(product) => product / weights.max(1),
-        None => (u128::from(weight.get()) * u128::from(limit) / u128::from(weights.max(1))) as u64,
+        Some(product) => product / weights,
+        None => (u128::from(weight.get()) * u128::from(limit) / u128::from(weights)) as u64,
     }
 }
 

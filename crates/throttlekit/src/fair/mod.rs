@@ -22,5 +22,5 @@ pub use rule::FairRule;
 #[cfg(feature = "store")]
 pub use shared::{Budget, Quanta, Region, SharedFairBuilder, SharedFairLimiter, SharedFairStats};
 pub use throttlekit_core::fair::{
-    Escrow, FairShare, GiveBack, Roster, Weight, WeightError, guarantee, weighted_max_min,
+    Escrow, FairShare, GiveBack, Weight, WeightError, guarantee, weighted_max_min,
 };

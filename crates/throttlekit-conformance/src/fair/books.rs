@@ -1,0 +1,316 @@
+//! The rules of sharing as their definitions read: everyone is walked over each time.
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::fair::GiveBack;
+
+use super::FairWorld;
+use super::planted::Bug;
+use super::world::WINDOW;
+
+/// By how much weights are multiplied, so that a weight of one can shrink.
+const SCALE: u64 = 64;
+const PARTS: u64 = 8;
+
+/// Who shares a window, and what each has used. The judge keeps one, and fills in what it saw admitted; a rule with a
+/// planted bug is one that decides by itself, and keeps its books wrong.
+#[derive(Clone, Debug)]
+pub struct Books {
+    /// Units in a window.
+    pub limit: u64,
+    /// Who has a place. Places that were left are taken again, the last first.
+    pub places: Vec<Option<Place>>,
+    pub(super) bug: Option<Bug>,
+    free: Vec<usize>,
+    places_max: usize,
+    give_back: Option<GiveBack>,
+    window: u64,
+    latest: Timestamp,
+    /// What a bug has dropped from the books, or put on top of them.
+    pub(super) stray: i128,
+}
+
+/// A tenant in its place.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Who.
+    pub tenant: usize,
+    /// Its weight, and how many parts of [`SCALE`] it keeps of it.
+    pub weight: u64,
+    pub(super) keeps: u64,
+    /// What it has used, with what whoever had the place before had used.
+    pub used: u64,
+    asked_at: Timestamp,
+    given: u64,
+}
+
+impl Books {
+    /// The books of a world before it begins.
+    pub fn new(world: &FairWorld, bug: Option<Bug>) -> Self {
+        Self {
+            limit: world.limit,
+            places: Vec::new(),
+            bug,
+            free: Vec::new(),
+            places_max: world.places,
+            give_back: world.give_back,
+            window: 0,
+            latest: Timestamp::EPOCH,
+            stray: 0,
+        }
+    }
+
+    /// Moves to `now`: to a new window, or through the parts that quiet tenants give back.
+    pub fn advance(&mut self, now: Timestamp) {
+        let window = now.as_nanos() / WINDOW.as_nanos() as u64;
+        let moved =
+            if self.bug == Some(Bug::WindowBack) { window != self.window } else { window > self.window };
+        if moved {
+            self.window = window;
+            self.begin();
+        } else {
+            self.latest = self.latest.max(now);
+            self.give_back();
+        }
+        self.latest = self.latest.max(now);
+    }
+
+    fn begin(&mut self) {
+        self.stray = 0;
+        if self.bug == Some(Bug::TenantsStay) {
+            self.seated_mut().for_each(|place| place.used = 0);
+            return;
+        }
+        self.places.clear();
+        self.free.clear();
+    }
+
+    /// When the window ends.
+    pub fn end(&self) -> Timestamp {
+        Timestamp::from_nanos((self.window + 1) * WINDOW.as_nanos() as u64)
+    }
+
+    /// The place of a tenant that asks at this weight; it gets one if it has none.
+    pub fn seat(&mut self, tenant: usize, weight: u64) -> usize {
+        let known = self.place_of(tenant);
+        let place = known.unwrap_or_else(|| self.find_place(tenant, weight));
+        let (bug, latest) = (self.bug, self.latest);
+        let seated = self.at_mut(place);
+        if bug == Some(Bug::WeightRefunds) && seated.weight != weight {
+            seated.used = 0;
+        }
+        if bug != Some(Bug::WeightKept) {
+            seated.weight = weight;
+        }
+        if bug != Some(Bug::NeverWakes) || known.is_none() {
+            seated.keeps = SCALE;
+        }
+        if bug != Some(Bug::QuietWhileDenied) || known.is_none() {
+            (seated.asked_at, seated.given) = (latest, 0);
+        }
+        place
+    }
+
+    /// The same where nothing is to change: nobody loses a place by it.
+    pub(super) fn seat_for_a_moment(&mut self, tenant: usize, weight: u64) -> usize {
+        self.places_max = usize::MAX;
+        self.find_place(tenant, weight)
+    }
+
+    fn find_place(&mut self, tenant: usize, weight: u64) -> usize {
+        let fresh = Place { tenant, weight, keeps: SCALE, used: 0, asked_at: self.latest, given: 0 };
+        if self.seated().count() < self.places_max {
+            let place = self.free.pop().unwrap_or(self.places.len());
+            self.places.resize(self.places.len().max(place + 1), None);
+            self.places[place] = Some(fresh);
+            return place;
+        }
+        let least = (0..self.places.len()).filter(|&place| self.places[place].is_some());
+        let least = match self.bug {
+            Some(Bug::MostUsedLoses) => least.max_by_key(|&place| self.at(place).used),
+            _ => least.min_by_key(|&place| self.at(place).used),
+        };
+        let least = least.expect("a world has a place at least");
+        let used = match self.bug {
+            Some(Bug::EvictionRefunds) => 0,
+            Some(Bug::EvictionForgives) => {
+                self.stray += i128::from(self.at(least).used);
+                0
+            }
+            _ => self.at(least).used,
+        };
+        self.places[least] = Some(Place { used, ..fresh });
+        least
+    }
+
+    /// Forgets a tenant, and its use.
+    pub fn reset(&mut self, tenant: usize) -> u64 {
+        let Some(place) = self.place_of(tenant) else { return 0 };
+        self.free.push(place);
+        self.places[place].take().map_or(0, |place| place.used)
+    }
+
+    /// Takes units for whoever has the place.
+    pub fn charge(&mut self, place: usize, cost: u64) {
+        let latest = self.latest;
+        let seated = self.at_mut(place);
+        seated.used += cost;
+        (seated.asked_at, seated.given) = (latest, 0);
+    }
+
+    /// What the place is promised.
+    pub fn guarantee(&self, place: usize) -> u64 {
+        self.guarantee_of(self.at(place), self.weights())
+    }
+
+    fn weights(&self) -> u128 {
+        self.seated().map(|(_, place)| place.shared()).sum()
+    }
+
+    fn guarantee_of(&self, place: &Place, weights: u128) -> u64 {
+        let own = place.shared();
+        let exact = own * u128::from(self.limit) / weights;
+        let guarantee = match self.bug {
+            Some(Bug::DividesFirst) => own * (u128::from(self.limit) / weights),
+            Some(Bug::WeightIgnored) => u128::from(self.limit) / self.seated().count() as u128,
+            _ => exact,
+        };
+        guarantee as u64
+    }
+
+    /// What of its promise the place has not used.
+    pub fn unused(&self, place: usize) -> u64 {
+        self.guarantee(place).saturating_sub(self.at(place).used)
+    }
+
+    /// What is reserved for everyone else.
+    pub fn reserved_for_others(&self, place: usize) -> u64 {
+        let weights = self.weights();
+        let reserve = |other: &Place| {
+            let promised = self.guarantee_of(other, weights);
+            match self.bug {
+                Some(Bug::ReserveUnder) => promised.saturating_sub(other.used).saturating_sub(1),
+                Some(Bug::ReserveOver) => (promised + 1).saturating_sub(other.used),
+                _ => promised.saturating_sub(other.used),
+            }
+        };
+        let others = self.seated().filter(|(other, _)| *other != place).map(|(_, other)| reserve(other));
+        let own = if self.bug == Some(Bug::OwnReserved) { self.unused(place) } else { 0 };
+        others.sum::<u64>() + own
+    }
+
+    /// What all have used.
+    pub fn used(&self) -> u64 {
+        let used: i128 = self.seated().map(|(_, place)| i128::from(place.used)).sum();
+        u64::try_from(used + self.stray).unwrap_or(0)
+    }
+
+    /// What nobody has used.
+    pub fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.used())
+    }
+
+    /// What the place could take without touching what is reserved for others.
+    pub fn borrowable(&self, place: usize) -> u64 {
+        self.left().saturating_sub(self.reserved_for_others(place))
+    }
+
+    /// The rule.
+    pub fn admits(&self, place: usize, cost: u64) -> bool {
+        let (used, guarantee) = (self.at(place).used, self.guarantee(place));
+        let borrows = match self.bug {
+            Some(Bug::CountedTwice) => (used + cost).saturating_sub(guarantee) <= self.borrowable(place),
+            Some(Bug::BorrowsAgain) => cost <= self.borrowable(place),
+            Some(Bug::NeverBorrows) => false,
+            _ => used <= guarantee && cost <= self.borrowable(place),
+        };
+        let fits = cost <= self.left() || self.bug == Some(Bug::GuaranteeAboveAll);
+        fits && (used + cost <= guarantee || cost <= self.left() && borrows)
+    }
+
+    /// The most the place could take at once.
+    pub fn admissible(&self, place: usize) -> u64 {
+        let (used, guarantee) = (self.at(place).used, self.guarantee(place));
+        if used > guarantee {
+            return 0;
+        }
+        (guarantee - used).min(self.left()).max(self.borrowable(place))
+    }
+
+    /// Where a tenant sits.
+    pub fn place_of(&self, tenant: usize) -> Option<usize> {
+        self.seated().find(|(_, place)| place.tenant == tenant).map(|(place, _)| place)
+    }
+
+    /// Everyone who has a place.
+    pub fn seated(&self) -> impl Iterator<Item = (usize, &Place)> + Clone {
+        self.places.iter().enumerate().filter_map(|(at, place)| Some((at, place.as_ref()?)))
+    }
+
+    /// Whoever has this place.
+    pub fn at(&self, place: usize) -> &Place {
+        self.places[place].as_ref().expect("someone has the place")
+    }
+
+    fn at_mut(&mut self, place: usize) -> &mut Place {
+        self.places[place].as_mut().expect("someone has the place")
+    }
+
+    fn seated_mut(&mut self) -> impl Iterator<Item = &mut Place> {
+        self.places.iter_mut().flatten()
+    }
+
+    /// Lets everyone who is due give back, in the order in which they fell due.
+    fn give_back(&mut self) {
+        let Some(by) = self.give_back else { return };
+        let mut due: Vec<(Timestamp, usize)> = Vec::new();
+        for (place, seated) in self.seated() {
+            let next = self.due(by, seated.asked_at, seated.given + 1);
+            if seated.given < PARTS && next <= self.latest {
+                due.push((next, place));
+            }
+        }
+        due.sort_unstable();
+        due.into_iter().for_each(|(_, place)| self.shrink(by, place));
+    }
+
+    fn due(&self, by: GiveBack, asked_at: Timestamp, part: u64) -> Timestamp {
+        let part = match self.bug {
+            Some(Bug::PartEarly) => part - 1,
+            Some(Bug::PartLate) => part + 1,
+            _ => part,
+        };
+        let over = (by.over.as_nanos() as u64 * part).div_ceil(PARTS);
+        let late = u64::from(self.bug == Some(Bug::NanoLate));
+        let early = u64::from(self.bug == Some(Bug::NanoEarly));
+        let nanos = asked_at.as_nanos() + by.quiet_after.as_nanos() as u64 + over + late;
+        Timestamp::from_nanos(nanos.saturating_sub(early))
+    }
+
+    fn shrink(&mut self, by: GiveBack, place: usize) {
+        let Place { used, keeps, asked_at, .. } = *self.at(place);
+        let parts =
+            (1..=PARTS).take_while(|&part| self.due(by, asked_at, part) <= self.latest).count() as u64;
+        let wants = (SCALE / PARTS * (PARTS - parts)).max(1);
+        // The least that still promises it what it has used.
+        let covers = |parts: u64| {
+            let mut books = self.clone();
+            books.at_mut(place).keeps = parts;
+            books.guarantee(place) >= used
+        };
+        let enough = (1..=keeps).find(|&parts| covers(parts)).unwrap_or(keeps);
+        let bug = self.bug;
+        let seated = self.at_mut(place);
+        seated.given = parts;
+        seated.keeps = if bug == Some(Bug::UseUncovered) { wants } else { wants.max(enough).min(keeps) };
+        if bug == Some(Bug::UseGivenBack) && parts == PARTS {
+            seated.used = 0;
+        }
+    }
+}
+
+impl Place {
+    /// Its part of what is shared, as a number beside the others'.
+    pub(super) fn shared(&self) -> u128 {
+        u128::from(self.weight) * u128::from(self.keeps)
+    }
+}

@@ -1,0 +1,125 @@
+//! A shared budget as users hold it: names, places, threads, windows.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use throttlekit::fair::{Escrow, FairShare, FairStats, GiveBack, Weight};
+use throttlekit::{Ask, Cadence, FairLimiter, ManualClock, Retry, Timestamp};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn noon() -> ManualClock {
+    ManualClock::at(Timestamp::from_millis(1_800_000_000_000))
+}
+
+fn escrow(limit: u64) -> Escrow {
+    Escrow::new(limit, Cadence::every(MINUTE)).expect("a limit")
+}
+
+#[test]
+fn weights_go_by_name_and_a_new_one_counts_from_the_next_ask() {
+    let pro = |tenant: &[u8]| Weight::new(if tenant.starts_with(b"pro:") { 3 } else { 1 }).unwrap();
+    let limiter = FairLimiter::builder(escrow(100)).weights(pro).clock(noon()).build();
+    assert!(limiter.check("pro:ann").allowed && limiter.check("bob").allowed);
+    assert!(limiter.check(Ask::of("bob").cost(24)).allowed);
+    assert!(!limiter.check("bob").allowed);
+    assert!(limiter.check_weighing(Ask::of("bob").cost(25), Weight::new(3).unwrap()).allowed);
+    let next = limiter.check("bob");
+    assert_eq!(
+        (next.allowed, next.limit),
+        (false, 50),
+        "by its own weight it is far above its guarantee again"
+    );
+}
+
+#[test]
+fn an_ask_of_nothing_tells_a_stranger_what_it_would_get_and_leaves_no_trace() {
+    let limiter = FairLimiter::builder(escrow(100)).tenants_max(1).clock(noon()).build();
+    assert!(limiter.check(Ask::of("ann").cost(10)).allowed);
+    assert_eq!(limiter.check(Ask::of("bob").cost(0)).remaining, 50);
+    assert_eq!(limiter.stats(), FairStats { limit: 100, used: 10, tenants: 1, displaced: 0 });
+    assert!(limiter.check(Ask::of("ann").cost(90)).allowed, "nothing is reserved for who has not asked");
+}
+
+#[test]
+fn a_window_ends_for_everyone_at_once() {
+    let clock = noon();
+    let limiter = FairLimiter::builder(escrow(10)).clock(clock.clone()).build();
+    assert!(limiter.check(Ask::of("ann").cost(10)).allowed);
+    let denied = limiter.check("bob");
+    assert_eq!((denied.allowed, denied.retry_after), (false, Retry::after(MINUTE)));
+    clock.advance(MINUTE);
+    assert_eq!(limiter.stats(), FairStats { limit: 10, used: 0, tenants: 0, displaced: 0 });
+    assert!(limiter.check(Ask::of("bob").cost(10)).allowed);
+}
+
+#[test]
+fn a_reset_hands_back_what_was_used_and_a_limit_can_change() {
+    let limiter = FairLimiter::builder(escrow(10)).clock(noon()).build();
+    assert!(limiter.check(Ask::of("ann").cost(10)).allowed && !limiter.check("ann").allowed);
+    limiter.set_limit(12);
+    assert!(limiter.check(Ask::of("ann").cost(2)).allowed);
+    limiter.set_limit(5);
+    assert!(!limiter.check("bob").allowed);
+    limiter.reset("ann");
+    limiter.reset("nobody");
+    assert!(limiter.check(Ask::of("bob").cost(5)).allowed);
+}
+
+/// Law `bounded-memory`: a flood of names finds as many places as there are, and nobody gets a fresh budget by it.
+#[test]
+fn a_flood_of_names_never_brings_more_than_the_limit() {
+    const PLACES: usize = 16;
+    let limiter = FairLimiter::builder(escrow(1_000)).tenants_max(PLACES).clock(noon()).build();
+    let mut abuser = 0;
+    for name in 0..5_000_u64 {
+        abuser += u64::from(limiter.check("abuser").allowed);
+        limiter.check(&name.to_le_bytes());
+    }
+    let stats = limiter.stats();
+    assert_eq!((stats.used, stats.tenants), (1_000, PLACES));
+    assert!(stats.displaced > 4_000);
+    assert!(abuser <= 1_000 / PLACES as u64 + 1, "{abuser}: coming back is no way to more");
+}
+
+#[test]
+fn threads_that_ask_at_once_get_the_limit_together_and_their_shares_each() {
+    let limiter = Arc::new(FairLimiter::builder(escrow(40_000)).clock(noon()).build());
+    (0..4).for_each(|tenant: u8| assert!(limiter.check(&[tenant]).allowed));
+    let admitted = |tenant: u8| (0..30_000).filter(|_| limiter.check(&[tenant]).allowed).count();
+    let shares: Vec<usize> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|tenant| scope.spawn(move || admitted(tenant))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(shares, [9_999; 4], "a quarter each, with the first ask");
+    assert_eq!(limiter.stats().used, 40_000);
+}
+
+#[test]
+fn quiet_tenants_give_back_if_that_was_chosen() {
+    let by = GiveBack { quiet_after: Duration::from_secs(10), over: Duration::from_secs(10) };
+    for (rule, most) in [(escrow(100), 50), (escrow(100).give_back(by), 99)] {
+        let clock = noon();
+        let limiter = FairLimiter::builder(rule).clock(clock.clone()).build();
+        assert!(limiter.check("quiet").allowed && limiter.check("busy").allowed);
+        clock.advance(Duration::from_secs(30));
+        let told = limiter.check(Ask::of("busy").cost(101));
+        assert_eq!(told.limit, most);
+    }
+}
+
+#[test]
+fn plain_shares_are_held_in_the_same_way() {
+    let rule = FairShare::new(100, Cadence::every(MINUTE)).expect("a limit");
+    let limiter = FairLimiter::builder(rule).tenants_max(2).clock(noon()).build();
+    assert!(limiter.check(Ask::of("ann").cost(60)).allowed);
+    assert_eq!(limiter.check(Ask::of("bob").cost(0)).limit, 50);
+    assert!(!limiter.check(Ask::of("bob").cost(41)).allowed, "40 are left of the whole");
+    assert!(limiter.check(Ask::of("bob").cost(40)).allowed && !limiter.check("ann").allowed);
+    assert!(!limiter.check(Ask::of("eve").cost(11)).allowed, "Bob's place, and the forty that he used");
+    assert_eq!(limiter.stats(), FairStats { limit: 100, used: 100, tenants: 2, displaced: 1 });
+    limiter.reset("ann");
+    limiter.set_limit(200);
+    assert_eq!(limiter.check("ann").limit, 100);
+}
