@@ -73,6 +73,7 @@ pub(super) struct Sim {
     pub(super) regions: Vec<Region>,
     bug: Option<RegionBug>,
     faults: Faults,
+    plan: BranchPlan,
     pool: Pool,
     state: PoolState,
     flights: Vec<Flight>,
@@ -142,6 +143,7 @@ impl Sim {
             regions,
             bug,
             faults,
+            plan,
             pool,
             state: PoolState::default(),
             flights: Vec::new(),
@@ -180,6 +182,14 @@ impl Sim {
                 self.send(region);
             }
         }
+    }
+
+    /// A region begins anew: it knows nothing, and replies that it waited for are still to come.
+    pub(super) fn restart(&mut self, region: usize) {
+        let at = &mut self.regions[region];
+        at.branch = Branch::new(self.plan);
+        at.members.fill(None);
+        at.waiting.clear();
     }
 
     fn send(&mut self, region: usize) {
