@@ -184,7 +184,9 @@ fn planted() -> Result<Vec<&'static str>> {
     let pools = POOL_BUGS
         .iter()
         .map(|(name, bug)| (*name, runtime.block_on(find_pool_bug(*bug, PLANTED_WORLDS_MAX))));
-    let regions = REGION_BUGS.iter().map(|(name, bug)| (*name, find_region_bug(*bug, PLANTED_WORLDS_MAX)));
+    let regions = REGION_BUGS
+        .iter()
+        .map(|(name, bug, breaks)| (*name, find_region_bug(*bug, *breaks, PLANTED_WORLDS_MAX)));
     let mut missed = Vec::new();
     for (name, found) in pools.chain(regions) {
         match found {

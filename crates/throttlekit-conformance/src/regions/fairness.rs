@@ -22,7 +22,7 @@ pub struct Outcome {
     pub ideal: Vec<u64>,
     /// How far it may be from that.
     pub bound: Vec<u64>,
-    /// The budget, and how much of it may be left: nobody can have less than one ask costs.
+    /// The budget.
     pub limit: u64,
     /// Units left over at the most: less than one ask of each tenant in each region.
     pub left_max: u64,

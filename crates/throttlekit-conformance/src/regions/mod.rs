@@ -24,12 +24,14 @@ pub use pool_storm::{PoolStorm, pool_storm};
 pub use pool_world::{PoolOperation, PoolWorld};
 pub use safety::check_safety;
 pub use same_pool::{PoolReport, examine_pool, find_pool_bug};
-pub use sim::{REGION_BUGS, RegionBug};
+pub use sim::{Promise, REGION_BUGS, RegionBug};
 pub use tenants_storm::tenants_storm;
 
-/// How many worlds it takes until a check finds this bug, if `worlds_max` are enough.
-pub fn find_region_bug(bug: RegionBug, worlds_max: u64) -> Option<u64> {
-    let found =
-        |seed: &u64| check_fairness(*seed, Some(bug)).is_err() || check_safety(*seed, Some(bug)).is_err();
+/// How many worlds it takes until the check of this promise finds this bug, if `worlds_max` are enough.
+pub fn find_region_bug(bug: RegionBug, breaks: Promise, worlds_max: u64) -> Option<u64> {
+    let found = |seed: &u64| match breaks {
+        Promise::Safe => check_safety(*seed, Some(bug)).is_err(),
+        Promise::Fair => check_fairness(*seed, Some(bug)).is_err(),
+    };
     (0..worlds_max).find(found).map(|seed| seed + 1)
 }

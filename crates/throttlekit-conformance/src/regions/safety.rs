@@ -31,11 +31,11 @@ pub fn check_safety(seed: u64, bug: Option<RegionBug>) -> Result<(u64, u64), Vio
         match dice.below(12) {
             0 => sim.now = sim.now + Duration::from_millis(dice.below(300)),
             1..4 => drop(sim.deliver()),
+            4 if dice.once_in(8) => sim.restart(dice.below(regions as u64) as usize),
             _ => {
                 let (tenant, region) = (dice.below(tenants as u64), dice.below(regions as u64));
-                let (weight, cost) =
-                    (weight(dice.between(1, 9)), dice.between(1, dice.clone().between(1, units)));
-                sim.ask(tenant as usize, region as usize, weight, cost);
+                let (weight, most) = (weight(dice.between(1, 9)), dice.between(1, units));
+                sim.ask(tenant as usize, region as usize, weight, dice.between(1, most));
             }
         }
     }

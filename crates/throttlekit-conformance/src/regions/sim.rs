@@ -29,20 +29,29 @@ pub enum RegionBug {
     ClockNotReadAgain,
 }
 
-/// Every bug with its name.
-pub const REGION_BUGS: [(&str, RegionBug); 11] = [
-    ("first-come counter", RegionBug::Pool(PoolBug::FirstComeFirstServed)),
-    ("shares from the whole limit", RegionBug::Pool(PoolBug::SharesFromTheWholeLimit)),
-    ("ceiling without what is granted", RegionBug::Pool(PoolBug::SharesOnly)),
-    ("own share counted twice", RegionBug::Pool(PoolBug::OwnShareTwice)),
-    ("grants not counted", RegionBug::Pool(PoolBug::GrantsNotCounted)),
-    ("full weight in every region", RegionBug::FullWeightInEveryRegion),
-    ("credit per waiter", RegionBug::CreditPerWaiter),
-    ("unspent carried over the window", RegionBug::UnspentCarriedOver),
-    ("late reply credited", RegionBug::LateReplyCredited),
-    ("deadline from arrival", RegionBug::DeadlineFromArrival),
-    ("clock not read again", RegionBug::ClockNotReadAgain),
+/// Every bug with its name, and the promise that it breaks.
+pub const REGION_BUGS: [(&str, RegionBug, Promise); 11] = [
+    ("first-come counter", RegionBug::Pool(PoolBug::FirstComeFirstServed), Promise::Fair),
+    ("shares from the whole limit", RegionBug::Pool(PoolBug::SharesFromTheWholeLimit), Promise::Fair),
+    ("ceiling without what is granted", RegionBug::Pool(PoolBug::SharesOnly), Promise::Fair),
+    ("own share counted twice", RegionBug::Pool(PoolBug::OwnShareTwice), Promise::Fair),
+    ("grants not counted", RegionBug::Pool(PoolBug::GrantsNotCounted), Promise::Safe),
+    ("full weight in every region", RegionBug::FullWeightInEveryRegion, Promise::Fair),
+    ("credit per waiter", RegionBug::CreditPerWaiter, Promise::Safe),
+    ("unspent carried over the window", RegionBug::UnspentCarriedOver, Promise::Safe),
+    ("late reply credited", RegionBug::LateReplyCredited, Promise::Safe),
+    ("deadline from arrival", RegionBug::DeadlineFromArrival, Promise::Safe),
+    ("clock not read again", RegionBug::ClockNotReadAgain, Promise::Safe),
 ];
+
+/// What a bug breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// No more than the limit.
+    Safe,
+    /// To each its part.
+    Fair,
+}
 
 /// What may go wrong on the way, one time in so many; zero for never.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,6 +73,7 @@ pub(super) struct Sim {
     pub(super) regions: Vec<Region>,
     bug: Option<RegionBug>,
     faults: Faults,
+    plan: BranchPlan,
     pool: Pool,
     state: PoolState,
     flights: Vec<Flight>,
@@ -97,6 +107,8 @@ struct Flight {
     region: usize,
     id: u64,
     ask: (Weight, u64),
+    /// By the region's clock.
+    sent: Timestamp,
     /// At the pool, then back.
     arrives: Timestamp,
     reply: Option<(Grant, Timestamp)>,
@@ -131,6 +143,7 @@ impl Sim {
             regions,
             bug,
             faults,
+            plan,
             pool,
             state: PoolState::default(),
             flights: Vec::new(),
@@ -171,15 +184,24 @@ impl Sim {
         }
     }
 
+    /// A region begins anew: it knows nothing, and replies that it waited for are still to come.
+    pub(super) fn restart(&mut self, region: usize) {
+        let at = &mut self.regions[region];
+        at.branch = Branch::new(self.plan);
+        at.members.fill(None);
+        at.waiting.clear();
+    }
+
     fn send(&mut self, region: usize) {
         let at = &mut self.regions[region];
         self.ids += 1;
-        let Some(request) = at.branch.poll_request(self.ids, at.clock(self.now)) else { return };
+        let sent = at.clock(self.now);
+        let Some(request) = at.branch.poll_request(self.ids, sent) else { return };
         let ask = (request.weight, request.wants);
         let copies = 1 + u64::from(self.faults.twice > 0 && self.dice.once_in(self.faults.twice));
         for _ in 0..copies {
             let arrives = self.now + self.delay();
-            self.flights.push(Flight { region, id: request.id, ask, arrives, reply: None });
+            self.flights.push(Flight { region, id: request.id, ask, sent, arrives, reply: None });
         }
     }
 
@@ -210,21 +232,23 @@ impl Sim {
                 flight.arrives = self.now + self.delay();
                 self.flights.push(flight);
             }
-            Some((grant, theirs)) => self.arrive(flight.region, flight.id, grant, theirs),
+            Some((grant, theirs)) => self.arrive(&flight, grant, theirs),
         }
         Some(())
     }
 
-    fn arrive(&mut self, region: usize, id: u64, mut grant: Grant, theirs: Timestamp) {
+    fn arrive(&mut self, flight: &Flight, mut grant: Grant, theirs: Timestamp) {
         let bug = self.bug;
+        let &Flight { region, id, sent, .. } = flight;
         let at = &mut self.regions[region];
         let clock = at.clock(self.now);
         at.advance(clock, bug);
-        if bug == Some(RegionBug::DeadlineFromArrival) {
-            grant.lives += self.now.since(theirs) + Duration::from_millis(80);
-        }
-        if bug == Some(RegionBug::LateReplyCredited) && at.branch.asking() == Some(id) {
-            (grant.lives, grant.epoch) = (Duration::from_secs(3_600), Epoch(u64::MAX));
+        match bug {
+            Some(RegionBug::DeadlineFromArrival) => grant.lives += clock.since(sent),
+            Some(RegionBug::LateReplyCredited) => {
+                (grant.lives, grant.epoch) = (Duration::from_secs(3_600), Epoch(u64::MAX));
+            }
+            _ => {}
         }
         let credit = at.branch.handle_reply(id, grant, theirs, clock);
         if credit == (Credit::Credited { anew: true }) {

@@ -1,0 +1,108 @@
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const PLAN: BranchPlan = BranchPlan { limit: 100, quantum: 10, hold: SECOND, margin: Margin::NONE };
+const ONE: Weight = Weight::ONE;
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+fn grant(granted: Cost, more: Cost, epoch: u64, lives: Duration) -> Grant {
+    Grant { granted, more, epoch: Epoch(epoch), lives }
+}
+
+/// A branch with one tenant and so much in hand of window 1, which ends at ten seconds.
+fn holding(granted: Cost, more: Cost) -> (Branch, Member) {
+    let mut branch = Branch::new(PLAN);
+    let tenant = branch.roster_mut().join(ONE);
+    branch.wait(granted);
+    let request = branch.poll_request(1, at(0)).unwrap();
+    assert_eq!(branch.handle_reply(request.id, grant(granted, more, 1, 10 * SECOND), at(0), at(1)), CREDITED);
+    branch.stop_waiting(granted);
+    (branch, tenant)
+}
+
+const CREDITED: Credit = Credit::Credited { anew: false };
+
+#[test]
+fn what_is_in_hand_is_spent_without_asking_and_no_more() {
+    let (mut branch, tenant) = holding(10, 90);
+    for left in (0..10).rev() {
+        assert!(matches!(branch.ask(tenant, ONE, 1, at(2)), Turn::Admit(_)));
+        assert_eq!(branch.in_hand(), left);
+    }
+    assert_eq!(branch.ask(tenant, ONE, 1, at(2)), Turn::Wait { needs: 1 });
+    assert_eq!(branch.poll_request(2, at(2)), None, "nobody waits");
+}
+
+#[test]
+fn one_request_is_under_way_for_all_who_wait_and_it_is_credited_once() {
+    let (mut branch, tenant) = holding(0, 100);
+    (0..12).for_each(|_| branch.wait(1));
+    let request = branch.poll_request(2, at(2)).unwrap();
+    assert_eq!(request.wants, 20, "two quanta for twelve");
+    assert_eq!(branch.poll_request(3, at(2)), None);
+    assert_eq!(branch.handle_reply(2, grant(20, 80, 1, 8 * SECOND), at(3), at(3)), CREDITED);
+    assert_eq!(branch.handle_reply(2, grant(20, 80, 1, 8 * SECOND), at(3), at(3)), Credit::Lapsed);
+    assert_eq!(branch.in_hand(), 20);
+    assert!(matches!(branch.ask(tenant, ONE, 20, at(3)), Turn::Admit(_)));
+}
+
+#[test]
+fn units_die_with_their_window_and_a_late_reply_is_not_spent_in_the_next() {
+    let (mut branch, _) = holding(10, 90);
+    branch.wait(50);
+    let request = branch.poll_request(2, at(9_000)).unwrap();
+    assert!(!branch.advance(at(9_999)) && branch.lives(at(9_999)));
+    assert!(branch.advance(at(10_000)));
+    // It left while its units had a second to live, and took two.
+    let late = grant(40, 50, 1, SECOND);
+    assert_eq!(branch.handle_reply(request.id, late, at(9_000), at(11_000)), Credit::Lapsed);
+    assert_eq!((branch.in_hand(), branch.lives(at(11_000))), (0, false));
+}
+
+#[test]
+fn a_reply_of_another_window_begins_it_and_what_was_in_hand_is_gone() {
+    let (mut branch, _) = holding(10, 90);
+    branch.wait(50);
+    branch.poll_request(2, at(9_000)).unwrap();
+    let next = branch.handle_reply(2, grant(40, 60, 2, 10 * SECOND), at(9_500), at(9_500));
+    assert_eq!((next, branch.in_hand()), (Credit::Credited { anew: true }, 40));
+}
+
+#[test]
+fn who_has_had_its_share_is_denied_until_it_pays_to_ask_again() {
+    let (mut branch, tenant) = holding(10, 10);
+    let other = branch.roster_mut().join(ONE);
+    assert_eq!(branch.ask(tenant, ONE, 11, at(2)), Turn::Wait { needs: 0 }, "the weight is new");
+    branch.wait(0);
+    assert_eq!(branch.poll_request(2, at(2)).unwrap().wants, 0);
+    branch.handle_reply(2, grant(0, 10, 1, 10 * SECOND), at(2), at(2));
+    branch.stop_waiting(0);
+    assert!(matches!(branch.ask(tenant, ONE, 10, at(2)), Turn::Admit(_)));
+    let Turn::Deny(denied) = branch.ask(tenant, ONE, 1, at(3)) else { panic!("ten are the other's") };
+    assert_eq!(denied.retry_after.wait_ms(), Some(9_998));
+    assert_eq!(branch.ask(tenant, ONE, 1, at(1_002)), Turn::Wait { needs: 0 }, "that was heard a second ago");
+    assert_eq!(branch.ask(other, ONE, 10, at(3)), Turn::Wait { needs: 10 }, "still to be fetched");
+}
+
+#[test]
+fn what_costs_more_than_the_limit_never_passes() {
+    let (mut branch, tenant) = holding(10, 90);
+    let Turn::Deny(denied) = branch.ask(tenant, ONE, 101, at(2)) else { panic!("it cannot pass") };
+    assert_eq!(denied.retry_after, Retry::Never);
+}
+
+#[test]
+fn a_window_that_ends_before_the_reply_is_here_is_waited_out() {
+    let mut branch = Branch::new(PLAN);
+    let tenant = branch.roster_mut().join(ONE);
+    branch.wait(1);
+    branch.poll_request(1, at(0)).unwrap();
+    let dead = grant(10, 90, 1, Duration::from_millis(5));
+    assert_eq!(branch.handle_reply(1, dead, at(1), at(6)), Credit::Lapsed);
+    let Turn::Deny(denied) = branch.ask(tenant, ONE, 1, at(6)) else { panic!("nothing can be had") };
+    assert_eq!(denied.retry_after.wait_ms(), Some(5));
+    assert_eq!(branch.ask(tenant, ONE, 1, at(11)), Turn::Wait { needs: 1 });
+}
