@@ -14,8 +14,8 @@ mod prove_lease_model;
 mod prove_lease_scale;
 mod prove_lease_sim;
 mod prove_metering;
-mod prove_sketch;
 mod prove_price;
+mod prove_sketch;
 mod prove_stores;
 mod services;
 mod vectors;
@@ -32,7 +32,6 @@ usage: cargo xtask <command>
                            every planted bug
   prove metering           three ways to meter tokens beside each other, and every planted meter
   prove budget             how far a token budget is overshot by fleets on every shared store, and every planted bug
-  prove learn              what the learners pay beside the best in hindsight, and every planted bug
   prove sketch [--units N] N units (default 1000000000) of floods against limits in a sketch with exact counts beside, how
                            often they err, what a throttle sheds, and every planted bug
   prove bid-price          what pricing earns beside the limits alone, that its duals are optimal, and every planted bug

@@ -45,7 +45,11 @@ fn metering() -> Picture {
         let line = |(policy, colour): (Policy, _)| Line {
             name: policy.label(),
             colour,
-            points: rows.iter().filter(|row| row.policy == policy).map(|row| (row.cap as f64, value(row))).collect(),
+            points: rows
+                .iter()
+                .filter(|row| row.policy == policy)
+                .map(|row| (row.cap as f64, value(row)))
+                .collect(),
         };
         let shown = [
             (Policy::ReserveMax, RED),

@@ -1,7 +1,6 @@
 //! In-process benchmarks beside the peers, judged against the contract. `cargo xtask bench inproc` runs them,
-//! `cargo xtask bench lease` those of leases and `cargo xtask bench sketch` those of sketches.
-//! `cargo xtask bench lease` those of leases, and `cargo xtask bench fair` those of tenants that share a budget.
-//! `cargo xtask bench lease` those of leases, and `cargo xtask bench budget` those of token budgets.
+//! `cargo xtask bench lease` those of leases, and `budget`, `fair` and `sketch` in its place those of token budgets, of
+//! tenants that share a budget and of sketches.
 
 mod alloc;
 mod bars;
@@ -31,13 +30,11 @@ use timing::Section;
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-const USAGE: &str = "usage: inproc [lease|fair|sketch] [--quick] [--rounds N] [--only PART] [--require-callgrind]
+const USAGE: &str =
+    "usage: inproc [lease|budget|fair|sketch] [--quick] [--rounds N] [--only PART] [--require-callgrind]
 PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
-of leases one of lease, lease-2t, instructions;
+of leases one of lease, lease-2t, instructions; of budgets one of budget, budget-2t, instructions;
 of sketches one of sketch-10k, sketch-1m, sketch-10k-2t, sketch-1m-2t, instructions";
-const USAGE: &str = "usage: inproc [lease|budget] [--quick] [--rounds N] [--only PART] [--require-callgrind]
-PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
-of leases one of lease, lease-2t, instructions; of budgets one of budget, budget-2t, instructions";
 /// The parts that are not timed sections.
 const PROBES: [&str; 4] = ["memory", "growth", "flood", "instructions"];
 const ROUNDS: usize = 41;
@@ -87,6 +84,9 @@ fn lease_probes(report: &mut Report, options: &Options<'_>) {
 fn sketch_probes(report: &mut Report, options: &Options<'_>) {
     if options.wants("instructions") {
         instructions::tell(report, options.require_callgrind, &sketch::COUNTED);
+    }
+}
+
 fn budget_probes(report: &mut Report, options: &Options<'_>) {
     if options.wants("instructions") {
         instructions::tell(report, options.require_callgrind, &budget::COUNTED);

@@ -41,8 +41,8 @@
 //! # Which rule to give it
 //!
 //! A [`Rate`] becomes GCRA, the right choice where nothing speaks for another. [`Limit`] has the others: token
-//! and leaky bucket, fixed and calendar windows, token budgets, sliding window and sliding log. What each of them promises is in
-//! the [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
+//! and leaky bucket, fixed and calendar windows, token budgets, sliding window and sliding log. What each of them
+//! promises is in the [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
 //!
 //! # What can be chosen
 //!

@@ -11,22 +11,19 @@ use crate::services;
 
 const USAGE: &str = "\
 usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]
-       cargo xtask bench sketch [--quick] [--rounds N] [--only PART] [--require-callgrind]
        cargo xtask bench fair [--quick] [--rounds N]
        cargo xtask bench redis|postgres [--rounds N]
-       cargo xtask bench lease|budget [--quick] [--rounds N] [--only PART] [--require-callgrind]";
+       cargo xtask bench lease|budget|sketch [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
 /// Runs the suite that is named first, with the rest of the arguments.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     match args {
         // In-process checks beside the peers.
         [suite, options @ ..] if suite == "inproc" => judge(package("inproc", &[], options)),
-        // Limits in a sketch beside what counts in one.
-        [suite, ..] if suite == "sketch" => judge(package("inproc", &[], args)),
-        // Tenants that share a budget, from a hundred to a hundred thousand.
-        [suite, ..] if suite == "fair" => judge(package("inproc", &[], args)),
-        // Debits of token budgets in process beside a peer.
-        [suite, ..] if suite == "budget" => judge(package("inproc", &[], args)),
+        // Debits, sketches and tenants that share, likewise.
+        [suite, ..] if ["budget", "sketch", "fair"].contains(&suite.as_str()) => {
+            judge(package("inproc", &[], args))
+        }
         // Shared stores beside what their engines do bare.
         [suite, ..] if suite == "redis" || suite == "postgres" => {
             let engines = services::up_only(&[suite])?;

@@ -14,8 +14,9 @@ pub use ours::{Ask, limiter};
 use std::hint::black_box;
 use std::time::Duration;
 
-use throttlekit::{BootClock, Clock, CoarseClock, KeyHash, PreciseClock, SecretHash, TickClock, TrustedHash};
-use throttlekit::{BootClock, CoarseClock, PreciseClock, SecretHash, TickClock, TrustedHash, WallClock};
+use throttlekit::{
+    BootClock, Clock, CoarseClock, KeyHash, PreciseClock, SecretHash, TickClock, TrustedHash, WallClock,
+};
 
 use crate::os;
 use crate::workloads::{MANY, Stream, key, text};

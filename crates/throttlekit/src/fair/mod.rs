@@ -2,7 +2,8 @@
 //!
 //! [`FairLimiter`] holds a rule and maps names to its members. [`Escrow`] is the rule for nearly everyone: nobody can
 //! take what is reserved for another, and nothing is left over while someone wants it. [`FairShare`] is a plain cap
-//! per tenant. [`FairTree`] holds a budget under weights that are nested. [`weighted_max_min`] divides once among demands that are known.
+//! per tenant. [`FairTree`] holds a budget under weights that are nested. [`weighted_max_min`] divides once among demands
+//! that are known.
 //!
 //! `SharedFairLimiter` (feature `store`) shares one budget among tenants of several regions or processes.
 //!
@@ -23,8 +24,7 @@ pub use rule::FairRule;
 #[cfg(feature = "store")]
 pub use shared::{Budget, Quanta, Region, SharedFairBuilder, SharedFairLimiter, SharedFairStats};
 pub use throttlekit_core::fair::{
-    DEPTH_MAX, Escrow, FairShare, GiveBack, Roster, Tree, TreeDecision, Weight, WeightError, guarantee,
+    DEPTH_MAX, Escrow, FairShare, GiveBack, Tree, TreeDecision, Weight, WeightError, guarantee,
     weighted_max_min,
-    Escrow, FairShare, GiveBack, Weight, WeightError, guarantee, weighted_max_min,
 };
 pub use tree::FairTree;
