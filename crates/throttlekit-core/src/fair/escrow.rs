@@ -1,5 +1,7 @@
 //! Weighted fair escrow: a budget per window, shared by weight, with nothing left over.
 
+use core::time::Duration;
+
 use super::give_back::Quiet;
 use super::turn::Turn;
 use super::{GiveBack, Member, Roster, Weight};
@@ -133,6 +135,11 @@ impl Escrow {
     /// The limit.
     pub fn limit(&self) -> u64 {
         self.roster.limit()
+    }
+
+    /// How long a window is; a calendar month counts as 31 days.
+    pub fn period(&self) -> Duration {
+        self.turn.period()
     }
 
     /// What has been admitted in this window.

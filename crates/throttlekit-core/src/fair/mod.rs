@@ -1,6 +1,6 @@
 //! Fairness: one budget, many tenants, each by its weight.
 //!
-//! A [`Roster`] is who shares a budget and what each has used of it. It keeps, without ever walking over its members,
+//! A [`Roster`] is who shares a budget and what each has used of it. It knows, without walking over its members each time,
 //! what fairness is made of: each member's guarantee `⌊w·L/W⌋`, what is left, and what is reserved for the others.
 //! [`Escrow`] and [`FairShare`] give it windows and answer with a [`Decision`](crate::Decision);
 //! [`weighted_max_min`] divides once among demands that are known.

@@ -1,5 +1,7 @@
 //! Fair shares as plain caps: nobody may use more than its part.
 
+use core::time::Duration;
+
 use super::turn::Turn;
 use super::{Member, Roster, Weight};
 use crate::rate::{Cadence, LimitError, checked_units};
@@ -49,6 +51,11 @@ impl FairShare {
         };
         let remaining = if allowed { room - cost } else { room };
         Decision { allowed, limit: cap, remaining, reset_at: self.turn.end(), retry_after }
+    }
+
+    /// How long a window is; a calendar month counts as 31 days.
+    pub fn period(&self) -> Duration {
+        self.turn.period()
     }
 
     /// Who shares the window.

@@ -27,6 +27,11 @@ impl Turn {
         begins
     }
 
+    /// How long a window is; a calendar month counts as 31 days.
+    pub(super) fn period(&self) -> Duration {
+        self.grid.nominal_length()
+    }
+
     pub(super) fn now(&self) -> Timestamp {
         self.now
     }

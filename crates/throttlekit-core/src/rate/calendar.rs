@@ -96,7 +96,7 @@ impl Grid {
         Self::Even { length, lead: lead.rem_euclid(i128::from(length)) as u64 }
     }
 
-    pub(super) fn nominal_length(&self) -> Duration {
+    pub(crate) fn nominal_length(&self) -> Duration {
         match *self {
             Self::Even { length, .. } => Duration::from_nanos(length),
             Self::Month { .. } => Duration::from_nanos(31 * DAY),

@@ -1,6 +1,7 @@
 //! What users hold: one budget that tenants share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use throttlekit_core::fair::Weight;
 use throttlekit_core::{Decision, Timestamp};
@@ -108,11 +109,18 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
         FairStats { limit, used, tenants: tenants.len(), displaced: tenants.displaced() }
     }
 
+    /// How long a window is; a calendar month counts as 31 days.
+    pub fn period(&self) -> Duration {
+        let now = self.clock.now();
+        self.lock().rule(now).period()
+    }
+
     /// The instant now, by the clock this limiter goes by.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
+    // A rule does not panic between two of its writes, so whatever a caller's panic left is whole.
     fn lock(&self) -> MutexGuard<'_, Tenants> {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }

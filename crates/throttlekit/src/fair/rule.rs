@@ -1,5 +1,7 @@
 //! The rules by which a budget can be shared.
 
+use std::time::Duration;
+
 use throttlekit_core::fair::{Escrow, FairShare, Member, Weight};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
@@ -94,6 +96,13 @@ impl FairRule {
         match self {
             Self::Escrow(rule) => rule.used(),
             Self::Share(rule) => rule.roster().used(),
+        }
+    }
+
+    pub(super) fn period(&self) -> Duration {
+        match self {
+            Self::Escrow(rule) => rule.period(),
+            Self::Share(rule) => rule.period(),
         }
     }
 

@@ -49,6 +49,27 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
     }
 }
 
+/// A budget that callers share; their keys are its tenants. The policy tells the whole budget, each answer the caller's own.
+impl<C: Clock + 'static, H: KeyHash + 'static> Admit for crate::FairLimiter<C, H> {
+    type Answer = Ready<Result<Decision, AdmitError>>;
+
+    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+        ready(Ok(self.check(ask)))
+    }
+
+    fn units(&self) -> Cost {
+        self.stats().limit
+    }
+
+    fn period(&self) -> Option<Duration> {
+        Some(self.period())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now()
+    }
+}
+
 /// A limit that a fleet shares. While its store does not answer, its own [`OnOutage`](crate::OnOutage) does; where
 /// that refuses, the client is told of an outage, not of a limit, unless the layer's `OnFailure` lets it pass.
 #[cfg(feature = "store")]
