@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod prove;
+mod prove_budget;
 mod prove_failover;
 mod prove_fleet;
 mod prove_learn;
@@ -25,6 +26,7 @@ usage: cargo xtask <command>
   prove learn              what the learners pay beside the best in hindsight, streams with any reservation, and
                            every planted bug
   prove metering           three ways to meter tokens beside each other, and every planted meter
+  prove budget             how far a token budget is overshot by fleets on every shared store, and every planted bug
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
   prove fleet [--seconds N]
@@ -41,6 +43,7 @@ usage: cargo xtask <command>
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
+  bench budget             debits of a token budget in process beside a peer; fails when the bar is missed
   bench redis|postgres     decisions on a shared store beside what the engine does bare
   bench lease              spends of a lease in process beside the peers, and batches on Redis beside single asks";
 
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let result = match words[..] {
         ["ci"] => ci::run(),
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
+        ["prove", "budget", ref rest @ ..] => prove_budget::run(rest),
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "metering", ref rest @ ..] => prove_metering::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),

@@ -29,6 +29,9 @@ const GOVERNOR_BEST: &str = "governor-best";
 /// The keyless anchor.
 pub const GOVERNOR_DIRECT: &str = "governor-direct";
 
+/// The keyless anchor, by several units at a time.
+pub const GOVERNOR_DIRECT_N: &str = "governor-direct-n";
+
 /// The least that a spend from shared units can cost.
 pub const FETCH_SUB: &str = "floor-fetch-sub";
 
@@ -54,6 +57,7 @@ pub const BARS: &[Bar] = &[
     bar("keyless-2t", "ours-gate-precise", GOVERNOR_DIRECT, Together, 0.95),
     bar("lease", "ours-lease-tick", FETCH_SUB, Throughput, 1.3),
     bar("lease", "ours-lease-precise", GOVERNOR_DIRECT, Throughput, 1.0),
+    bar("budget", "ours-budget-precise", GOVERNOR_DIRECT_N, Throughput, 0.95),
     bar("lease-2t", "ours-till-tick", GOVERNOR_DIRECT, Together, 0.05),
 ];
 

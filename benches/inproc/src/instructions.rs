@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::bars::INSTRUCTIONS_MAX;
 use crate::contenders::{Contender, build};
-use crate::lease;
+use crate::{budget, lease};
 use crate::report::{Report, progress};
 use crate::workloads::Stream;
 
@@ -83,7 +83,7 @@ fn collected(name: &str, count: usize) -> Option<u64> {
 
 /// What callgrind looks at: `count` checks by one contender that knows all keys.
 pub fn probe(name: &str, count: usize) {
-    let known = ["nothing"].into_iter().chain(CONTENDERS).chain(lease::COUNTED);
+    let known = ["nothing"].into_iter().chain(CONTENDERS).chain(lease::COUNTED).chain(budget::COUNTED);
     let name = known.into_iter().find(|known| *known == name).expect("a contender to count");
     let stream = Stream::even_10k();
     let contender = build(name);

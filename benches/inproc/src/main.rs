@@ -1,8 +1,9 @@
 //! In-process benchmarks beside the peers, judged against the contract. `cargo xtask bench inproc` runs them,
-//! and `cargo xtask bench lease` those of leases.
+//! `cargo xtask bench lease` those of leases, and `cargo xtask bench budget` those of token budgets.
 
 mod alloc;
 mod bars;
+mod budget;
 mod child;
 mod contenders;
 mod flood;
@@ -26,9 +27,9 @@ use timing::Section;
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-const USAGE: &str = "usage: inproc [lease] [--quick] [--rounds N] [--only PART] [--require-callgrind]
+const USAGE: &str = "usage: inproc [lease|budget] [--quick] [--rounds N] [--only PART] [--require-callgrind]
 PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
-of leases one of lease, lease-2t, instructions";
+of leases one of lease, lease-2t, instructions; of budgets one of budget, budget-2t, instructions";
 /// The parts that are not timed sections.
 const PROBES: [&str; 4] = ["memory", "growth", "flood", "instructions"];
 const ROUNDS: usize = 41;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         ["flood"] => println!("{}", flood::probe()),
         ["callgrind", name, count] => instructions::probe(name, count.parse().expect("a count")),
         ["lease", options @ ..] => return suite(options, lease::SECTIONS, lease_probes),
+        ["budget", options @ ..] => return suite(options, budget::SECTIONS, budget_probes),
         options => return suite(options, timing::SECTIONS, probes),
     }
     ExitCode::SUCCESS
@@ -67,6 +69,12 @@ fn suite(options: &[&str], sections: &[Section], probes: fn(&mut Report, &Option
 fn lease_probes(report: &mut Report, options: &Options<'_>) {
     if options.wants("instructions") {
         instructions::tell(report, options.require_callgrind, &lease::COUNTED);
+    }
+}
+
+fn budget_probes(report: &mut Report, options: &Options<'_>) {
+    if options.wants("instructions") {
+        instructions::tell(report, options.require_callgrind, &budget::COUNTED);
     }
 }
 

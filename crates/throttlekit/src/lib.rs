@@ -36,7 +36,7 @@
 //! # Which rule to give it
 //!
 //! A [`Rate`] becomes GCRA, the right choice where nothing speaks for another. [`Limit`] has the others: token
-//! and leaky bucket, fixed and calendar windows, sliding window and sliding log. What each of them promises is in
+//! and leaky bucket, fixed and calendar windows, token budgets, sliding window and sliding log. What each of them promises is in
 //! the [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
 //!
 //! # What can be chosen
@@ -99,3 +99,8 @@ pub use tier::TwoTier;
 #[cfg(all(doctest, feature = "http", feature = "store"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The page about token budgets, likewise.
+#[cfg(all(doctest, feature = "store"))]
+#[doc = include_str!("../../../docs/budgets.md")]
+struct Budgets;

@@ -10,12 +10,13 @@ const KEYS_MAX: usize = 64;
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 /// Limits that give nothing back while the clock stands, one for each kind of state a store keeps.
-fn limits() -> [Limit; 5] {
+fn limits() -> [Limit; 6] {
     let hour = Duration::from_secs(3600);
     [
         Limit::gcra(Rate::per(BURST, hour)).unwrap(),
         Limit::gcra(Rate::per(999_983, hour).burst(BURST)).unwrap(), // no word form: a unit is no whole tick
         Limit::quota(BURST, Cadence::Month { utc_offset_minutes: 60 }).unwrap(),
+        Limit::token_budget(BURST, hour).unwrap(),
         Limit::sliding_window(BURST, hour).unwrap(),
         Limit::sliding_log(BURST, hour).unwrap(),
     ]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
-use throttlekit::store::{Settlement, Sight, Store, StoreError};
+use throttlekit::store::{DebitId, Settlement, Sight, Store, StoreError};
 use throttlekit::{Ask, Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally};
 
 /// A store that can be taken away.
@@ -131,6 +131,28 @@ async fn what_no_outage_explains_is_never_papered_over() {
     }
 }
 
+#[tokio::test]
+async fn a_debit_is_answered_as_an_ask_is_and_sent_again_when_the_store_is_back() {
+    let store = down();
+    let budget = Limit::token_budget(100, std::time::Duration::from_secs(86_400)).unwrap();
+    let nodes = NonZeroU32::new(10).unwrap();
+    let meter = SharedLimiter::new(store.clone(), "tokens", budget).unwrap();
+    let meter = meter.on_outage(OnOutage::Local { nodes });
+    let id = DebitId { stream: 1, number: 1 };
+    let local = meter.debit("acme", 8, id).await.unwrap();
+    assert_eq!((local.decision.remaining, local.guarantee), (2, Guarantee::Local));
+    let beyond = meter.debit("acme", 8, id).await.unwrap();
+    assert!(!beyond.decision.allowed, "a node's share is not crossed");
+
+    store.away.store(false, Relaxed);
+    for _ in 0..2 {
+        let answer = meter.debit("acme", 8, id).await.unwrap();
+        assert_eq!((answer.decision.remaining, answer.guarantee), (92, Guarantee::Exact));
+    }
+    assert_eq!(meter.debit("acme", 8, DebitId { number: 0, ..id }).await, Err(StoreError::Stale(0)));
+    assert_eq!(meter.tally(), Tally { exact: 2, local: 2, errors: 1, ..Tally::default() });
+}
+
 /// The shares of all nodes together admit at most what the limit does, for every rule.
 #[test]
 fn shares_add_up_to_no_more_than_the_limit() {
@@ -139,6 +161,7 @@ fn shares_add_up_to_no_more_than_the_limit() {
         Limit::gcra(Rate::per_minute(7).burst(100)),
         Limit::token_bucket(100, Rate::per_second(3)),
         Limit::fixed_window(100, day),
+        Limit::token_budget(100, day),
         Limit::sliding_window(100, day),
         Limit::sliding_log(100, day),
     ];

@@ -130,6 +130,27 @@ async fn a_batch_serves_many_and_the_limit_holds() {
     assert!(limiter.check("alice").await.unwrap().decision.allowed);
 }
 
+/// Debits of four tokens by three nodes: the store lends what the last is short of, and nobody else crosses the edge.
+#[tokio::test]
+async fn budget_of_a_window_is_crossed_once_however_many_nodes_lease() {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let budget = Limit::token_budget(41, MINUTE).unwrap();
+    let node = || leased(store.clone(), budget, &clocks.1).build().unwrap();
+    let nodes = [node(), node(), node()];
+    for window in 0..3 {
+        let mut charged = 0;
+        for turn in 0..60 {
+            let answer = nodes[turn % 3].check(Ask::of("acme").cost(4)).await.unwrap();
+            assert_eq!(answer.guarantee, Guarantee::Exact);
+            charged += 4 * u64::from(answer.decision.allowed);
+        }
+        // What three nodes have left is less than four each.
+        assert!((41 - 9..=41 + 3).contains(&charged), "{charged} in window {window}");
+        advance(&clocks, MINUTE);
+    }
+}
+
 #[tokio::test]
 async fn units_die_with_their_window_less_the_margin() {
     let clocks = clocks();

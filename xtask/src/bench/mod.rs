@@ -12,13 +12,15 @@ use crate::services;
 const USAGE: &str = "\
 usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]
        cargo xtask bench redis|postgres [--rounds N]
-       cargo xtask bench lease [--quick] [--rounds N] [--only PART] [--require-callgrind]";
+       cargo xtask bench lease|budget [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
 /// Runs the suite that is named first, with the rest of the arguments.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     match args {
         // In-process checks beside the peers.
         [suite, options @ ..] if suite == "inproc" => judge(package("inproc", &[], options)),
+        // Debits of token budgets in process beside a peer.
+        [suite, ..] if suite == "budget" => judge(package("inproc", &[], args)),
         // Shared stores beside what their engines do bare.
         [suite, ..] if suite == "redis" || suite == "postgres" => {
             let engines = services::up_only(&[suite])?;

@@ -9,6 +9,7 @@ use governor::middleware::{NoOpMiddleware, RateLimitingMiddleware, StateInformat
 use governor::state::keyed::DashMapStateStore;
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
 
+use super::budget::tokens;
 use super::{BURST, Check, UNIT_EVERY, consumed};
 use crate::workloads::{KEY_BYTES, Stream};
 
@@ -23,6 +24,8 @@ pub struct Keyed<
 struct Direct<M: RateLimitingMiddleware<QuantaInstant>>(
     RateLimiter<governor::state::NotKeyed, governor::state::InMemoryState, DefaultClock, M>,
 );
+
+struct DirectN(DefaultDirectRateLimiter);
 
 fn quota() -> Quota {
     let burst = NonZeroU32::new(BURST).expect("a burst");
@@ -47,6 +50,11 @@ pub fn keyed_state() -> impl Check + 'static {
 /// One state, every default.
 pub fn direct() -> impl Check + 'static {
     Direct(DefaultDirectRateLimiter::direct(quota()))
+}
+
+/// One state, every default, several units at a time.
+pub fn direct_n() -> impl Check + 'static {
+    DirectN(DefaultDirectRateLimiter::direct(quota()))
 }
 
 /// One state, telling what is left as well.
@@ -99,5 +107,15 @@ impl<M: RateLimitingMiddleware<QuantaInstant> + Sync> Check for Direct<M> {
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
         usize::from(consumed(self.0.check()).is_ok())
+    }
+}
+
+impl Check for DirectN {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, at: usize, (): &mut ()) -> usize {
+        let tokens = NonZeroU32::new(tokens(at) as u32).expect("at least one");
+        usize::from(matches!(consumed(self.0.check_n(tokens)), Ok(Ok(()))))
     }
 }

@@ -1,5 +1,6 @@
 //! Who is measured. Each is set up so that every ask is allowed and every key stays alive.
 
+mod budget;
 mod floor;
 mod governor;
 mod lease;
@@ -12,7 +13,7 @@ pub use ours::{Ask, limiter};
 use std::hint::black_box;
 use std::time::Duration;
 
-use throttlekit::{BootClock, CoarseClock, PreciseClock, SecretHash, TickClock, TrustedHash};
+use throttlekit::{BootClock, CoarseClock, PreciseClock, SecretHash, TickClock, TrustedHash, WallClock};
 
 use crate::os;
 use crate::workloads::{MANY, Stream, key, text};
@@ -150,6 +151,7 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "governor-best" => Contender::new(name, governor::keyed_array()),
         "governor-state" => Contender::new(name, governor::keyed_state()),
         "governor-direct" => Contender::placed(name, governor::direct(), place),
+        "governor-direct-n" => Contender::placed(name, governor::direct_n(), place),
         "governor-direct-state" => Contender::placed(name, governor::direct_state(), place),
         "rate-net" => Contender::new(name, rate_net::keyed()),
         "rate-net-direct" => Contender::placed(name, rate_net::direct(), place),
@@ -166,6 +168,10 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "ours-by-16" => Contender::new(name, ours::by_16::<_, TrustedHash>(ours::default_clock())),
         "ours-gate-precise" => Contender::placed(name, ours::keyless(ours::default_clock()), place),
         "ours-gate-coarse" => Contender::placed(name, ours::keyless(CoarseClock::start()), place),
+        "ours-budget-precise" => Contender::placed(name, budget::meter(PreciseClock::new()), place),
+        "ours-budget-coarse" => Contender::placed(name, budget::meter(CoarseClock::start()), place),
+        "ours-budget-tick" => Contender::placed(name, budget::meter(TickClock::new()), place),
+        "ours-budget-wall" => Contender::placed(name, budget::meter(WallClock), place),
         "ours-lease-tick" => Contender::new(name, lease::spend(TickClock::new())),
         "ours-lease-precise" => Contender::new(name, lease::spend(PreciseClock::new())),
         "ours-lease-boot" => Contender::new(name, lease::spend(BootClock)),

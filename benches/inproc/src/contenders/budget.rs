@@ -1,0 +1,36 @@
+//! This house's token budget without keys, debited by a few tokens at a time.
+
+use std::time::Duration;
+
+use throttlekit::{Clock, Gate, Limit};
+
+use super::{Check, consumed};
+use crate::workloads::Stream;
+
+/// More than any run debits.
+const BUDGET: u64 = 1 << 40;
+/// Longer than any run, and so is what is left of the one that runs now.
+const WINDOW: Duration = Duration::from_secs(3_650 * 86_400);
+
+/// How many tokens a debit is of: one to eight.
+#[inline(always)]
+pub fn tokens(at: usize) -> u64 {
+    (at as u64 & 7) + 1
+}
+
+struct Meter<C>(Gate<C>);
+
+/// A budget that reads this clock.
+pub fn meter<C: Clock + 'static>(clock: C) -> impl Check + 'static {
+    let limit = Limit::token_budget(BUDGET, WINDOW).expect("a limit");
+    Meter(Gate::with_clock(limit, clock).expect("a gate"))
+}
+
+impl<C: Clock> Check for Meter<C> {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, at: usize, (): &mut ()) -> usize {
+        usize::from(consumed(self.0.check(tokens(at))).allowed)
+    }
+}

@@ -1,0 +1,76 @@
+//! Debits with names on a real server: under contention and losses, swept in time, and after an upgrade.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{ask, builder, clear, client, form, fresh};
+use throttlekit::store::{Charge, Debit, DebitId, Debited, REMEMBER_DEFAULT, Store, StoreError};
+use throttlekit::{Limit, ManualClock, Timestamp};
+use throttlekit_conformance::budget::{self, Chunks, Setup, Way};
+use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_postgres::PostgresStore;
+
+/// The network loses some; `cargo xtask prove budget` takes larger fleets.
+const FLEET: Setup = Setup { gateways: 4, streams: 8, chunks: Chunks::Of(16), way: Way::Strict, loses: true };
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn tokens(budget: u64) -> SharedForm {
+    form(Limit::token_budget(budget, HOUR).unwrap())
+}
+
+async fn debit(
+    store: &PostgresStore,
+    form: &SharedForm,
+    number: u64,
+    cost: u64,
+) -> Result<Debited, StoreError> {
+    let charge = Charge { key: "k", form, cost };
+    let debit = Debit { charge, id: DebitId { stream: 7, number }, remember: REMEMBER_DEFAULT };
+    store.debit(&[debit]).await.pop().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn budget_holds_on_postgres() {
+    let stores = [Arc::new(fresh("tk_budget_storm").await)];
+    for setup in [FLEET, Setup { way: Way::Leased, ..FLEET }] {
+        let seen = budget::run(&stores, &format!("{:?}", setup.way), setup).await;
+        setup.check(&seen).unwrap_or_else(|violation| panic!("{violation}: {seen:?}"));
+        assert!(setup.way == Way::Leased || (setup.is_tight(&seen) && seen.again > 10), "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_debit_is_swept_when_it_has_been_over_for_the_grace() {
+    let schema = "tk_budget_sweep";
+    clear(schema).await;
+    let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
+    let store = builder(schema).clock(clock.clone()).grace(Duration::from_secs(2)).connect().await.unwrap();
+    let form = tokens(10);
+    debit(&store, &form, 1, 4).await.unwrap();
+    store.reset(&["k"]).await.unwrap();
+    assert!(debit(&store, &form, 1, 4).await.unwrap().repeated, "a reset forgets no debit");
+
+    clock.advance(REMEMBER_DEFAULT + Duration::from_secs(2));
+    assert_eq!(store.sweep(1_000).await.unwrap(), 0);
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(store.sweep(1_000).await.unwrap(), 1);
+    assert!(!debit(&store, &form, 1, 4).await.unwrap().repeated);
+}
+
+/// A schema of version 2, without debits, is refused until it is upgraded, and keeps what it knows.
+#[tokio::test]
+async fn a_schema_without_debits_is_upgraded() {
+    let schema = "tk_budget_upgrade";
+    let (store, form) = (fresh(schema).await, tokens(10));
+    ask(&store, "k", &form, 6).await.unwrap();
+    let older = "DROP FUNCTION tk_budget_upgrade.debit; DROP TABLE tk_budget_upgrade.debits;
+                 UPDATE tk_budget_upgrade.version SET number = 2";
+    client().await.batch_execute(older).await.unwrap();
+    let error = builder(schema).migrate_on_connect(false).connect().await.unwrap_err();
+    assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("version 2, not 3")), "{error}");
+    let store = builder(schema).connect().await.unwrap();
+    let debited = debit(&store, &form, 1, 3).await.unwrap();
+    assert_eq!(debited.outcome.decisions[0].remaining, 1);
+}

@@ -1,0 +1,188 @@
+//! How far a token budget is overshot: fleets of gateways and streams on every shared store, every planted bug found.
+
+use std::env;
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use throttlekit::store::{MemoryStore, Store};
+use throttlekit::{Clock, PreciseClock, WallClock};
+use throttlekit_conformance::budget::{self, BUDGET_BUGS, Chunks, Seen, Setup, Way};
+use throttlekit_postgres::{Durability, PostgresStore};
+use throttlekit_redis::RedisStore;
+
+use crate::prove::run_released;
+use crate::services;
+
+const GATEWAYS: [u64; 4] = [1, 2, 8, 32];
+const STREAMS: [u64; 3] = [1, 8, 64];
+const LARGEST: [u64; 2] = [7, 64];
+/// Ways to each store, which the gateways share: a server has room for a hundred connections by default.
+const WAYS: usize = 4;
+const CONNECTIONS: usize = 2;
+/// What is looked at is what an engine decides, not how fast: it shares its processors with the proof.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// One fleet and what came of it.
+struct Fleet {
+    store: &'static str,
+    setup: Setup,
+    seen: Seen,
+    violation: Option<String>,
+}
+
+/// Runs every fleet on every store and fails if one breaks the bound, none reaches it, or a planted bug is not found.
+pub(crate) fn run(args: &[&str]) -> Result<()> {
+    ensure!(args.is_empty(), "prove budget takes nothing, not {}", args.join(" "));
+    if cfg!(debug_assertions) {
+        return run_released("budget", args);
+    }
+    let clock = PreciseClock::new();
+    let begun = clock.now();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    println!(
+        "{:<10}{:<8}{:>10}{:>8}{:>10}{:>12}{:>8}{:>8}{:>8}",
+        "store", "way", "debits of", "fleets", "debits", "sent again", "beyond", "bound", "reached"
+    );
+    let fleets = runtime.block_on(prove_all())?;
+    let (found, missed) = runtime.block_on(budget::examine_planted());
+    println!("\nplanted found {}/{}: {}", found.len(), BUDGET_BUGS.len(), found.join(", "));
+    let seconds = clock.now().since(begun).as_secs_f64();
+    println!("figure: {}", figure(&fleets, found.len(), seconds));
+    verdict(&fleets, &missed)
+}
+
+async fn prove_all() -> Result<Vec<Fleet>> {
+    let mut fleets = prove("memory", vec![Arc::new(MemoryStore::new()); WAYS]).await;
+    fleets.extend(prove("redis", redis("redis", "THROTTLEKIT_REDIS").await?).await);
+    fleets.extend(prove("cluster", redis("cluster", "THROTTLEKIT_REDIS_CLUSTER").await?).await);
+    fleets.extend(prove("valkey", redis("valkey", "THROTTLEKIT_VALKEY").await?).await);
+    fleets.extend(prove("postgres", postgres().await?).await);
+    Ok(fleets)
+}
+
+async fn redis(name: &str, variable: &str) -> Result<Vec<Arc<RedisStore>>> {
+    let address = address(name, variable)?;
+    let mut ways = Vec::new();
+    for _ in 0..WAYS {
+        let builder = match name {
+            "cluster" => RedisStore::cluster(address.split(',')),
+            _ => RedisStore::builder(&*address),
+        };
+        ways.push(Arc::new(builder.deadline(DEADLINE).connect().await?));
+    }
+    Ok(ways)
+}
+
+async fn postgres() -> Result<Vec<Arc<PostgresStore>>> {
+    let address = address("postgres", "THROTTLEKIT_POSTGRES")?;
+    let mut ways = Vec::new();
+    for _ in 0..WAYS {
+        let builder = PostgresStore::builder(&*address).deadline(DEADLINE).connections(CONNECTIONS);
+        let builder = builder.durability(Durability::Deferred).migrate_on_connect(true);
+        ways.push(Arc::new(builder.connect().await?));
+    }
+    Ok(ways)
+}
+
+/// As the environment says, else after starting the engine.
+fn address(name: &str, variable: &str) -> Result<String> {
+    if let Ok(address) = env::var(variable) {
+        return Ok(address);
+    }
+    let started = services::up_only(&[name])?.env();
+    let found = started.into_iter().find(|(known, _)| *known == variable);
+    found.map(|(_, address)| address).ok_or_else(|| anyhow::anyhow!("{name} does not say where it is"))
+}
+
+async fn prove<S: Store>(store: &'static str, ways: Vec<Arc<S>>) -> Vec<Fleet> {
+    let run = WallClock.now().as_nanos();
+    let setups = budget::setups(&GATEWAYS, &STREAMS, &LARGEST);
+    let mut fleets = Vec::new();
+    for (i, setup) in setups.iter().enumerate() {
+        progress(store, i, setups.len());
+        let seen = budget::run(&ways, &format!("budget-{run:x}-{i}"), *setup).await;
+        fleets.push(Fleet { store, setup: *setup, seen, violation: setup.check(&seen).err() });
+    }
+    tell(store, &fleets);
+    fleets
+}
+
+fn progress(store: &str, done: usize, all: usize) {
+    if io::stderr().is_terminal() {
+        eprint!("\r{store}: {done} of {all} fleets\r");
+    } else if done.is_multiple_of(48) {
+        eprintln!("{store}: {done} of {all} fleets");
+    }
+}
+
+/// A line for each way and size of debits.
+fn tell(store: &str, fleets: &[Fleet]) {
+    let mut kinds: Vec<(Way, Chunks)> = Vec::new();
+    for Fleet { setup, .. } in fleets {
+        if !kinds.contains(&(setup.way, setup.chunks)) {
+            kinds.push((setup.way, setup.chunks));
+        }
+    }
+    for (way, chunks) in kinds {
+        let of_kind = || fleets.iter().filter(|f| (f.setup.way, f.setup.chunks) == (way, chunks));
+        let sum = |part: fn(&Seen) -> u64| of_kind().map(|fleet| part(&fleet.seen)).sum::<u64>();
+        let size = match chunks {
+            Chunks::Of(tokens) => tokens.to_string(),
+            Chunks::UpTo(tokens) => format!("1 to {tokens}"),
+        };
+        println!(
+            "{store:<10}{:<8}{size:>10}{:>8}{:>10}{:>12}{:>8}{:>8}{:>8}",
+            format!("{way:?}").to_lowercase(),
+            of_kind().count(),
+            sum(|seen| seen.debits),
+            sum(|seen| seen.again),
+            of_kind().map(beyond).max().unwrap_or(0),
+            chunks.largest() - 1,
+            of_kind().filter(|fleet| fleet.setup.is_tight(&fleet.seen)).count(),
+        );
+    }
+    fleets.iter().filter_map(|fleet| fleet.violation.as_ref()).for_each(|story| println!("  {story}"));
+}
+
+fn beyond(fleet: &Fleet) -> u64 {
+    fleet.seen.told.max(fleet.seen.charged).saturating_sub(fleet.seen.budget)
+}
+
+fn figure(fleets: &[Fleet], found: usize, seconds: f64) -> serde_json::Value {
+    let mut stores: Vec<&str> = fleets.iter().map(|fleet| fleet.store).collect();
+    stores.dedup();
+    let per_token = fleets.iter().filter(|fleet| fleet.setup.chunks.largest() == 1);
+    json!({
+        "name": "prove-budget",
+        "stores": stores,
+        "fleets": fleets.len(),
+        "gateways_max": GATEWAYS.iter().max(),
+        "streams_max": STREAMS.iter().max(),
+        "debits": fleets.iter().map(|fleet| fleet.seen.debits).sum::<u64>(),
+        "sent_again": fleets.iter().map(|fleet| fleet.seen.again).sum::<u64>(),
+        "overshoot_per_token": per_token.map(beyond).max(),
+        "overshoot_max": fleets.iter().map(beyond).max(),
+        "debit_max": LARGEST.iter().max(),
+        "at_the_bound": fleets.iter().filter(|fleet| fleet.setup.is_tight(&fleet.seen)).count(),
+        "violations": fleets.iter().filter(|fleet| fleet.violation.is_some()).count(),
+        "planted": BUDGET_BUGS.len(),
+        "planted_found": found,
+        "seconds": (seconds * 10.0).round() / 10.0,
+    })
+}
+
+fn verdict(fleets: &[Fleet], missed: &[&str]) -> Result<()> {
+    let broken: Vec<_> = fleets.iter().filter_map(|fleet| fleet.violation.as_deref()).collect();
+    ensure!(broken.is_empty(), "not proved:\n  {}", broken.join("\n  "));
+    for fleet in
+        fleets.iter().filter(|f| f.setup.way == Way::Strict && matches!(f.setup.chunks, Chunks::Of(_)))
+    {
+        let Fleet { store, setup, seen, .. } = fleet;
+        ensure!(setup.is_tight(seen), "{store}: {setup}: the bound was not reached: {seen:?}");
+    }
+    ensure!(missed.is_empty(), "blind to the planted {}", missed.join(", "));
+    Ok(())
+}
