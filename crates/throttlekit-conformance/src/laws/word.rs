@@ -59,6 +59,10 @@ fn compare(limit: &Limit, rule: &impl WordRule, bug: Option<Bug>, origin: Timest
             let (want, got) = (print_answer(&want), print_answer(&got.decision));
             format!("{cost} at {now}, origin {origin}:\n  full {want}\n  word {got}")
         })?;
+        if let Some(short) = rule.at_once(word, cost, now).filter(|_| bug.is_none()) {
+            let right = got.decision.allowed && cost > 0 && short == got.next;
+            ensure(right, || format!("{cost} at {now}: the short way from {word} leads to {short}"))?;
+        }
         if got.decision.allowed && cost > 0 {
             ensure(got.next >= word, || format!("{cost} at {now} shrank the word {word} to {}", got.next))?;
             word = got.next;
