@@ -99,9 +99,11 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
             stirred_at: AtomicU64::new(self.clock.now().as_nanos()),
         });
         let mut open = self.streams();
-        let fits = open.len() < self.streams_max;
-        fits.then(|| open.insert(stream, slip.clone()));
-        fits.then_some(slip)
+        if open.len() >= self.streams_max {
+            return None;
+        }
+        open.insert(stream, slip.clone());
+        Some(slip)
     }
 
     /// Sets tokens aside at the store, all or none.
@@ -116,6 +118,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     pub(super) fn credit(&self, slip: &Slip, lent: &Lent, sent: Timestamp) {
         let Some(lives) = lent.loan.lives else { return };
         self.counters.tokens_reserved.fetch_add(lent.loan.granted, Relaxed);
+        let _one_at_a_time = self.streams();
         slip.epoch.store(lent.loan.epoch.0, Relaxed);
         slip.purse.fill(lent.loan.granted, self.margin.deadline(sent, lives), false);
     }
@@ -177,7 +180,8 @@ impl Slip {
         Timestamp::from_nanos(self.stirred_at.load(Relaxed))
     }
 
-    /// Takes out what is still alive. A purse is emptied by one thread at a time: with the list of streams in hand.
+    /// Takes out what is still alive. A purse is filled and emptied by one thread at a time, with the list of streams in
+    /// hand.
     fn hand_in(&self, now: Timestamp) -> Option<Owed> {
         let units = self.purse.empty(now);
         let epoch = Epoch(self.epoch.load(Relaxed));

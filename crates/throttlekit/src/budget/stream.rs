@@ -96,10 +96,9 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     /// to three times, and counts once; then [`OnOutage`](crate::OnOutage) answers. If the same number of tokens is
     /// debited again after that, or after this was dropped while it waited, it goes under the same name.
     pub async fn debit(&mut self, tokens: Cost) -> Result<Answer, StoreError> {
-        let ledger = self.ledger.clone();
         let slip = self.slip.clone();
         let drawn = Drawn::of(&slip.purse, tokens);
-        let now = ledger.clock.now();
+        let now = self.ledger.clock.now();
         slip.stir(now);
         let part = drawn.alive(now);
         let answer = if part == tokens { self.local() } else { self.debit_beyond(tokens - part).await? };
