@@ -53,7 +53,8 @@ pub const SKETCH_BUGS: [(&str, SketchBug); 14] = [
 type Merge = fn(&mut LinearSketch, &LinearSketch) -> bool;
 
 /// Every bug of merging.
-pub const MERGE_BUGS: [(&str, Merge); 3] = [
+pub const MERGE_BUGS: [(&str, Merge); 4] = [
+    ("merge_by_the_greater", merge_by_the_greater),
     ("merge_by_replacing", |into, from| {
         into.clear();
         into.merge(from).is_ok()
@@ -66,6 +67,27 @@ pub const MERGE_BUGS: [(&str, Merge); 3] = [
         true
     }),
 ];
+
+/// Takes the greater of two counters for their sum, in the bytes: the total at 24, counters from 32 on, a check at the end.
+fn merge_by_the_greater(into: &mut LinearSketch, from: &LinearSketch) -> bool {
+    let total = into.total() + from.total();
+    if into.clone().merge(from).is_err() {
+        return false;
+    }
+    let (mut bytes, other) = (into.to_bytes(), from.to_bytes());
+    let end = bytes.len() - 8;
+    bytes[24..32].copy_from_slice(&total.to_le_bytes());
+    for (mine, theirs) in bytes[32..end].chunks_exact_mut(4).zip(other[32..end].chunks_exact(4)) {
+        let number = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let greater = number(mine).max(number(theirs));
+        mine.copy_from_slice(&greater.to_le_bytes());
+    }
+    let check = bytes[..end].iter().fold(0xCBF2_9CE4_8422_2325_u64, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    });
+    bytes[end..].copy_from_slice(&check.to_le_bytes());
+    LinearSketch::from_bytes(&bytes).map(|merged| *into = merged).is_ok()
+}
 
 impl SketchBug {
     /// Which limiter it is a bug of.

@@ -74,8 +74,8 @@ impl Latch {
         let mut rests = 0;
         loop {
             rest(&mut rests);
-            let word = self.word.fetch_or(HELD, Acquire);
-            if word & HELD == 0 {
+            let word = self.word.load(Relaxed);
+            if word & HELD == 0 && self.word.compare_exchange(word, word | HELD, Acquire, Relaxed).is_ok() {
                 return word;
             }
         }

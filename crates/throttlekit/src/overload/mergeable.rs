@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use throttlekit_core::overload::{LinearSketch, Merged, Shape, SnapshotError};
+use throttlekit_core::overload::{LinearSketch, MergeError, Merged, Shape, SnapshotError};
 
 use crate::hash::random_u64;
 use crate::{KeyHash, SecretHash};
@@ -89,7 +89,7 @@ impl MergeableSketch {
     }
 
     /// Adds what another node counted to what was counted here.
-    pub fn merge(&self, other: &LinearSketch) -> Result<Merged, throttlekit_core::overload::MergeError> {
+    pub fn merge(&self, other: &LinearSketch) -> Result<Merged, MergeError> {
         self.lock().merge(other)
     }
 

@@ -27,6 +27,6 @@ pub use mergeable::MergeableSketch;
 pub use sketch::SketchLimiter;
 pub use throttle::{AdaptiveThrottle, Attempt};
 pub use throttlekit_core::overload::{
-    Hot, MergeError, Merged, Priority, Shape, ShapeError, SketchError, SketchLimit, SnapshotError,
-    ThrottleError,
+    Hot, LinearSketch, MergeError, Merged, Priority, Shape, ShapeError, SketchError, SketchLimit,
+    SnapshotError, ThrottleError,
 };
