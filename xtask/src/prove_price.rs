@@ -18,6 +18,8 @@ const PLANTED_SIZE: Size = Size { problems: 2_000, refiners: 200, streams: 2_000
 const SEEDS: u32 = 2_000;
 /// Where a single number is a long computation.
 const SEEDS_FEW: u32 = 500;
+/// How many instances are timed.
+const INSTANCES: usize = 201;
 /// After how many asks a wrong belief is looked at.
 const SAMPLE: usize = 25;
 
@@ -52,7 +54,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     tables.check()
 }
 
-/// What pricing costs, each the mean over some instances.
+/// What pricing costs, each the median over some instances.
 struct Cost {
     solve_us: f64,
     ties_us: f64,
@@ -61,19 +63,26 @@ struct Cost {
 
 impl Cost {
     fn measure(clock: &PreciseClock) -> Self {
-        let mean = |runs: u64, run: &dyn Fn(u64)| {
-            let begun = clock.now();
-            (0..runs).for_each(run);
-            clock.now().since(begun).as_secs_f64() * 1e6 / runs as f64
+        let median = |run: &dyn Fn(usize)| {
+            let mut micros: Vec<f64> = (0..INSTANCES)
+                .map(|at| {
+                    let begun = clock.now();
+                    run(at);
+                    clock.now().since(begun).as_secs_f64() * 1e6
+                })
+                .collect();
+            micros.sort_by(f64::total_cmp);
+            micros[INSTANCES / 2]
         };
-        let problems = |family| (0..200).map(|seed| Problem::largest(family, seed)).collect::<Vec<_>>();
+        let problems =
+            |family| (0..INSTANCES as u64).map(|seed| Problem::largest(family, seed)).collect::<Vec<_>>();
         let solve = |problem: &Problem| drop(black_box(solve_fluid_lp(&problem.kinds, &problem.budgets)));
         let (scales, filled) = (problems(Family::Scales), problems(Family::Filled));
         let refiner = busy_refiner();
         Self {
-            solve_us: mean(200, &|at| solve(&scales[at as usize])),
-            ties_us: mean(200, &|at| solve(&filled[at as usize])),
-            look_us: mean(200, &|_| {
+            solve_us: median(&|at| solve(&scales[at])),
+            ties_us: median(&|at| solve(&filled[at])),
+            look_us: median(&|_| {
                 black_box(refiner.clone().reprice(None));
             }),
         }
