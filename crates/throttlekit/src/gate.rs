@@ -67,30 +67,26 @@ impl<C: Clock> Gate<C> {
     }
 
     /// Answers an ask of `cost`, and charges it if allowed.
-    #[inline]
+    // Always inline: the swap waits for every older store, also for that of a call's way back.
+    #[inline(always)]
     pub fn check(&self, cost: Cost) -> Decision {
         let now = self.clock.now();
         match &self.state {
             GateState::Gcra(rule, word) => check_word(rule, word, cost, now),
-            _ => self.check_window(cost, now),
-        }
-    }
-
-    /// Kept apart so that the common path stays short. It calls nothing before it swaps: the swap waits for every older
-    /// store, also of registers that a call would save.
-    #[inline(never)]
-    fn check_window(&self, cost: Cost, now: Timestamp) -> Decision {
-        if let GateState::Window(rule, word) = &self.state {
-            let seen = word.load(Acquire);
-            if let Some(next) = rule.at_once(seen, cost, now)
-                && word.compare_exchange(seen, next, AcqRel, Acquire).is_ok()
-            {
-                return rule.allowed(next, next, cost);
+            GateState::Window(rule, word) => {
+                let seen = word.load(Acquire);
+                match rule.at_once(seen, cost, now) {
+                    Some(next) if word.compare_exchange(seen, next, AcqRel, Acquire).is_ok() => {
+                        rule.allowed(next, next, cost)
+                    }
+                    _ => self.check_other(cost, now),
+                }
             }
+            GateState::Wide(_) => self.check_other(cost, now),
         }
-        self.check_other(cost, now)
     }
 
+    /// Kept apart so that the common paths stay short.
     #[inline(never)]
     fn check_other(&self, cost: Cost, now: Timestamp) -> Decision {
         match &self.state {
