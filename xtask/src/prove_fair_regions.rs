@@ -72,7 +72,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         "seconds": (seconds * 10.0).round() / 10.0,
     });
     println!("figure: {figure}");
-    for violation in [&safe, &fair].iter().filter_map(|tally| tally.violation.as_ref()) {
+    if let Some(violation) = safe.violation.or(fair.violation) {
         bail!("not proved: {violation}");
     }
     ensure!(missed.is_empty(), "blind to the planted {}", missed.join(", "));

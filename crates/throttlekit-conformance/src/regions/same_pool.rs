@@ -64,7 +64,7 @@ where
         match ended.expect("a lane does not panic") {
             Ok(played) => report = report.plus(played),
             Err(violation) if first.as_ref().is_none_or(|v| violation.seed < v.seed) => {
-                first = Some(violation)
+                first = Some(violation);
             }
             Err(_) => {}
         }
