@@ -34,8 +34,9 @@ pub struct Books {
 pub struct Place {
     /// Who.
     pub tenant: usize,
-    /// Its weight, and how many parts of [`SCALE`] it keeps of it.
+    /// Its weight, whole.
     pub weight: u64,
+    /// How many of [`SCALE`] parts of it count.
     pub(super) keeps: u64,
     /// What it has used, with what whoever had the place before had used.
     pub used: u64,
