@@ -16,11 +16,11 @@ const THREADS: usize = 2;
 /// How many worlds a thread takes at once, and how many asks each has.
 const CHUNK: u64 = 20;
 const ASKS: u64 = 20_000;
-const SIZE: Size = Size { worlds: 0, asks: 0, secrets: 200_000, fleets: 50, thread_asks: 3_000_000 };
+const SIZE: Size = Size { worlds: 0, asks: 0, secrets: 100_000, fleets: 20, thread_asks: 1_000_000 };
 /// Planted bugs show in fewer worlds.
 const PLANTED_SIZE: Size = Size { worlds: 300, asks: 2_000, secrets: 3_000, fleets: 3, thread_asks: 100_000 };
-const CONTEST_SECRETS: u64 = 40;
-const HISTORIES: u64 = 20_000;
+const CONTEST_SECRETS: u64 = 10;
+const HISTORIES: u64 = 5_000;
 const PLANTED_HISTORIES: u64 = 50;
 /// What ε 0.01 and δ 0.001 take.
 const BYTES: usize = 7_616;
