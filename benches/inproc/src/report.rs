@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::bars::{GOVERNOR, GOVERNOR_DIRECT};
+use crate::bars::GOVERNOR_DIRECT;
 use crate::harness::median;
 use crate::timing::{Row, median_of};
 
@@ -92,7 +92,7 @@ impl Report {
 }
 
 fn anchor(rows: &[Row]) -> &'static str {
-    if rows.iter().any(|row| row.name == GOVERNOR) { GOVERNOR } else { GOVERNOR_DIRECT }
+    rows.first().map_or(GOVERNOR_DIRECT, |row| row.name)
 }
 
 fn rounded(number: f64) -> Value {
