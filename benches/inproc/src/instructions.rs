@@ -5,9 +5,9 @@ use std::process::Command;
 
 use crate::bars::INSTRUCTIONS_MAX;
 use crate::contenders::{Contender, build};
-use crate::{budget, lease};
 use crate::report::{Report, progress};
 use crate::workloads::Stream;
+use crate::{budget, lease};
 
 const CONTENDERS: [&str; 7] = [
     "ours-trusted-precise",
