@@ -20,8 +20,11 @@ const METERING_SEEDS: u64 = 20;
 const PRICE_SEEDS: u32 = 2_000;
 const FAIR_SEED: u64 = 1;
 
-/// Each picture of `docs/`, and what draws it.
-const PICTURES: [(&str, fn() -> Picture); 3] =
+/// What draws a picture.
+type Draw = fn() -> Picture;
+
+/// Each picture of `docs/`.
+const PICTURES: [(&str, Draw); 3] =
     [("metering.svg", metering), ("fair-shares.svg", fair_shares), ("regret.svg", regret)];
 
 /// Draws every picture.
@@ -60,10 +63,19 @@ fn metering() -> Picture {
         shown.map(line).into()
     };
     let caps = || {
-        let marks = CAPS.iter().step_by(2).chain(CAPS.last()).map(|cap| (*cap as f64, cap.to_string()));
+        let shown = CAPS.iter().filter(|cap| [256, 1_024, 4_096, 32_768].contains(*cap));
+        let marks = shown.map(|cap| (*cap as f64, cap.to_string()));
         Axis { name: "most tokens a stream may produce", scale: Scale::Powers, marks: marks.collect() }
     };
-    let beyond = [(0.1, "0"), (1.0, "1"), (10.0, "10"), (100.0, "100"), (1e3, "1,000"), (1e4, "10,000")];
+    let beyond = [
+        (0.1, "0"),
+        (1.0, "1"),
+        (10.0, "10"),
+        (100.0, "100"),
+        (1e3, "1,000"),
+        (1e4, "10,000"),
+        (1e5, "100,000"),
+    ];
     let beyond = beyond.map(|(tokens, name)| (tokens, name.into())).into();
     let used = Panel {
         title: "used of the budget",
@@ -112,23 +124,33 @@ fn regret() -> Picture {
     let mut correlations = [&CORRELATIONS[..], &LONG_RUNS].concat();
     correlations.sort_by(f64::total_cmp);
     let rows = two_axes::regret_by_correlation(&correlations, PRICE_SEEDS);
-    let line = |name, colour, value: fn(&two_axes::Row) -> f64| Line {
-        name,
-        colour,
-        points: rows.iter().map(|row| (row.correlation, value(row))).collect(),
+    let lines = |across: fn(&two_axes::Row) -> f64| {
+        let line = |(name, colour, value): (_, _, fn(&two_axes::Row) -> f64)| Line {
+            name,
+            colour,
+            points: rows.iter().map(|row| (across(row), value(row))).collect(),
+        };
+        let shown: [(_, _, fn(&two_axes::Row) -> f64); 4] = [
+            ("limits alone", RED, |row| row.marginal),
+            ("fixed prices", ORANGE, |row| row.joint),
+            ("refined", BLUE, |row| row.refined),
+            ("refined, told what is left", GREEN, |row| row.told),
+        ];
+        shown.map(line).into()
     };
-    let lines = vec![
-        line("limits alone", RED, |row| row.marginal),
-        line("fixed prices", ORANGE, |row| row.joint),
-        line("refined", BLUE, |row| row.refined),
-        line("refined, told what is left", GREEN, |row| row.told),
-    ];
-    Picture {
-        panels: vec![Panel {
-            title: "lost of the optimum",
-            x: Axis::plain("correlation of one ask with the next", Scale::Even, &CORRELATIONS),
-            y: Axis::percent(&[0.0, 0.2, 0.4, 0.6]),
-            lines,
-        }],
-    }
+    let lost = || Axis::percent(&[0.0, 0.2, 0.4, 0.6]);
+    let by_correlation = Panel {
+        title: "lost of the optimum",
+        x: Axis::plain("correlation of one ask with the next", Scale::Even, &CORRELATIONS),
+        y: lost(),
+        lines: lines(|row| row.correlation),
+    };
+    // A kind stays with probability (1 + ρ)/2; at ρ = 1 for all of the thousand asks.
+    let by_run = Panel {
+        title: "the same, where runs get long",
+        x: Axis::plain("asks of one kind in a row", Scale::Powers, &[2.0, 10.0, 100.0, 1_000.0]),
+        y: lost(),
+        lines: lines(|row| (2.0 / (1.0 - row.correlation)).min(1_000.0)),
+    };
+    Picture { panels: vec![by_correlation, by_run] }
 }

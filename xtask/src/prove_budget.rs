@@ -55,7 +55,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
 }
 
 async fn prove_all() -> Result<Vec<Fleet>> {
-    let mut fleets = prove("memory", vec![Arc::new(MemoryStore::new()); WAYS]).await;
+    let mut fleets = prove("memory", vec![Arc::new(MemoryStore::new())]).await;
     fleets.extend(prove("redis", redis("redis", "THROTTLEKIT_REDIS").await?).await);
     fleets.extend(prove("cluster", redis("cluster", "THROTTLEKIT_REDIS_CLUSTER").await?).await);
     fleets.extend(prove("valkey", redis("valkey", "THROTTLEKIT_VALKEY").await?).await);
