@@ -119,18 +119,21 @@ fn fair_shares() -> Picture {
     }
 }
 
+/// What a picture shows of one correlation.
+type Value = fn(&two_axes::Row) -> f64;
+
 /// What is lost of the optimum, as one kind of asks keeps coming for longer.
 fn regret() -> Picture {
     let mut correlations = [&CORRELATIONS[..], &LONG_RUNS].concat();
     correlations.sort_by(f64::total_cmp);
     let rows = two_axes::regret_by_correlation(&correlations, PRICE_SEEDS);
-    let lines = |across: fn(&two_axes::Row) -> f64| {
-        let line = |(name, colour, value): (_, _, fn(&two_axes::Row) -> f64)| Line {
+    let lines = |across: Value| {
+        let line = |(name, colour, value): (_, _, Value)| Line {
             name,
             colour,
             points: rows.iter().map(|row| (across(row), value(row))).collect(),
         };
-        let shown: [(_, _, fn(&two_axes::Row) -> f64); 4] = [
+        let shown: [(_, _, Value); 4] = [
             ("limits alone", RED, |row| row.marginal),
             ("fixed prices", ORANGE, |row| row.joint),
             ("refined", BLUE, |row| row.refined),
@@ -148,7 +151,7 @@ fn regret() -> Picture {
     // A kind stays with probability (1 + ρ)/2; at ρ = 1 for all of the thousand asks.
     let by_run = Panel {
         title: "the same, where runs get long",
-        x: Axis::plain("asks of one kind in a row", Scale::Powers, &[2.0, 10.0, 100.0, 1_000.0]),
+        x: Axis::plain("asks of one kind in a row", Scale::Powers, &[1.0, 10.0, 100.0, 1_000.0]),
         y: lost(),
         lines: lines(|row| (2.0 / (1.0 - row.correlation)).min(1_000.0)),
     };
