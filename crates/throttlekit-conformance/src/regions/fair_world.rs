@@ -15,6 +15,8 @@ pub struct FairWorld {
     pub quantum: u64,
     /// The most that one ask costs.
     pub cost_max: u64,
+    /// Whether everyone is active from the beginning, or only from its first ask on.
+    pub all_known: bool,
     /// How many regions there are.
     pub regions: usize,
     /// The weight of each tenant in each region; zero where it never asks.
@@ -27,6 +29,7 @@ impl FairWorld {
     /// A world in which everyone asks for more than there is.
     pub fn backlogged(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
+        let all_known = dice.once_in(2);
         let (regions, tenants) = (dice.between(2, 6) as usize, dice.between(1, 8) as usize);
         let limit = dice.between(1, 40) * dice.pick(&[1, 10, 50]);
         let quantum = dice.between(1, 50);
@@ -35,7 +38,7 @@ impl FairWorld {
         let tenant = |_| roll_tenant(&mut dice, regions, weight_max);
         let weights: Vec<Vec<u64>> = (0..tenants).map(tenant).collect();
         let demands = weights.iter().map(|of| of.iter().map(|&w| if w > 0 { u64::MAX } else { 0 }).collect());
-        Self { seed, limit, quantum, cost_max, regions, demands: demands.collect(), weights }
+        Self { seed, limit, quantum, cost_max, all_known, regions, demands: demands.collect(), weights }
     }
 
     /// The same, but that some tenants want less than they are due. Nothing is promised of what they leave.

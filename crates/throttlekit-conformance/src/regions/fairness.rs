@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use throttlekit::Limit;
+use throttlekit_core::fair::Weight;
 
 use super::fair_world::{FairWorld, weight};
 use super::sim::{Faults, HOLD, RegionBug, Sim};
@@ -20,7 +21,7 @@ pub struct Outcome {
     pub got: Vec<u64>,
     /// What it should have.
     pub ideal: Vec<u64>,
-    /// How far it may be from that.
+    /// How far it may be from that: what was spent before everyone had asked comes on top.
     pub bound: Vec<u64>,
     /// The budget.
     pub limit: u64,
@@ -36,17 +37,24 @@ impl Outcome {
         let tenants = world.weights.len();
         let mut sim = Sim::new(world.seed, world.regions, tenants, limit, world.quantum, faults, bug);
         let mut pairs = world.pairs();
-        let mut in_vain = 0;
+        for region in (0..world.regions).filter(|_| world.all_known) {
+            let here = pairs.iter().filter(|pair| pair.1 == region);
+            sim.join(region, here.map(|&(tenant, _)| (tenant, own_weight(world, bug, tenant, region))));
+        }
+        let (mut in_vain, mut early) = (0, None);
         while in_vain < IN_VAIN {
             let before: u64 = sim.admitted.values().sum();
             shuffle(&mut sim, &mut pairs);
             pairs.iter().for_each(|&(tenant, region)| turn(&mut sim, world, bug, tenant, region));
             while sim.deliver().is_some() {}
             sim.now = sim.now + HOLD;
-            in_vain = if sim.admitted.values().sum::<u64>() > before { 0 } else { in_vain + 1 };
+            let after = sim.admitted.values().sum::<u64>();
+            in_vain = if after > before { 0 } else { in_vain + 1 };
+            early.get_or_insert(if world.all_known { 0 } else { after });
         }
         let got = sim.got.iter().map(|of| of.iter().sum()).collect();
-        let bound = (0..tenants).map(|tenant| world.span(tenant) * (2 * world.step() + 1)).collect();
+        let early = early.unwrap_or(0);
+        let bound = (0..tenants).map(|tenant| world.span(tenant) * (2 * world.step() + 1) + early).collect();
         let left_max = pairs.len() as u64 * (world.cost_max - 1);
         Self { got, ideal: world.ideal(), bound, limit: world.limit, left_max }
     }
@@ -67,15 +75,17 @@ impl Outcome {
 
 /// A tenant asks in a region, unless it waits there. Some replies are here before the next ask, some after.
 fn turn(sim: &mut Sim, world: &FairWorld, bug: Option<RegionBug>, tenant: usize, region: usize) {
-    let full: u64 = world.weights[tenant].iter().sum();
-    let own = world.weights[tenant][region];
-    let own = weight(if bug == Some(RegionBug::FullWeightInEveryRegion) { full } else { own });
     let left = world.demands[tenant][region] - sim.got[tenant][region];
     let cost = sim.dice.between(1, world.cost_max).min(left);
     if cost > 0 && !sim.waits(tenant, region) {
-        sim.ask(tenant, region, own, cost);
+        sim.ask(tenant, region, own_weight(world, bug, tenant, region), cost);
         while !sim.dice.once_in(3) && sim.deliver().is_some() {}
     }
+}
+
+fn own_weight(world: &FairWorld, bug: Option<RegionBug>, tenant: usize, region: usize) -> Weight {
+    let of = &world.weights[tenant];
+    weight(if bug == Some(RegionBug::FullWeightInEveryRegion) { of.iter().sum() } else { of[region] })
 }
 
 fn shuffle(sim: &mut Sim, pairs: &mut [(usize, usize)]) {

@@ -153,6 +153,19 @@ impl Sim {
         }
     }
 
+    /// Tenants become active in a region, and the pool hears what it weighs. Nothing is spent.
+    pub(super) fn join(&mut self, region: usize, tenants: impl Iterator<Item = (usize, Weight)>) {
+        for (tenant, weight) in tenants {
+            self.regions[region].member(tenant, weight);
+        }
+        if !self.regions[region].branch.roster().is_empty() {
+            self.regions[region].branch.wait(0);
+            self.send(region);
+            while self.deliver().is_some() {}
+            self.regions[region].branch.stop_waiting(0);
+        }
+    }
+
     /// A tenant asks in a region.
     pub(super) fn ask(&mut self, tenant: usize, region: usize, weight: Weight, cost: u64) {
         let (bug, now) = (self.bug, self.now);

@@ -37,11 +37,13 @@ impl KeySpace {
         Self::tagged(prefix, policy, "", "p").key(b"", b"")
     }
 
-    /// A name as it is written in keys and in what lies under them: apart from every other, and without separators.
+    /// A name as it is written in keys and in what lies under them: apart from every other, without separators, and
+    /// never empty.
     pub fn part(name: &[u8]) -> String {
         let mut written = String::new();
         part(name, &mut written);
-        written
+        // No other name is written so: elsewhere two digits follow.
+        if written.is_empty() { "%".into() } else { written }
     }
 
     fn tagged(prefix: &str, policy: &str, limit: &str, tag: &str) -> Self {
@@ -137,7 +139,7 @@ mod tests {
         assert_eq!(space("api", "user").key(b"acme", b"alice"), "tk:{api/acme}g:user/alice");
         assert_eq!(space("api", "").key(b"al:ice", b"al:ice"), "tk:{api/al%3aice}g:");
         assert_eq!(KeySpace::pool("tk", "api"), "tk:{api/}p:");
-        assert_eq!(KeySpace::part(b"eu west"), "eu%20west");
+        assert_eq!([&b"eu west"[..], b"%", b""].map(KeySpace::part), ["eu%20west", "%25", "%"]);
     }
 
     #[test]

@@ -50,8 +50,11 @@ pub struct RegionGrant {
 }
 
 impl RegionAsk<'_> {
-    /// The rule that answers, or why this limit is none to share.
+    /// The rule that answers, or why this limit is none to share or this name none to write down.
     pub fn pool(&self) -> Result<Pool, StoreError> {
+        if self.region.is_empty() || self.region.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return Err(StoreError::misconfigured("name a region as KeySpace::part writes it"));
+        }
         Pool::new(*self.form.limit()).map_err(StoreError::misconfigured)
     }
 
@@ -86,5 +89,42 @@ impl<P: RegionPool> RegionPool for Arc<P> {
 
     fn guarantee(&self) -> Guarantee {
         (**self).guarantee()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use throttlekit_core::lease::Epoch;
+    use throttlekit_core::rate::Limit;
+
+    use super::*;
+    use crate::store::KeySpace;
+
+    fn hour() -> SharedForm {
+        SharedForm::of(&Limit::fixed_window(100, Duration::from_secs(3_600)).unwrap()).unwrap()
+    }
+
+    fn ask<'a>(form: &'a SharedForm, region: &'a str) -> RegionAsk<'a> {
+        RegionAsk { key: "k", form, region, weight: Weight::ONE, wants: 30 }
+    }
+
+    #[test]
+    fn the_rule_words_the_answer_and_a_store_that_disagrees_is_not_believed() {
+        let (form, now) = (hour(), Timestamp::from_millis(1_000));
+        let seen = [3_600_000_000, 10, 50, 50];
+        let granted = |granted| RegionGrant::of(&ask(&form, "us"), seen, now, granted);
+        let Grant { granted: units, more, epoch, lives } = granted(30).unwrap().grant;
+        assert_eq!((units, more, lives), (30, 10, Duration::from_secs(3_599)));
+        assert_eq!(epoch, Epoch(3_600_000_000_000));
+        assert!([29, 31, -1].map(granted).iter().all(Result::is_err));
+    }
+
+    #[test]
+    fn names_that_would_tear_what_is_stored_are_refused() {
+        let form = hour();
+        assert!(["", "eu west", "a\nb", "a\u{a0}b"].iter().all(|name| ask(&form, name).pool().is_err()));
+        assert!(ask(&form, &KeySpace::part(b"eu west")).pool().is_ok());
     }
 }
