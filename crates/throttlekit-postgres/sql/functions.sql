@@ -474,25 +474,26 @@ DECLARE
     debits bigint;
     pools bigint;
 BEGIN
-    DELETE FROM @schema@.state WHERE key IN (
-        SELECT s.key FROM @schema@.state s WHERE s.idle_at < now - p_grace LIMIT p_max FOR UPDATE SKIP LOCKED
-    );
-    GET DIAGNOSTICS deleted = ROW_COUNT;
     DELETE FROM @schema@.returned WHERE name IN (
-        SELECT r.name FROM @schema@.returned r WHERE r.expires < now - p_grace LIMIT p_max - deleted
-        FOR UPDATE SKIP LOCKED
+        SELECT r.name FROM @schema@.returned r WHERE r.expires < now - p_grace LIMIT p_max FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS names = ROW_COUNT;
     DELETE FROM @schema@.debits WHERE (key, stream) IN (
         SELECT d.key, d.stream FROM @schema@.debits d WHERE d.expires < now - p_grace
-        LIMIT p_max - deleted - names FOR UPDATE SKIP LOCKED
+        LIMIT p_max - names FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS debits = ROW_COUNT;
     DELETE FROM @schema@.pool WHERE key IN (
         SELECT p.key FROM @schema@.pool p WHERE p.ends < now - p_grace
-        LIMIT p_max - deleted - names - debits FOR UPDATE SKIP LOCKED
+        LIMIT p_max - names - debits FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS pools = ROW_COUNT;
+    -- Last, since it is the largest to search and its rows are waited for.
+    DELETE FROM @schema@.state WHERE key IN (
+        SELECT s.key FROM @schema@.state s WHERE s.idle_at < now - p_grace
+        LIMIT p_max - names - debits - pools FOR UPDATE SKIP LOCKED
+    );
+    GET DIAGNOSTICS deleted = ROW_COUNT;
     RETURN deleted + names + debits + pools;
 END
 $function$;

@@ -59,13 +59,15 @@ async fn a_debit_is_swept_when_it_has_been_over_for_the_grace() {
     assert!(!debit(&store, &form, 1, 4).await.unwrap().repeated);
 }
 
-/// A schema of version 2, without debits, is refused until it is upgraded, and keeps what it knows.
+/// A schema of version 2, without debits and pools, is refused until it is upgraded, and keeps what it knows.
 #[tokio::test]
 async fn a_schema_without_debits_is_upgraded() {
     let schema = "tk_budget_upgrade";
     let (store, form) = (fresh(schema).await, tokens(10));
     ask(&store, "k", &form, 6).await.unwrap();
     let older = "DROP FUNCTION tk_budget_upgrade.debit; DROP TABLE tk_budget_upgrade.debits;
+                 DROP FUNCTION tk_budget_upgrade.grant_region; DROP FUNCTION tk_budget_upgrade.pool_share;
+                 DROP TABLE tk_budget_upgrade.pool;
                  UPDATE tk_budget_upgrade.version SET number = 2";
     client().await.batch_execute(older).await.unwrap();
     let error = builder(schema).migrate_on_connect(false).connect().await.unwrap_err();
@@ -73,4 +75,6 @@ async fn a_schema_without_debits_is_upgraded() {
     let store = builder(schema).connect().await.unwrap();
     let debited = debit(&store, &form, 1, 3).await.unwrap();
     assert_eq!(debited.outcome.decisions[0].remaining, 1);
+    let pool = client().await.query_one("SELECT count(*) FROM tk_budget_upgrade.pool", &[]).await.unwrap();
+    assert_eq!(pool.get::<_, i64>(0), 0, "pools are there, and empty");
 }

@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use std::time::Duration;
+
 use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
 use throttlekit::store::{DebitId, Settlement, Sight, Store, StoreError};
 use throttlekit::{Ask, Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally};
@@ -134,7 +136,7 @@ async fn what_no_outage_explains_is_never_papered_over() {
 #[tokio::test]
 async fn a_debit_is_answered_as_an_ask_is_and_sent_again_when_the_store_is_back() {
     let store = down();
-    let budget = Limit::token_budget(100, std::time::Duration::from_secs(86_400)).unwrap();
+    let budget = Limit::token_budget(100, Duration::from_secs(86_400)).unwrap();
     let nodes = NonZeroU32::new(10).unwrap();
     let meter = SharedLimiter::new(store.clone(), "tokens", budget).unwrap();
     let meter = meter.on_outage(OnOutage::Local { nodes });
@@ -156,7 +158,7 @@ async fn a_debit_is_answered_as_an_ask_is_and_sent_again_when_the_store_is_back(
 /// The shares of all nodes together admit at most what the limit does, for every rule.
 #[test]
 fn shares_add_up_to_no_more_than_the_limit() {
-    let day = std::time::Duration::from_secs(86_400);
+    let day = Duration::from_secs(86_400);
     let limits = [
         Limit::gcra(Rate::per_minute(7).burst(100)),
         Limit::token_bucket(100, Rate::per_second(3)),
@@ -203,4 +205,15 @@ async fn an_outage_is_told_to_clients_as_one() {
     let limiter = || SharedLimiter::new(down(), "api", hourly(1)).unwrap();
     assert_eq!(answer(limiter()).await, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(answer(limiter().on_outage(OnOutage::Open)).await, StatusCode::OK);
+}
+
+/// Were there receipts, both could be settled, and what others have used would be handed back.
+#[tokio::test]
+async fn a_debit_that_may_be_answered_twice_has_no_receipt() {
+    let minute = Limit::token_budget(1_000, Duration::from_secs(60)).unwrap();
+    let meter = SharedLimiter::new(MemoryStore::new(), "tokens", minute).unwrap();
+    for number in [1, 1, 2] {
+        let answer = meter.debit("acme", 400, DebitId { stream: 7, number }).await.unwrap();
+        assert!(answer.decision.allowed && answer.receipt.is_none());
+    }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use throttlekit::{Cadence, Limit, Timestamp};
 use throttlekit_core::fair::{WEIGHT_MAX, Weight};
-use throttlekit_core::rate::UNITS_MAX;
+use throttlekit_core::rate::{BUDGET_MAX, UNITS_MAX};
 
 use crate::Dice;
 
 const OPERATIONS_MAX: u64 = 60;
 /// Names that need care where they are written down.
-pub(super) const NAMES: [&str; 8] = ["us", "eu", "ap south", "a/b", "é", "%20", "#0", "{x}"];
+pub(super) const NAMES: [&str; 9] = ["us", "", "eu", "ap south", "a/b", "é", "%20", "#0", "{x}"];
 
 /// A pool and what happens to it.
 #[derive(Clone, Debug)]
@@ -75,7 +75,8 @@ impl PoolWorld {
 
 fn roll_limit(dice: &mut Dice, units: u64) -> Limit {
     let seconds = Duration::from_secs(dice.pick(&[1, 7, 60, 86_400]));
-    let limit = match dice.below(4) {
+    let limit = match dice.below(5) {
+        4 => Limit::token_budget(units.min(BUDGET_MAX), seconds),
         0 => Limit::quota(units, Cadence::Month { utc_offset_minutes: dice.pick(&[-300, 0, 330]) }),
         1 => {
             let anchor = Timestamp::from_millis(dice.below(100_000));

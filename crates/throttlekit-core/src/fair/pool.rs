@@ -135,10 +135,11 @@ pub struct Level {
 }
 
 impl Pool {
-    /// Shares the units of a window: fixed, anchored or by the calendar.
+    /// Shares the units of a window: fixed, anchored or by the calendar. Of a token budget too, beyond which nothing is
+    /// granted.
     pub fn new(limit: Limit) -> Result<Self, LimitError> {
         match limit {
-            Limit::Window(_) => Ok(Self { limit }),
+            Limit::Window(_) => Ok(Self { limit: limit.uncrossed() }),
             _ => Err(LimitError::NotLeasable),
         }
     }

@@ -91,11 +91,6 @@ impl Kind {
     pub fn is_window(self) -> bool {
         matches!(self, Self::Window | Self::Month | Self::Budget | Self::BudgetMonth)
     }
-
-    /// Whether its windows are calendar months.
-    pub fn is_month(self) -> bool {
-        matches!(self, Self::Month | Self::BudgetMonth)
-    }
 }
 
 /// How a charge is corrected in a shared store.

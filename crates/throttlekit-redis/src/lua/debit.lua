@@ -19,7 +19,8 @@ local function last_of(name)
   local state = finish == '' and {} or { whole(finish, name), whole(used, name) }
   return {
     stored = stored, expires = whole(expires, name), number = whole(number, name),
-    reply = { 2, whole(instant, name), whole(cost, name), tonumber(charged), state },
+    -- A cost beyond every limit is kept as 2^53, which is no number of a state.
+    reply = { 2, whole(instant, name), tonumber(cost), tonumber(charged), state },
   }
 end
 

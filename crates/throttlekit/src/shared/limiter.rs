@@ -76,7 +76,8 @@ impl<S: Store> SharedLimiter<S> {
     ///
     /// For windows and token budgets, metered by many streams. A stream has one debit under way at a time and numbers
     /// them upwards. If the store did not answer, the same debit may be sent again, under the same number: it counts
-    /// once, and its answer is that of the first time. See [`remember_debits`](Self::remember_debits) for how long.
+    /// once, and its answer is that of the first time. See [`remember_debits`](Self::remember_debits) for how long. There
+    /// is no receipt: one that is answered often would be settled often.
     ///
     /// ```
     /// use std::time::Duration;
@@ -103,12 +104,10 @@ impl<S: Store> SharedLimiter<S> {
     ) -> Result<Answer, StoreError> {
         let ask = Ask { key: key.as_ref(), cost: tokens };
         let keys = self.keys(&[ask]);
-        let answers = {
-            let charge = Charge { key: &keys[0], form: &self.forms[0], cost: tokens };
-            self.store.debit(&[Debit { charge, id, remember: self.remember }]).await
-        };
-        let debited = answers.into_iter().next().unwrap_or_else(|| Err(no_answer()));
-        self.answer(debited.map(|debited| debited.outcome), keys, &[tokens], [ask])
+        match self.try_debit(&keys[0], tokens, id).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => self.without_store([ask], error),
+        }
     }
 
     /// How long [debits](Self::debit) are remembered by their names, whether their window lasts or not. Unless chosen,

@@ -124,6 +124,8 @@ impl<S: Store> Budget for Quanta<S> {
     }
 }
 
+/// Nothing crosses the edge here: whoever shares knows what each ask costs.
 fn window(limit: &Limit) -> Result<SharedForm, LimitError> {
-    if matches!(limit, Limit::Window(_)) { SharedForm::of(limit) } else { Err(LimitError::NotLeasable) }
+    let limit = limit.uncrossed();
+    if matches!(limit, Limit::Window(_)) { SharedForm::of(&limit) } else { Err(LimitError::NotLeasable) }
 }
