@@ -8,6 +8,9 @@
 //! * [`fair`] judges whatever shares a budget among tenants, and its planted bugs.
 //! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
 //! * [`budget`] lets fleets of gateways debit one token budget, and its planted bugs.
+//! * [`price`] judges prices by other solvers and by what they earn, and its planted bugs.
+//! * [`fair`] judges whoever shares a budget by weight, nested or not, and its planted bugs.
+//! * [`budget`] lets fleets debit one token budget, and its planted bugs.
 //! * [`metering`] plays three ways to meter tokens beside each other.
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.

@@ -1,6 +1,6 @@
 //! Prices that threads share.
 
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock, TryLockError};
 
 use throttlekit_core::price::{Bid, Left, Prices, Refiner, Turn};
 
@@ -84,7 +84,12 @@ impl<C: Clock> Pricer<C> {
 
     fn observe(&self, bid: &Bid, left: impl FnOnce() -> Option<Left>) {
         let Source::Refined { refiner, prices, clock } = &self.source else { return };
-        let Ok(mut refiner) = refiner.try_lock() else { return };
+        let mut refiner = match refiner.try_lock() {
+            Ok(refiner) => refiner,
+            // The caller's own `left` panicked; nothing of ours was half done.
+            Err(TryLockError::Poisoned(refiner)) => refiner.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         if refiner.observe(bid, clock.now()) && refiner.reprice(left()) == Turn::Adopt {
             *prices.write().unwrap_or_else(PoisonError::into_inner) = refiner.prices();
         }

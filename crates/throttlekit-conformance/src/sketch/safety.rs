@@ -75,12 +75,14 @@ impl Truth {
         let used = self.admitted.get(&key).copied().unwrap_or(0);
         let fits = cost <= self.limit - used;
         ensure(!answer.allowed || fits, || format!("admitted beyond the limit, after {used}"))?;
-        ensure(fits || !answer.allowed, || "allowed what does not fit".into())?;
         let used = if answer.allowed { used + cost } else { used };
         ensure(answer.remaining <= self.limit - used, || format!("shows more than {}", self.limit - used))?;
-        ensure((answer.retry_after == Retry::Never) == (cost > self.limit), || {
-            "a wait that is wrong".into()
-        })?;
+        let wait = match answer.allowed {
+            true => Retry::Now,
+            false if cost > self.limit => Retry::Never,
+            false => Retry::after(answer.reset_at.since(now)),
+        };
+        ensure(answer.retry_after == wait, || format!("a wait that should be {wait:?}"))?;
         if answer.allowed && cost > 0 {
             self.admitted.insert(key, used);
         }

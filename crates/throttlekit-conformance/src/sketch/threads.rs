@@ -1,5 +1,6 @@
 //! Two threads and a window that ends again and again: exact counts beside, one for each key and window.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -26,8 +27,10 @@ pub fn check_threads(kind: Kind, asks: u64, make: impl Fn(Kind, &Config) -> Box<
     shield.clock().set(NOON);
     let windows = 2 * asks / ASKS_PER_WINDOW + 2;
     let admitted: Vec<AtomicU64> = (0..windows * KEYS).map(|_| AtomicU64::new(0)).collect();
+    let both_are_there = Barrier::new(2);
     let work = |number: u64| {
         let mut dice = Dice::new(number);
+        both_are_there.wait();
         for ask in 0..asks {
             if ask % ASKS_PER_WINDOW == ASKS_PER_WINDOW - 1 {
                 shield.clock().advance(LENGTH);

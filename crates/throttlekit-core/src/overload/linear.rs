@@ -42,7 +42,7 @@ pub enum Merged {
     Exact,
     /// So many counters came to their end, or the total did: what they count is at least that.
     Saturated {
-        /// Counters that would have gone beyond 2³²−1 in this merge.
+        /// Counters that are at their end, 2³²−1, in this merge or before.
         counters: usize,
     },
 }
@@ -98,8 +98,9 @@ impl LinearSketch {
         }
         let mut full = 0;
         for (mine, more) in self.counters.iter_mut().zip(&other.counters) {
-            full += usize::from(mine.checked_add(*more).is_none());
+            // One that is at its end may have been counted beyond it before.
             *mine = mine.saturating_add(*more);
+            full += usize::from(*mine == u32::MAX);
         }
         let total_full = self.total.checked_add(other.total).is_none();
         self.total = self.total.saturating_add(other.total);
@@ -144,11 +145,13 @@ mod tests {
     fn counters_stop_at_their_end_and_a_merge_says_so() {
         let shape = Shape::new(8, 2).unwrap();
         let mut sketch = LinearSketch::new(shape, 1);
-        sketch.observe(3, u64::from(u32::MAX) - 1);
+        sketch.observe(3, u64::from(u32::MAX) - 2);
         let mut other = LinearSketch::new(shape, 1);
         other.observe(3, 1);
         assert_eq!(sketch.merge(&other), Ok(Merged::Exact));
         assert_eq!(sketch.merge(&other), Ok(Merged::Saturated { counters: 2 }));
+        let mut late = LinearSketch::new(shape, 1);
+        assert_eq!(late.merge(&sketch), Ok(Merged::Saturated { counters: 2 }), "it ended before");
         sketch.observe(3, u64::MAX);
         assert_eq!((sketch.estimate(3), sketch.total()), (u32::MAX, u64::MAX));
     }

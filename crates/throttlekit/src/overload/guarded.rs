@@ -55,7 +55,10 @@ impl<R: Counts> Guarded<R> {
     /// The answer where counts that stand in the current window deny.
     #[inline(always)]
     fn denial(&self, cost: Cost, now: Timestamp, denies: impl FnOnce(&R) -> Option<u32>) -> Option<Decision> {
-        let ends_at = self.latch.open().filter(|ends_at| !SketchLimit::is_over(*ends_at, now))?;
+        let ends_at = self.latch.ends_at();
+        if SketchLimit::is_over(ends_at, now) {
+            return None;
+        }
         let used = denies(&self.rule)?;
         self.latch.is_still(ends_at).then(|| self.rule.limit().denied(used, cost, ends_at, now))
     }

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! // Open(end) => Held(end)
-//! // Held(end) => Open(end) | Held(later end) => Open(later end)
+//! // Held(end) => Open(end) | Held(none) => Open(later end)
 //! ```
 //!
-//! The end of a window only grows, and is published before anything of the new window is written. So a reader that
-//! finds the same end before and after it looked, and the word not held before, saw that window and no other.
+//! The end of a window only grows. It is taken away before anything of the window is cleared, and the next is published
+//! after that. So a reader that finds the same end before and after it looked saw that window and no other, also beside
+//! someone who counts: counts of one window only rise.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -37,14 +38,8 @@ impl Latch {
         Self { word: AtomicU64::new(0) }
     }
 
-    /// When the window ends, if nobody is counting just now.
+    /// When the window ends; long ago while one is being cleared.
     #[inline(always)]
-    pub(super) fn open(&self) -> Option<Timestamp> {
-        let word = self.word.load(Acquire);
-        (word & HELD == 0).then_some(Timestamp::from_nanos(word))
-    }
-
-    /// When the window ends.
     pub(super) fn ends_at(&self) -> Timestamp {
         Timestamp::from_nanos(self.word.load(Acquire) & !HELD)
     }
@@ -89,11 +84,12 @@ impl Held<'_> {
         Timestamp::from_nanos(self.ends_at)
     }
 
-    /// Says that another window is the current one; what was counted can then be cleared.
+    /// Says that the window is over, and another the current one once this is dropped; what was counted can then be
+    /// cleared.
     pub(super) fn begin(&mut self, ends_at: Timestamp) {
         debug_assert!(ends_at.as_nanos() >= self.ends_at, "windows follow each other");
         self.ends_at = ends_at.as_nanos();
-        self.latch.word.store(self.ends_at | HELD, Relaxed);
+        self.latch.word.store(HELD, Relaxed);
     }
 }
 

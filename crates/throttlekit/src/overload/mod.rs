@@ -30,3 +30,8 @@ pub use throttlekit_core::overload::{
     Hot, LinearSketch, MergeError, Merged, Priority, Shape, ShapeError, SketchError, SketchLimit,
     SnapshotError, ThrottleError,
 };
+
+/// The guide's code, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/overload.md")]
+struct Guide;
