@@ -2,7 +2,7 @@
 //!
 //! [`judge`] plays a random [`FairWorld`] to anything that [`Shares`] and checks one law on what it admits. It keeps
 //! its own [`Books`], which compute everything from all tenants each time. The same judge passes the real rule and
-//! must find each planted bug; a rule that lacks a feature is judged in worlds without it. [`tree`] judges nested weights.
+//! must find each planted bug; a rule that lacks a feature is judged in worlds without it. The law of nested weights is beside them.
 
 mod books;
 mod judge;
