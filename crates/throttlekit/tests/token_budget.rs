@@ -253,14 +253,19 @@ async fn an_outage_is_answered_as_was_chosen() {
     assert_eq!(stream.produced(), 5);
 }
 
-#[tokio::test(start_paused = true)]
-async fn whoever_goes_away_while_a_stream_opens_leaves_nothing_behind() {
-    let (budget, ..) = fixed(100);
+/// Asks for a stream, and goes away before there is an answer.
+async fn walk_away(budget: &Budget) {
     let mut opening = Box::pin(budget.open("acme", None));
     let waker = std::task::Waker::noop();
     assert!(opening.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
     drop(opening);
     rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_goes_away_while_a_stream_opens_leaves_nothing_behind() {
+    let (budget, ..) = fixed(100);
+    walk_away(&budget).await;
     assert_eq!((left(&budget).await, budget.stats().open, budget.stats().opened), (BUDGET, 0, 1));
 }
 
@@ -295,6 +300,21 @@ async fn the_learner_hears_of_every_stream_that_was_admitted() {
     }
     let hinted = budget.open("acme", Some(60)).await.unwrap().stream.unwrap();
     assert_eq!(hinted.reserved(), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_learner_hears_nothing_of_streams_that_nobody_took() {
+    let clock = clock();
+    let options = ReservationOptions { max: 200, ..ReservationOptions::default() };
+    let learner = Reservation::new(options).unwrap();
+    let budget = builder(&wire(&clock), &clock, Reserve::Learned(learner)).build().unwrap();
+    drop(open(&budget).await);
+    let before = open(&budget).await;
+    for _ in 0..20 {
+        walk_away(&budget).await;
+    }
+    let after = open(&budget).await;
+    assert_eq!((after.reserved(), budget.stats().opened), (before.reserved(), 23));
 }
 
 #[tokio::test(start_paused = true)]

@@ -53,7 +53,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
     /// expected to produce, if anything is known; it is trusted as far as hints have been right.
     ///
     /// A denial says when the budget's next window begins, or that too many streams are open here. Whoever goes away
-    /// while this waits leaves nothing behind: what is set aside then goes back.
+    /// while this waits leaves nothing behind: what is set aside then goes back, and the learner hears nothing.
     pub async fn open(&self, key: impl AsRef<[u8]>, hint: Option<u64>) -> Result<Opened<S, C>, StoreError> {
         let (ledger, key) = (&self.ledger, key.as_ref());
         let id = random_u128();
@@ -62,13 +62,15 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
             return Ok(Opened { answer: self.too_many(), stream: None });
         };
         let stream = TokenStream::new(ledger.clone(), slip, self.returns(), id, key, hint);
-        match Handle::try_current() {
+        let mut opened = match Handle::try_current() {
             // As a task of its own, which lands whether or not anyone waits for it.
             Ok(runtime) => runtime.spawn(stream.reserve()).await.unwrap_or_else(|_| {
                 Err(StoreError::unavailable("the request was dropped before it was answered"))
             }),
             Err(_) => stream.reserve().await,
-        }
+        }?;
+        opened.stream.iter_mut().for_each(TokenStream::hand_over);
+        Ok(opened)
     }
 
     /// What has been done.

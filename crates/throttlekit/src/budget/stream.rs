@@ -28,7 +28,8 @@ pub struct TokenStream<S: Store, C: LeaseClock + 'static> {
     id: u128,
     key: Box<[u8]>,
     hint: Option<u64>,
-    admitted: bool,
+    /// Whether the learner hears of it: once it has been handed over to whoever asked.
+    teaches: bool,
     produced: Cost,
     /// The last debit that was sent to the store, by number, and its tokens while no answer has come.
     sent: (u64, Option<Cost>),
@@ -54,7 +55,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
             id,
             key: key.into(),
             hint,
-            admitted: false,
+            teaches: false,
             produced: 0,
             sent: (0, None),
             reset_at: Timestamp::EPOCH,
@@ -72,12 +73,16 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
             Ok(lent) => self.credit(&lent, sent),
             Err(error) => ledger.shared.without_store([Ask { key: &self.key, cost: 0 }], error)?,
         };
-        self.admitted = answer.decision.allowed;
-        let counters = &self.ledger.counters;
-        let counter = if self.admitted { &counters.opened } else { &counters.denied };
+        let (admitted, counters) = (answer.decision.allowed, &self.ledger.counters);
+        let counter = if admitted { &counters.opened } else { &counters.denied };
         counter.fetch_add(1, Relaxed);
-        let stream = self.admitted.then_some(self);
+        let stream = admitted.then_some(self);
         Ok(Opened { answer, stream })
+    }
+
+    /// Whoever asked for it has it. What nobody took is no stream of no tokens.
+    pub(super) fn hand_over(&mut self) {
+        self.teaches = true;
     }
 
     fn credit(&mut self, lent: &Lent, sent: Timestamp) -> Answer {
@@ -190,7 +195,7 @@ impl<S: Store, C: LeaseClock + 'static> Drop for TokenStream<S, C> {
             // Nobody to give it back, or too many before it: it lapses with its window.
             let _ = self.returns.try_send(owed);
         }
-        if self.admitted {
+        if self.teaches {
             let fingerprint = self.ledger.fingerprint(&self.key);
             self.ledger.learners.observe(fingerprint, self.hint, self.produced);
         }
