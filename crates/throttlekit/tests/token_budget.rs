@@ -253,6 +253,23 @@ async fn an_outage_is_answered_as_was_chosen() {
     assert_eq!(stream.produced(), 5);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_passed_in_an_outage_says_nothing_of_the_next() {
+    let clock = clock();
+    let wire = wire(&clock);
+    let budget = builder(&wire, &clock, Reserve::Fixed(BUDGET)).on_outage(OnOutage::Open).build().unwrap();
+    let mut stream = open(&budget).await;
+    assert!(passes(&mut stream, BUDGET).await);
+    wire.lose_debits.store(3, Relaxed);
+    assert!(passes(&mut stream, 5).await, "the store denied it, and was not heard");
+    clock.advance(MINUTE / 2);
+    assert!(passes(&mut stream, 5).await, "in a new window it has no reason to");
+    wire.lose_debits.store(3, Relaxed);
+    assert!(passes(&mut stream, 5).await, "the store charged it, and was not heard");
+    assert!(passes(&mut stream, 5).await);
+    assert_eq!(left(&budget).await, BUDGET - 15, "each was charged");
+}
+
 /// Asks for a stream, and goes away before there is an answer.
 async fn walk_away(budget: &Budget) {
     let mut opening = Box::pin(budget.open("acme", None));

@@ -31,7 +31,7 @@ pub struct TokenStream<S: Store, C: LeaseClock + 'static> {
     /// Whether the learner hears of it: once it has been handed over to whoever asked.
     teaches: bool,
     produced: Cost,
-    /// The last debit that was sent to the store, by number, and its tokens while no answer has come.
+    /// The last debit that was sent to the store, by number, and its tokens while nobody has allowed or answered it.
     sent: (u64, Option<Cost>),
     /// When the whole budget is free again, by the store's clock.
     reset_at: Timestamp,
@@ -99,7 +99,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     /// From what is set aside this takes no call to the store. Beyond that the store decides: a chunk passes while the
     /// budget has any tokens left, and is counted in full. A debit that gets no answer is sent again under its name, up
     /// to three times, and counts once; then [`OnOutage`](crate::OnOutage) answers. If the same number of tokens is
-    /// debited again after that, or after this was dropped while it waited, it goes under the same name.
+    /// debited again after that refused, or after this was dropped while it waited, it goes under the same name.
     pub async fn debit(&mut self, tokens: Cost) -> Result<Answer, StoreError> {
         let slip = self.slip.clone();
         let drawn = Drawn::of(&slip.purse, tokens);
@@ -158,13 +158,15 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         if self.sent.1 != Some(tokens) {
             self.sent = (self.sent.0 + 1, Some(tokens));
         }
-        match self.send(tokens, self.sent.0).await {
-            Ok(answer) => {
-                self.sent.1 = None;
-                Ok(answer)
-            }
-            Err(error) => self.ledger.shared.without_store([Ask { key: &self.key, cost: tokens }], error),
+        let answer = match self.send(tokens, self.sent.0).await {
+            Ok(answer) => answer,
+            Err(error) => self.ledger.shared.without_store([Ask { key: &self.key, cost: tokens }], error)?,
+        };
+        // A chunk that passed is not tried again, whatever the store would say of it.
+        if answer.decision.allowed || answer.outage.is_none() {
+            self.sent.1 = None;
         }
+        Ok(answer)
     }
 
     /// Sends a debit until an answer comes, but only so often.
