@@ -363,6 +363,19 @@ fn a_keeper_whose_runtime_has_ended_is_replaced() {
 }
 
 #[test]
+fn a_stream_outlives_the_runtime_that_it_was_opened_on() {
+    let (budget, ..) = fixed(100);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let stream = runtime().block_on(open(&budget));
+    runtime().block_on(async {
+        let other = open(&budget).await;
+        drop(stream);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!((left(&budget).await, other.reserved()), (BUDGET - 100, 100));
+    });
+}
+
+#[test]
 fn limits_that_set_nothing_aside_are_refused() {
     let clock = clock();
     let over = |limit| TokenBudget::builder(wire(&clock), "tokens", limit).build().map(|_| ());

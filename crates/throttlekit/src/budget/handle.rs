@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::builder::BudgetBuilder;
-use super::keeper;
-use super::ledger::{Ledger, Owed, random_u128};
+use super::keeper::{self, Returns};
+use super::ledger::{Ledger, random_u128};
 use super::stats::BudgetStats;
 use super::stream::TokenStream;
 use crate::store::{Store, StoreError};
@@ -20,7 +20,7 @@ use crate::{Answer, BootClock, LeaseClock, SharedLimiter};
 pub struct TokenBudget<S, C = BootClock> {
     ledger: Arc<Ledger<S, C>>,
     /// The way to the keeper, which the first stream starts.
-    returns: Arc<Mutex<mpsc::Sender<Owed>>>,
+    returns: Returns,
 }
 
 /// The answer to who wants to begin a stream.
@@ -84,18 +84,17 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
     }
 
     /// The way to the keeper. Where there is none it is started, if there is a runtime to run it.
-    fn returns(&self) -> mpsc::Sender<Owed> {
+    fn returns(&self) -> Returns {
         let mut returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
-        if !returns.is_closed() {
-            return returns.clone();
+        if returns.is_closed() {
+            let (sender, queue) = mpsc::channel(keeper::QUEUED_MAX);
+            *returns = sender;
+            drop(returns);
+            if let Ok(runtime) = Handle::try_current() {
+                runtime.spawn(keeper::keep(self.ledger.clone(), queue));
+            }
         }
-        let (sender, queue) = mpsc::channel(keeper::QUEUED_MAX);
-        *returns = sender.clone();
-        drop(returns);
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(keeper::keep(self.ledger.clone(), queue));
-        }
-        sender
+        self.returns.clone()
     }
 
     fn too_many(&self) -> Answer {

@@ -1,13 +1,13 @@
 //! What a stream holds while it runs.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 
 use throttlekit_core::lease::{Draw, Purse, Spend};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
-use tokio::sync::mpsc;
 
 use super::handle::Opened;
+use super::keeper::Returns;
 use super::ledger::{Ledger, Owed, Slip};
 use crate::store::{DebitId, Lent, Store, StoreError};
 use crate::sync::SharedWord;
@@ -24,7 +24,7 @@ const DEBIT_TRIES_MAX: u32 = 3;
 pub struct TokenStream<S: Store, C: LeaseClock + 'static> {
     ledger: Arc<Ledger<S, C>>,
     slip: Arc<Slip>,
-    returns: mpsc::Sender<Owed>,
+    returns: Returns,
     id: u128,
     key: Box<[u8]>,
     hint: Option<u64>,
@@ -43,7 +43,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     pub(super) fn new(
         ledger: Arc<Ledger<S, C>>,
         slip: Arc<Slip>,
-        returns: mpsc::Sender<Owed>,
+        returns: Returns,
         id: u128,
         key: &[u8],
         hint: Option<u64>,
@@ -195,7 +195,7 @@ impl<S: Store, C: LeaseClock + 'static> Drop for TokenStream<S, C> {
         self.hand_in();
         if let Some(owed) = self.owed.take() {
             // Nobody to give it back, or too many before it: it lapses with its window.
-            let _ = self.returns.try_send(owed);
+            let _ = self.returns.lock().unwrap_or_else(PoisonError::into_inner).try_send(owed);
         }
         if self.teaches {
             let fingerprint = self.ledger.fingerprint(&self.key);
