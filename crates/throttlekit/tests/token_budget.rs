@@ -254,13 +254,35 @@ async fn an_outage_is_answered_as_was_chosen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_goes_away_while_a_stream_opens_leaves_nothing_behind() {
-    let (budget, ..) = fixed(100);
+async fn a_chunk_that_passed_in_an_outage_says_nothing_of_the_next() {
+    let clock = clock();
+    let wire = wire(&clock);
+    let budget = builder(&wire, &clock, Reserve::Fixed(BUDGET)).on_outage(OnOutage::Open).build().unwrap();
+    let mut stream = open(&budget).await;
+    assert!(passes(&mut stream, BUDGET).await);
+    wire.lose_debits.store(3, Relaxed);
+    assert!(passes(&mut stream, 5).await, "the store denied it, and was not heard");
+    clock.advance(MINUTE / 2);
+    assert!(passes(&mut stream, 5).await, "in a new window it has no reason to");
+    wire.lose_debits.store(3, Relaxed);
+    assert!(passes(&mut stream, 5).await, "the store charged it, and was not heard");
+    assert!(passes(&mut stream, 5).await);
+    assert_eq!(left(&budget).await, BUDGET - 15, "each was charged");
+}
+
+/// Asks for a stream, and goes away before there is an answer.
+async fn walk_away(budget: &Budget) {
     let mut opening = Box::pin(budget.open("acme", None));
     let waker = std::task::Waker::noop();
     assert!(opening.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
     drop(opening);
     rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_goes_away_while_a_stream_opens_leaves_nothing_behind() {
+    let (budget, ..) = fixed(100);
+    walk_away(&budget).await;
     assert_eq!((left(&budget).await, budget.stats().open, budget.stats().opened), (BUDGET, 0, 1));
 }
 
@@ -298,6 +320,21 @@ async fn the_learner_hears_of_every_stream_that_was_admitted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_learner_hears_nothing_of_streams_that_nobody_took() {
+    let clock = clock();
+    let options = ReservationOptions { max: 200, ..ReservationOptions::default() };
+    let learner = Reservation::new(options).unwrap();
+    let budget = builder(&wire(&clock), &clock, Reserve::Learned(learner)).build().unwrap();
+    drop(open(&budget).await);
+    let before = open(&budget).await;
+    for _ in 0..20 {
+        walk_away(&budget).await;
+    }
+    let after = open(&budget).await;
+    assert_eq!((after.reserved(), budget.stats().opened), (before.reserved(), 23));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_spent_budget_admits_nobody_and_no_reservation_is_larger_than_it() {
     for tokens in [0, u64::MAX] {
         let (budget, ..) = fixed(tokens);
@@ -322,6 +359,19 @@ fn a_keeper_whose_runtime_has_ended_is_replaced() {
         drop(open(&budget).await);
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(left(&budget).await, BUDGET);
+    });
+}
+
+#[test]
+fn a_stream_outlives_the_runtime_that_it_was_opened_on() {
+    let (budget, ..) = fixed(100);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let stream = runtime().block_on(open(&budget));
+    runtime().block_on(async {
+        let other = open(&budget).await;
+        drop(stream);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!((left(&budget).await, other.reserved()), (BUDGET - 100, 100));
     });
 }
 

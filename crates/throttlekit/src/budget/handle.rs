@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::builder::BudgetBuilder;
-use super::keeper;
-use super::ledger::{Ledger, Owed, random_u128};
+use super::keeper::{self, Returns};
+use super::ledger::{Ledger, random_u128};
 use super::stats::BudgetStats;
 use super::stream::TokenStream;
 use crate::store::{Store, StoreError};
@@ -20,7 +20,7 @@ use crate::{Answer, BootClock, LeaseClock, SharedLimiter};
 pub struct TokenBudget<S, C = BootClock> {
     ledger: Arc<Ledger<S, C>>,
     /// The way to the keeper, which the first stream starts.
-    returns: Arc<Mutex<mpsc::Sender<Owed>>>,
+    returns: Returns,
 }
 
 /// The answer to who wants to begin a stream.
@@ -53,7 +53,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
     /// expected to produce, if anything is known; it is trusted as far as hints have been right.
     ///
     /// A denial says when the budget's next window begins, or that too many streams are open here. Whoever goes away
-    /// while this waits leaves nothing behind: what is set aside then goes back.
+    /// while this waits leaves nothing behind: what is set aside then goes back, and the learner hears nothing.
     pub async fn open(&self, key: impl AsRef<[u8]>, hint: Option<u64>) -> Result<Opened<S, C>, StoreError> {
         let (ledger, key) = (&self.ledger, key.as_ref());
         let id = random_u128();
@@ -62,13 +62,15 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
             return Ok(Opened { answer: self.too_many(), stream: None });
         };
         let stream = TokenStream::new(ledger.clone(), slip, self.returns(), id, key, hint);
-        match Handle::try_current() {
+        let mut opened = match Handle::try_current() {
             // As a task of its own, which lands whether or not anyone waits for it.
             Ok(runtime) => runtime.spawn(stream.reserve()).await.unwrap_or_else(|_| {
                 Err(StoreError::unavailable("the request was dropped before it was answered"))
             }),
             Err(_) => stream.reserve().await,
-        }
+        }?;
+        opened.stream.iter_mut().for_each(TokenStream::hand_over);
+        Ok(opened)
     }
 
     /// What has been done.
@@ -82,18 +84,17 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
     }
 
     /// The way to the keeper. Where there is none it is started, if there is a runtime to run it.
-    fn returns(&self) -> mpsc::Sender<Owed> {
+    fn returns(&self) -> Returns {
         let mut returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
-        if !returns.is_closed() {
-            return returns.clone();
+        if returns.is_closed() {
+            let (sender, queue) = mpsc::channel(keeper::QUEUED_MAX);
+            *returns = sender;
+            drop(returns);
+            if let Ok(runtime) = Handle::try_current() {
+                runtime.spawn(keeper::keep(self.ledger.clone(), queue));
+            }
         }
-        let (sender, queue) = mpsc::channel(keeper::QUEUED_MAX);
-        *returns = sender.clone();
-        drop(returns);
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(keeper::keep(self.ledger.clone(), queue));
-        }
-        sender
+        self.returns.clone()
     }
 
     fn too_many(&self) -> Answer {

@@ -1,6 +1,6 @@
 //! Gives back what streams leave, and what is set aside for those that have fallen silent.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -15,6 +15,9 @@ pub(super) const QUEUED_MAX: usize = 65_536;
 const RETURNS_MAX: usize = 128;
 /// How often silence is looked for while it may last: so a silent stream is found after at most a quarter more of it.
 const LOOKS: u32 = 4;
+
+/// The way to whoever is the keeper now: one whose runtime ends is replaced.
+pub(super) type Returns = Arc<Mutex<mpsc::Sender<Owed>>>;
 
 /// Runs until nobody holds the budget or a stream of it, and all that they left has gone back.
 pub(super) async fn keep<S: Store, C: LeaseClock>(

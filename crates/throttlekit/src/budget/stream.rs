@@ -1,13 +1,13 @@
 //! What a stream holds while it runs.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 
 use throttlekit_core::lease::{Draw, Purse, Spend};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
-use tokio::sync::mpsc;
 
 use super::handle::Opened;
+use super::keeper::Returns;
 use super::ledger::{Ledger, Owed, Slip};
 use crate::store::{DebitId, Lent, Store, StoreError};
 use crate::sync::SharedWord;
@@ -24,13 +24,14 @@ const DEBIT_TRIES_MAX: u32 = 3;
 pub struct TokenStream<S: Store, C: LeaseClock + 'static> {
     ledger: Arc<Ledger<S, C>>,
     slip: Arc<Slip>,
-    returns: mpsc::Sender<Owed>,
+    returns: Returns,
     id: u128,
     key: Box<[u8]>,
     hint: Option<u64>,
-    admitted: bool,
+    /// Whether the learner hears of it: once it has been handed over to whoever asked.
+    teaches: bool,
     produced: Cost,
-    /// The last debit that was sent to the store, by number, and its tokens while no answer has come.
+    /// The last debit that was sent to the store, by number, and its tokens while nobody has allowed or answered it.
     sent: (u64, Option<Cost>),
     /// When the whole budget is free again, by the store's clock.
     reset_at: Timestamp,
@@ -42,7 +43,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     pub(super) fn new(
         ledger: Arc<Ledger<S, C>>,
         slip: Arc<Slip>,
-        returns: mpsc::Sender<Owed>,
+        returns: Returns,
         id: u128,
         key: &[u8],
         hint: Option<u64>,
@@ -54,7 +55,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
             id,
             key: key.into(),
             hint,
-            admitted: false,
+            teaches: false,
             produced: 0,
             sent: (0, None),
             reset_at: Timestamp::EPOCH,
@@ -72,12 +73,16 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
             Ok(lent) => self.credit(&lent, sent),
             Err(error) => ledger.shared.without_store([Ask { key: &self.key, cost: 0 }], error)?,
         };
-        self.admitted = answer.decision.allowed;
-        let counters = &self.ledger.counters;
-        let counter = if self.admitted { &counters.opened } else { &counters.denied };
+        let (admitted, counters) = (answer.decision.allowed, &self.ledger.counters);
+        let counter = if admitted { &counters.opened } else { &counters.denied };
         counter.fetch_add(1, Relaxed);
-        let stream = self.admitted.then_some(self);
+        let stream = admitted.then_some(self);
         Ok(Opened { answer, stream })
+    }
+
+    /// Whoever asked for it has it. What nobody took is no stream of no tokens.
+    pub(super) fn hand_over(&mut self) {
+        self.teaches = true;
     }
 
     fn credit(&mut self, lent: &Lent, sent: Timestamp) -> Answer {
@@ -94,7 +99,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     /// From what is set aside this takes no call to the store. Beyond that the store decides: a chunk passes while the
     /// budget has any tokens left, and is counted in full. A debit that gets no answer is sent again under its name, up
     /// to three times, and counts once; then [`OnOutage`](crate::OnOutage) answers. If the same number of tokens is
-    /// debited again after that, or after this was dropped while it waited, it goes under the same name.
+    /// debited again after that refused, or after this was dropped while it waited, it goes under the same name.
     pub async fn debit(&mut self, tokens: Cost) -> Result<Answer, StoreError> {
         let slip = self.slip.clone();
         let drawn = Drawn::of(&slip.purse, tokens);
@@ -153,13 +158,15 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         if self.sent.1 != Some(tokens) {
             self.sent = (self.sent.0 + 1, Some(tokens));
         }
-        match self.send(tokens, self.sent.0).await {
-            Ok(answer) => {
-                self.sent.1 = None;
-                Ok(answer)
-            }
-            Err(error) => self.ledger.shared.without_store([Ask { key: &self.key, cost: tokens }], error),
+        let answer = match self.send(tokens, self.sent.0).await {
+            Ok(answer) => answer,
+            Err(error) => self.ledger.shared.without_store([Ask { key: &self.key, cost: tokens }], error)?,
+        };
+        // A chunk that passed is not tried again, whatever the store would say of it.
+        if answer.decision.allowed || answer.outage.is_none() {
+            self.sent.1 = None;
         }
+        Ok(answer)
     }
 
     /// Sends a debit until an answer comes, but only so often.
@@ -188,9 +195,9 @@ impl<S: Store, C: LeaseClock + 'static> Drop for TokenStream<S, C> {
         self.hand_in();
         if let Some(owed) = self.owed.take() {
             // Nobody to give it back, or too many before it: it lapses with its window.
-            let _ = self.returns.try_send(owed);
+            let _ = self.returns.lock().unwrap_or_else(PoisonError::into_inner).try_send(owed);
         }
-        if self.admitted {
+        if self.teaches {
             let fingerprint = self.ledger.fingerprint(&self.key);
             self.ledger.learners.observe(fingerprint, self.hint, self.produced);
         }

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use throttlekit_core::rate::{Limit, Need, State, UNITS_MAX};
-use throttlekit_core::{Cost, Timestamp};
+use throttlekit_core::rate::{Limit, Need, Rule, State, UNITS_MAX};
+use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
 use super::{Charge, Charges, Outcome, StoreError};
 
@@ -96,12 +96,33 @@ impl Debit<'_> {
         }
     }
 
-    /// The answer to a debit that found this. The rule words it, as it does the first time.
+    /// The answer to a debit that found this. The rule words it, as it does the first time. If the limit has changed
+    /// since, what was charged stays charged, and what was denied stays denied.
     pub fn answer(&self, found: &LastDebit, repeated: bool) -> Result<Debited, StoreError> {
         let charge = Charge { cost: found.cost, ..self.charge };
         let ask = Charges { need: Need::All, charges: &[charge] };
-        let outcome = Outcome::of(&ask, std::slice::from_ref(&found.state), found.now, found.admitted)?;
+        let today = charge.form.limit().decide(&found.state, found.cost, found.now).allowed;
+        let admitted = if repeated { today } else { found.admitted };
+        let mut outcome = Outcome::of(&ask, std::slice::from_ref(&found.state), found.now, admitted)?;
+        if today != found.admitted {
+            let decision = found.retold(charge.form.limit());
+            outcome.verdict.decision = decision;
+            outcome.decisions = vec![decision];
+        }
         Ok(Debited { outcome, repeated })
+    }
+}
+
+impl LastDebit {
+    /// What was answered, in the numbers of a limit that would answer otherwise.
+    fn retold(&self, limit: &Limit) -> Decision {
+        let mut state = self.state.clone();
+        if self.admitted {
+            limit.charge(&mut state, self.cost, self.now);
+        }
+        let left = limit.decide(&state, 0, self.now);
+        let wait = if self.admitted { Duration::ZERO } else { left.reset_at.since(self.now) };
+        Decision { allowed: self.admitted, retry_after: Retry::after(wait), ..left }
     }
 }
 
@@ -127,5 +148,55 @@ impl<'a> Countable<'a> {
         let mut next =
             || debited.next().unwrap_or_else(|| Err(StoreError::bad_state("fewer answers than debits")));
         self.refusals.into_iter().map(|refusal| refusal.map_or_else(&mut next, Err)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throttlekit_core::rate::shared::SharedForm;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    /// Half a minute into a window.
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_010_000);
+
+    /// A budget of so many, of which some are used.
+    fn budget(tokens: u64, used: u64) -> (SharedForm, State) {
+        let limit = Limit::token_budget(tokens, MINUTE).unwrap();
+        let mut state = State::default();
+        limit.charge(&mut state, used, NOW);
+        (SharedForm::of(&limit).unwrap(), state)
+    }
+
+    fn debit(form: &SharedForm) -> Debit<'_> {
+        let charge = Charge { key: "acme", form, cost: 100 };
+        Debit { charge, id: DebitId { stream: 1, number: 1 }, remember: REMEMBER_DEFAULT }
+    }
+
+    #[test]
+    fn a_repeat_is_answered_as_before_though_the_budget_was_changed() {
+        // Of 1,000 tokens so many were used when 100 were asked for; then so many became the budget.
+        for (used, tokens, admitted, left, wait) in [
+            (500, 400, true, 0, Duration::ZERO),
+            (500, 800, true, 200, Duration::ZERO),
+            (1_000, 2_000, false, 1_000, MINUTE / 2),
+            (1_000, 900, false, 0, MINUTE / 2),
+        ] {
+            let (form, state) = budget(tokens, used);
+            let last = LastDebit { number: 1, cost: 100, now: NOW, state, admitted };
+            let Debited { outcome, repeated } = debit(&form).repeats(Some(&last)).unwrap().unwrap();
+            let (reset_at, retry_after) = (NOW + MINUTE / 2, Retry::after(wait));
+            let want = Decision { allowed: admitted, limit: tokens, remaining: left, reset_at, retry_after };
+            assert!(repeated);
+            assert_eq!((outcome.verdict.decision, &outcome.decisions[..]), (want, &[want][..]));
+        }
+    }
+
+    #[test]
+    fn a_store_that_disagrees_with_the_rule_the_first_time_is_not_believed() {
+        let (form, state) = budget(1_000, 500);
+        let found = LastDebit { number: 1, cost: 100, now: NOW, state, admitted: false };
+        assert!(matches!(debit(&form).answer(&found, false), Err(StoreError::BadState(_))));
     }
 }

@@ -8,7 +8,7 @@ use throttlekit_core::fair::pool::PoolState;
 use throttlekit_core::lease::ReturnId;
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 
-use super::streams::Streams;
+use super::streams::{Search, Streams};
 use super::{Charge, Charges, Debit, Debited, GiveBack, LastDebit, LeaseAsk, Lent, Outcome};
 use super::{RegionAsk, RegionGrant, RegionPool};
 use super::{Settlement, Sight, Store, StoreError};
@@ -34,7 +34,7 @@ pub struct MemoryStore<C = WallClock> {
     /// Asks of one charge share it, since their key's own lock makes them one step. Those of several own it.
     asks: RwLock<()>,
     /// Returns that were counted, and until when they could come again.
-    returned: Mutex<BTreeMap<ReturnId, Timestamp>>,
+    returned: Mutex<(BTreeMap<ReturnId, Timestamp>, Search)>,
     /// Held while a debit is answered, so that the same one twice at once is charged once.
     streams: Mutex<Streams>,
     pools: Mutex<BTreeMap<Box<str>, PoolState>>,
@@ -187,8 +187,8 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Whether this return has not been counted, and can be remembered.
     fn counts(&self, id: ReturnId, now: Timestamp, until: Timestamp) -> bool {
-        let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
-        if returned.len() >= RETURNS_MAX {
+        let (returned, search) = &mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        if returned.len() >= RETURNS_MAX && search.is_due(now) {
             returned.retain(|_, until| *until > now);
         }
         returned.len() < RETURNS_MAX && returned.insert(id, until).is_none()
@@ -284,4 +284,56 @@ fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 
 fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use throttlekit_core::rate::shared::SharedForm;
+
+    use super::*;
+    use crate::ManualClock;
+    use crate::store::DebitId;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A second of a memory of 100,000 names that is full, in which a name is over each millisecond while two come: how many
+    /// of these are let in, and how often one is after another was not, which takes a search.
+    fn let_in_and_searches(clock: &ManualClock, enters: impl Fn(u128, Duration) -> bool) -> (u32, u32) {
+        assert!((1..=100_000).all(|name| enters(name.into(), MS * name)));
+        let (mut let_in, mut searches, mut before) = (0, 0, false);
+        for newcomer in 0..2_000 {
+            if newcomer % 2 == 0 {
+                clock.advance(MS);
+            }
+            let is_in = enters(1 << 64 | newcomer, MS * 60_000);
+            let_in += u32::from(is_in);
+            searches += u32::from(is_in && !before);
+            before = is_in;
+        }
+        (let_in, searches)
+    }
+
+    #[test]
+    fn a_memory_full_of_streams_is_searched_ten_times_a_second_at_most() {
+        let clock = ManualClock::at(Timestamp::from_millis(1_700_000_000_000));
+        let store = MemoryStore::with_clock(clock.clone());
+        let form = SharedForm::of(&Limit::token_budget(1_000, MS * 60_000).unwrap()).unwrap();
+        let (let_in, searches) = let_in_and_searches(&clock, |stream, remember| {
+            let charge = Charge { key: "acme", form: &form, cost: 1 };
+            store.debit_once(&Debit { charge, id: DebitId { stream, number: 1 }, remember }).is_ok()
+        });
+        assert!(searches <= 10 && let_in >= 900, "{searches} searches, {let_in} let in");
+    }
+
+    #[test]
+    fn a_memory_full_of_returns_is_searched_ten_times_a_second_at_most() {
+        let clock = ManualClock::at(Timestamp::from_millis(1_700_000_000_000));
+        let store = MemoryStore::with_clock(clock.clone());
+        let (let_in, searches) = let_in_and_searches(&clock, |name, lives| {
+            store.counts(ReturnId(name), clock.now(), clock.now() + lives)
+        });
+        assert!(searches <= 10 && let_in >= 900, "{searches} searches, {let_in} let in");
+    }
 }

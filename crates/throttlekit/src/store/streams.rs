@@ -1,6 +1,7 @@
 //! The last debit of each stream, in this process's memory.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use throttlekit_core::Timestamp;
 
@@ -9,6 +10,9 @@ use super::{Debit, LastDebit, StoreError};
 /// How many streams are remembered. Beyond, debits of further streams are refused until the first are forgotten: a name
 /// that is not kept does not make a debit count once.
 const STREAMS_MAX: usize = 100_000;
+/// How often a full memory is searched for names that are over: others wait while it is. So one that is over may keep a
+/// newcomer out for as long.
+const SEARCH_EVERY: Duration = Duration::from_millis(100);
 
 /// A key's fingerprint and one of its streams.
 pub(super) type StreamOf = (u64, u128);
@@ -16,8 +20,24 @@ pub(super) type StreamOf = (u64, u128);
 #[derive(Default)]
 pub(super) struct Streams {
     last: HashMap<StreamOf, (LastDebit, Timestamp)>,
-    /// Until then no name is forgotten, so that a full map is not searched in vain.
-    full_until: Timestamp,
+    search: Search,
+}
+
+/// When a full memory was last searched.
+#[derive(Default)]
+pub(super) struct Search {
+    rests_until: Timestamp,
+}
+
+impl Search {
+    /// Whether to search now.
+    pub(super) fn is_due(&mut self, now: Timestamp) -> bool {
+        let due = now >= self.rests_until;
+        if due {
+            self.rests_until = now + SEARCH_EVERY;
+        }
+        due
+    }
 }
 
 impl Streams {
@@ -31,9 +51,8 @@ impl Streams {
         if self.last.len() < STREAMS_MAX || self.last.contains_key(&of) {
             return Ok(());
         }
-        if now >= self.full_until {
+        if self.search.is_due(now) {
             self.last.retain(|_, (_, until)| now < *until);
-            self.full_until = self.last.values().map(|(_, until)| *until).min().unwrap_or_default();
         }
         if self.last.len() < STREAMS_MAX {
             return Ok(());
@@ -45,7 +64,6 @@ impl Streams {
 
     pub(super) fn remember(&mut self, of: StreamOf, debit: &Debit<'_>, found: LastDebit) {
         let until = found.now + debit.remembered();
-        self.full_until = self.full_until.min(until);
         self.last.insert(of, (found, until));
     }
 }
