@@ -184,8 +184,9 @@ impl Classes {
     }
 }
 
-/// From which use on members of a weight are filed: seven eighths of what a limit and a sum of weights promise them.
+/// From which use on members of a weight are filed: seven eighths of what a limit and a sum of weights promise them. The
+/// sum may be of a time before anyone weighed so much.
 fn file_from(weight: Weight, (limit, weights): (u64, u64)) -> u64 {
-    let promised = u128::from(weight.get()) * u128::from(limit) / u128::from(weights.max(1));
+    let promised = u128::from(guarantee(weight, weights, limit));
     (promised * 7 / 8) as u64
 }

@@ -195,6 +195,15 @@ fn sums_hold_at_the_ends_of_every_range() {
     assert!(!roster.admits(members[0], u64::MAX));
 }
 
+#[test]
+fn a_heavy_member_may_join_those_of_a_large_limit() {
+    let mut roster = Roster::new(crate::rate::UNITS_MAX);
+    let (light, heavy) = (roster.join(ONE), roster.join(weight(4_681)));
+    let promised = [light, heavy].map(|member| roster.guarantee(member));
+    assert_eq!(promised, [1, 4_681].map(|w| guarantee(weight(w), 4_682, crate::rate::UNITS_MAX)));
+    assert_eq!(roster.reserved_for_others(light), promised[1]);
+}
+
 const ONE: Weight = Weight::ONE;
 
 fn weight(of: u64) -> Weight {
