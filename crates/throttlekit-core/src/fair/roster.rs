@@ -102,7 +102,7 @@ impl Roster {
             self.members.push(place);
             self.members.len() as u32 - 1
         };
-        self.least.lower(index, 0);
+        self.least.lower(index, 0, self.members.len());
         self.enrol(index, weight);
         Member(index)
     }
@@ -146,7 +146,7 @@ impl Roster {
     pub fn refund(&mut self, member: Member, units: Cost) {
         let used = self.used_by(member).saturating_sub(units);
         self.set_used(member, used);
-        self.least.lower(member.0, used);
+        self.least.lower(member.0, used, self.members.len());
     }
 
     #[inline]
