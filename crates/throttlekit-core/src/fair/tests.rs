@@ -354,6 +354,37 @@ fn a_quiet_tenant_that_asks_again_has_its_weight_at_once() {
     assert!(!escrow.check(quiet, ONE, 1).allowed && !escrow.check(asks, ONE, 1).allowed);
 }
 
+/// The price of giving back: who returns is as one that comes late, also to tenants that never were quiet.
+#[test]
+fn who_left_its_guarantee_unused_may_find_less_of_it_when_a_quiet_tenant_returns() {
+    for (mut escrow, most_of_quiet, left_to_asking) in [(minute(100), 34, 33), (giving(100), 40, 30)] {
+        let (silent, quiet, asking) = (escrow.join(ONE), escrow.join(ONE), escrow.join(ONE));
+        assert!(escrow.check(silent, ONE, 30).allowed);
+        for seconds in 0..=30 {
+            escrow.advance(at(600 + seconds));
+            assert!(!escrow.check(asking, ONE, 101).allowed);
+        }
+        assert!(!escrow.check(quiet, ONE, most_of_quiet + 1).allowed);
+        assert!(escrow.check(quiet, ONE, most_of_quiet).allowed);
+        assert_eq!(escrow.check(asking, ONE, 101).remaining, left_to_asking);
+    }
+}
+
+/// The same where one that asks has used what was given back: the window has 41 left, and both are promised 33.
+#[test]
+fn what_one_used_of_a_quiet_reserve_may_be_lacking_to_another() {
+    let mut escrow = giving(100);
+    let (quiet, greedy, asking) = (escrow.join(ONE), escrow.join(ONE), escrow.join(ONE));
+    for seconds in 0..=30 {
+        escrow.advance(at(600 + seconds));
+        assert!(!escrow.check(greedy, ONE, 101).allowed && !escrow.check(asking, ONE, 101).allowed);
+    }
+    assert!(escrow.check(greedy, ONE, 49).allowed && escrow.check(asking, ONE, 10).allowed);
+    assert!(escrow.check(quiet, ONE, 33).allowed);
+    let told = escrow.check(asking, ONE, 23);
+    assert_eq!((told.allowed, told.remaining), (false, 8), "it has used 10 of its 33");
+}
+
 #[test]
 fn a_tenant_that_only_asks_in_vain_is_not_quiet() {
     let mut escrow = giving(100);
