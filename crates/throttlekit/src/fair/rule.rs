@@ -42,7 +42,7 @@ impl FairRule {
         }
     }
 
-    /// What an ask of nothing would say to a tenant that is not active.
+    /// What an ask of nothing would say to a tenant that is not active and would join.
     pub(super) fn peek_newcomer(&mut self, weight: Weight) -> Decision {
         match self {
             Self::Escrow(rule) => rule.peek_newcomer(weight),
@@ -51,6 +51,21 @@ impl FairRule {
                 let decision = rule.check(member, weight, 0);
                 rule.roster_mut().leave(member);
                 decision
+            }
+        }
+    }
+
+    /// The same to one that would take the place of another.
+    pub(super) fn peek_place(&mut self, weight: Weight) -> Option<Decision> {
+        match self {
+            Self::Escrow(rule) => rule.peek_place(weight),
+            Self::Share(rule) => {
+                let member = rule.roster_mut().least_used()?;
+                let own = rule.roster().weight(member)?;
+                rule.roster_mut().set_weight(member, weight);
+                let decision = rule.check(member, weight, 0);
+                rule.roster_mut().set_weight(member, own);
+                Some(decision)
             }
         }
     }

@@ -24,12 +24,18 @@ impl Tenants {
         self.advance(now);
         match self.find(name) {
             Some(member) => self.rule.check(member, weight, cost),
-            None if cost == 0 => self.rule.peek_newcomer(weight),
+            None if cost == 0 => self.peek(weight),
             None => {
                 let member = self.add(name, weight);
                 self.rule.check(member, weight, cost)
             }
         }
+    }
+
+    /// What a stranger would get.
+    fn peek(&mut self, weight: Weight) -> Decision {
+        let taken = if self.is_full() { self.rule.peek_place(weight) } else { None };
+        taken.unwrap_or_else(|| self.rule.peek_newcomer(weight))
     }
 
     /// Removes a tenant from the window, and its use with it.
@@ -54,6 +60,10 @@ impl Tenants {
         self.displaced
     }
 
+    fn is_full(&self) -> bool {
+        self.members.len() >= self.tenants_max
+    }
+
     fn advance(&mut self, now: Timestamp) {
         if self.rule.advance(now) {
             self.members.clear();
@@ -71,7 +81,7 @@ impl Tenants {
     }
 
     fn add(&mut self, name: u64, weight: Weight) -> Member {
-        let taken = if self.members.len() < self.tenants_max { None } else { self.rule.take_place(weight) };
+        let taken = if self.is_full() { self.rule.take_place(weight) } else { None };
         if let Some(member) = taken {
             self.displaced += 1;
             self.forget(self.rule.label(member));
