@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit_core::fair::{Escrow, FairShare, Member, Weight};
+use throttlekit_core::fair::{Escrow, FairShare, Member, Roster, Weight};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 /// How a budget is shared.
@@ -92,25 +92,19 @@ impl FairRule {
         }
     }
 
+    /// Who shares the window.
     #[inline]
-    pub(super) fn label(&self, member: Member) -> u64 {
+    pub(super) fn roster(&self) -> &Roster {
         match self {
-            Self::Escrow(rule) => rule.roster().label(member),
-            Self::Share(rule) => rule.roster().label(member),
+            Self::Escrow(rule) => rule.roster(),
+            Self::Share(rule) => rule.roster(),
         }
     }
 
-    pub(super) fn set_label(&mut self, member: Member, label: u64) {
+    pub(super) fn roster_mut(&mut self) -> &mut Roster {
         match self {
-            Self::Escrow(rule) => rule.roster_mut().set_label(member, label),
-            Self::Share(rule) => rule.roster_mut().set_label(member, label),
-        }
-    }
-
-    pub(super) fn used(&self) -> u64 {
-        match self {
-            Self::Escrow(rule) => rule.used(),
-            Self::Share(rule) => rule.roster().used(),
+            Self::Escrow(rule) => rule.roster_mut(),
+            Self::Share(rule) => rule.roster_mut(),
         }
     }
 
@@ -118,20 +112,6 @@ impl FairRule {
         match self {
             Self::Escrow(rule) => rule.period(),
             Self::Share(rule) => rule.period(),
-        }
-    }
-
-    pub(super) fn limit(&self) -> u64 {
-        match self {
-            Self::Escrow(rule) => rule.limit(),
-            Self::Share(rule) => rule.roster().limit(),
-        }
-    }
-
-    pub(super) fn set_limit(&mut self, limit: u64) {
-        match self {
-            Self::Escrow(rule) => rule.set_limit(limit),
-            Self::Share(rule) => rule.roster_mut().set_limit(limit),
         }
     }
 }
