@@ -16,7 +16,7 @@ const PLACES_PER_STEP: usize = 32;
 /// Finds the member with the least use.
 ///
 /// Built when it is first asked for. From then on each member has an entry at its use or below: use that grows is not
-/// noted, as an entry that lies behind is raised when it comes up; use that falls leaves another entry.
+/// noted, as an entry that lies behind is raised when it comes up; who joins where another has left has another entry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Least {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
@@ -30,13 +30,13 @@ impl Least {
         self.is_built = false;
     }
 
-    /// A member, one of so many places, has used this: it has joined, or was handed something back.
-    pub(super) fn lower(&mut self, member: u32, used: u64, places: usize) {
+    /// A member has joined, in one of so many places. It has used nothing.
+    pub(super) fn join(&mut self, member: u32, places: usize) {
         if self.heap.len() >= ENTRIES_PER_PLACE * places + ENTRIES_BESIDE {
             self.forget();
         }
         if self.is_built {
-            self.heap.push(Reverse((used, member)));
+            self.heap.push(Reverse((0, member)));
         }
     }
 
@@ -83,7 +83,7 @@ mod tests {
         let (mut least, places) = (Least::default(), vec![TAKEN; 10]);
         assert_eq!(least.find(&places), Some(0));
         for _ in 0..10_000 {
-            least.lower(9, 0, places.len());
+            least.join(9, places.len());
             assert!(least.heap.len() <= ENTRIES_PER_PLACE * places.len() + ENTRIES_BESIDE);
         }
         assert_eq!(least.find(&places), Some(0));

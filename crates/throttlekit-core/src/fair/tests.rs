@@ -47,7 +47,6 @@ enum Change {
     SetWeight(usize, u64),
     SetLimit(u64),
     Spend(usize, u64),
-    Refund(usize, u64),
     Ask(usize, u64),
     Clear,
 }
@@ -60,7 +59,6 @@ fn change() -> impl Strategy<Value = Change> {
         2 => (any::<usize>(), weight()).prop_map(|(who, weight)| Change::SetWeight(who, weight)),
         3 => (0_u64..300).prop_map(Change::SetLimit),
         3 => (any::<usize>(), 0_u64..50).prop_map(|(who, units)| Change::Spend(who, units)),
-        1 => (any::<usize>(), 0_u64..50).prop_map(|(who, units)| Change::Refund(who, units)),
         20 => (any::<usize>(), 0_u64..50).prop_map(|(who, cost)| Change::Ask(who, cost)),
         1 => Just(Change::Clear),
     ]
@@ -94,11 +92,6 @@ fn apply(change: Change, roster: &mut Roster, naive: &mut Naive) -> Option<usize
             let member = &mut naive.members[pick(who)?];
             member.2 += units;
             roster.spend(member.0, units);
-        }
-        Change::Refund(who, units) => {
-            let member = &mut naive.members[pick(who)?];
-            member.2 = member.2.saturating_sub(units);
-            roster.refund(member.0, units);
         }
         Change::Ask(who, cost) => {
             let who = pick(who)?;
@@ -164,7 +157,7 @@ fn a_roster_of_thousands_knows_the_same() {
             0..=3 => Change::Join(1 + roll(3)),
             4 if turn % 50 == 0 => Change::SetLimit(20_000 + roll(200_000)),
             5 => Change::SetWeight(roll(4_000) as usize, 1 + roll(3)),
-            6 => Change::Refund(roll(4_000) as usize, roll(50)),
+            6 => Change::Leave(roll(4_000) as usize),
             _ => Change::Spend(roll(4_000) as usize, roll(20)),
         };
         apply(change, &mut roster, &mut naive);
