@@ -21,8 +21,9 @@ struct Mix {
 
 const FEW_WEIGHTS: Mix = Mix { weights: 8, tenants: &[100, 1_000, 10_000, 100_000] };
 const MANY_WEIGHTS: Mix = Mix { weights: 1_000, tenants: &[1_000, 10_000, 100_000] };
-/// Sizes at which no two tenants weigh the same: the worst there is for what looks at each different weight.
-const ALL_DIFFERENT: [usize; 2] = [1_000, 10_000];
+/// Tenants and weights of which it is seen what a look at each different weight takes. At worst no two weigh the same.
+const FIRST_BORROWINGS: [(usize, u64); 4] =
+    [(100_000, 8), (100_000, 1_000), (1_000, 1_000), (10_000, 10_000)];
 const TENANTS_MAX: usize = 100_000;
 /// How many tenants come anew to see what the first ask after a newcomer takes.
 const NEWCOMERS: usize = 200;
@@ -58,10 +59,10 @@ pub fn judge(report: &mut Report, rounds: usize) {
     judge_growth(report, &MANY_WEIGHTS, rounds);
     report.at_most("fair escrow: allocations per check", allocations(), FAIR_ALLOCATIONS_MAX);
     report.note("fair escrow: longest check while 100000 join, µs", longest_us());
-    for tenants in ALL_DIFFERENT {
-        let mut crowd = Crowd::new(tenants, tenants as u64);
+    for (tenants, weights) in FIRST_BORROWINGS {
+        let mut crowd = Crowd::new(tenants, weights);
         let [joining, ..] = crowd.window();
-        let name = format!("fair escrow, {tenants} tenants that all weigh differently");
+        let name = format!("fair escrow, {tenants} tenants of {weights} weights");
         report.note(&format!("{name}, joining: ns per check"), joining.round());
         report.note(
             &format!("{name}: first ask beyond a guarantee after a join, µs"),

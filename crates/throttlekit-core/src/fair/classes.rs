@@ -150,8 +150,14 @@ impl Classes {
 
     /// Brings a class up to date.
     fn update(&mut self, class: u32, places: &mut [Place]) {
-        let Class { weight, members, file_from: from, .. } = self.all[class as usize];
+        let Class { weight, members, file_from: from, guarantee: held, .. } = self.all[class as usize];
         let promised = if members == 0 { from } else { guarantee(weight, self.weights, self.limit) };
+        if promised == held {
+            // Among many weights a newcomer moves few guarantees by a unit.
+            self.all[class as usize].stamp = self.stamp;
+            self.current += 1;
+            return;
+        }
         if promised < from {
             self.file_from_lower(places);
         }
