@@ -231,12 +231,14 @@ impl Crowd {
         [joining, spending, self.timed(&self.busy), self.timed(&self.even)]
     }
 
-    /// Microseconds of an ask beyond a guarantee by one that has just come: it looks at each different weight.
+    /// Microseconds of an ask beyond a guarantee by one that has just come, where another has just gone: it looks at each
+    /// different weight.
     fn first_borrowing_us(&self) -> f64 {
         let ns = (0..NEWCOMERS as u32).map(|newcomer| {
-            self.limiter.reset(text(&self.names[newcomer as usize]));
+            let [comes, goes] = [2 * newcomer, 2 * newcomer + 1];
+            [comes, goes].iter().for_each(|&tenant| self.limiter.reset(text(&self.names[tenant as usize])));
             let start = os::thread_cpu_ns();
-            self.check(newcomer, UNITS_PER_TENANT * self.names.len() as u64);
+            self.check(comes, UNITS_PER_TENANT * self.names.len() as u64);
             os::thread_cpu_ns() - start
         });
         (ns.sum::<u64>() as f64 / NEWCOMERS as f64 / 10.0).round() / 100.0
