@@ -13,7 +13,20 @@ use crate::os;
 use crate::report::{Report, progress};
 use crate::workloads::{KEY_BYTES, Random, key, text, zipf};
 
-const TENANTS: [usize; 4] = [100, 1_000, 10_000, 100_000];
+/// How many tenants share a budget, and how many different weights they have.
+struct Mix {
+    weights: u64,
+    tenants: &'static [usize],
+}
+
+const FEW_WEIGHTS: Mix = Mix { weights: 8, tenants: &[100, 1_000, 10_000, 100_000] };
+const MANY_WEIGHTS: Mix = Mix { weights: 1_000, tenants: &[1_000, 10_000, 100_000] };
+/// Tenants and weights of which it is seen what a look at each different weight takes. At worst no two weigh the same.
+const FIRST_BORROWINGS: [(usize, u64); 4] =
+    [(100_000, 8), (100_000, 1_000), (1_000, 1_000), (10_000, 10_000)];
+const TENANTS_MAX: usize = 100_000;
+/// How many tenants come anew to see what the first ask after a newcomer takes.
+const NEWCOMERS: usize = 200;
 /// Longer than a run, so that windows begin only where the benchmark moves on to the next.
 const WINDOW: Duration = Duration::from_secs(86_400);
 const UNITS_PER_TENANT: u64 = 1_000;
@@ -42,26 +55,43 @@ type Phases<T> = [T; PHASES.len()];
 
 /// Measures all sizes in turn, and judges how checks grow with tenants.
 pub fn judge(report: &mut Report, rounds: usize) {
+    judge_growth(report, &FEW_WEIGHTS, rounds);
+    judge_growth(report, &MANY_WEIGHTS, rounds);
+    report.at_most("fair escrow: allocations per check", allocations(), FAIR_ALLOCATIONS_MAX);
+    report.note("fair escrow: longest check while 100000 join, µs", longest_us());
+    for (tenants, weights) in FIRST_BORROWINGS {
+        let mut crowd = Crowd::new(tenants, weights);
+        let [joining, ..] = crowd.window();
+        let name = format!("fair escrow, {tenants} tenants of {weights} weights");
+        report.note(&format!("{name}, joining: ns per check"), joining.round());
+        report.note(
+            &format!("{name}: first ask beyond a guarantee after a join, µs"),
+            crowd.first_borrowing_us(),
+        );
+    }
+}
+
+fn judge_growth(report: &mut Report, mix: &Mix, rounds: usize) {
+    let Mix { weights, tenants } = *mix;
+    let (least, most) = (tenants[0], tenants[tenants.len() - 1]);
     let mut seen: Phases<Vec<f64>> = Default::default();
     runs(|run| {
-        progress(&format!("fair escrow: run {run}, {rounds} rounds"));
-        let rows = measure(rounds);
-        tell(report, &rows);
+        progress(&format!("fair escrow, {weights} weights: run {run}, {rounds} rounds"));
+        let rows = measure(mix, rounds);
+        tell(report, mix, &rows);
         let growth = PHASES
-            .map(|phase| rows[TENANTS.len() - 1][phase as usize].median() / rows[0][phase as usize].median());
+            .map(|phase| rows[tenants.len() - 1][phase as usize].median() / rows[0][phase as usize].median());
         seen.iter_mut().zip(growth).for_each(|(seen, growth)| seen.push(growth));
         PHASES.iter().zip(growth).all(|(phase, growth)| !phase.is_judged() || growth <= FAIR_GROWTH_MAX)
     });
     for (phase, seen) in PHASES.iter().zip(&seen) {
-        let name = format!("fair escrow, {}: 100000 tenants / 100", phase.name());
+        let name = format!("fair escrow, {weights} weights, {}: {most} tenants / {least}", phase.name());
         if phase.is_judged() {
             report.ratio(&name, seen, FAIR_GROWTH_MAX);
         } else {
             report.note(&name, (median(seen) * 1_000.0).round() / 1_000.0);
         }
     }
-    report.at_most("fair escrow: allocations per check", allocations(), FAIR_ALLOCATIONS_MAX);
-    report.note("fair escrow: longest check while 100000 join, µs", longest_us());
 }
 
 impl Phase {
@@ -80,21 +110,25 @@ impl Phase {
     }
 }
 
-fn tell(report: &mut Report, rows: &[Phases<Sample>]) {
-    println!("\nweighted fair escrow, weights 1 to 8, costs 1 to {COST_MAX}: ns per check, median (least)");
-    for (tenants, row) in TENANTS.iter().zip(rows) {
+fn tell(report: &mut Report, mix: &Mix, rows: &[Phases<Sample>]) {
+    let weights = mix.weights;
+    println!(
+        "\nweighted fair escrow, weights 1 to {weights}, costs 1 to {COST_MAX}: ns per check, median (least)"
+    );
+    for (tenants, row) in mix.tenants.iter().zip(rows) {
         print!("  {tenants:>7} tenants");
         for phase in PHASES {
             let sample = &row[phase as usize];
             print!("{:>12} {:>7.1} ({:>6.1})", phase.name(), sample.median(), sample.min());
-            report.keep_ns(&format!("fair/{tenants}/{}", phase.name()), sample.median());
+            report.keep_ns(&format!("fair/{weights} weights/{tenants}/{}", phase.name()), sample.median());
         }
         println!();
     }
 }
 
-fn measure(rounds: usize) -> Vec<Phases<Sample>> {
-    let mut crowds: Vec<Crowd> = TENANTS.iter().map(|&tenants| Crowd::new(tenants)).collect();
+fn measure(mix: &Mix, rounds: usize) -> Vec<Phases<Sample>> {
+    let mut crowds: Vec<Crowd> =
+        mix.tenants.iter().map(|&tenants| Crowd::new(tenants, mix.weights)).collect();
     let mut samples: Vec<Phases<Sample>> = vec![Default::default(); crowds.len()];
     for round in 0..rounds {
         for turn in 0..crowds.len() {
@@ -108,7 +142,7 @@ fn measure(rounds: usize) -> Vec<Phases<Sample>> {
 
 /// Allocations per check in a window like the one before it.
 fn allocations() -> f64 {
-    let mut crowd = Crowd::new(10_000);
+    let mut crowd = Crowd::new(10_000, FEW_WEIGHTS.weights);
     crowd.window();
     let before = alloc::calls();
     crowd.window();
@@ -118,7 +152,7 @@ fn allocations() -> f64 {
 
 /// The longest single check while all tenants join a window like the one before it: of those that walk over everyone.
 fn longest_us() -> f64 {
-    let mut crowd = Crowd::new(TENANTS[TENANTS.len() - 1]);
+    let mut crowd = Crowd::new(TENANTS_MAX, FEW_WEIGHTS.weights);
     crowd.window();
     crowd.ahead.advance(WINDOW);
     let longest = (0..crowd.names.len() as u32).map(|newcomer| {
@@ -151,10 +185,10 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn new(tenants: usize) -> Self {
+    fn new(tenants: usize, weights: u64) -> Self {
         let ahead = ManualClock::at(Timestamp::EPOCH);
         let escrow = Escrow::new(UNITS_PER_TENANT * tenants as u64, Cadence::every(WINDOW)).expect("a limit");
-        let weight = |name: &[u8]| Weight::new(1 + u64::from(name[KEY_BYTES - 1] % 8)).expect("a weight");
+        let weight = move |name: &[u8]| Weight::new(1 + number(name) % weights).expect("a weight");
         let limiter = FairLimiter::builder(escrow)
             .weights(weight)
             .tenants_max(tenants)
@@ -197,6 +231,19 @@ impl Crowd {
         [joining, spending, self.timed(&self.busy), self.timed(&self.even)]
     }
 
+    /// Microseconds of an ask beyond a guarantee by one that has just come, where another has just gone: it looks at each
+    /// different weight.
+    fn first_borrowing_us(&self) -> f64 {
+        let ns = (0..NEWCOMERS as u32).map(|newcomer| {
+            let [comes, goes] = [2 * newcomer, 2 * newcomer + 1];
+            [comes, goes].iter().for_each(|&tenant| self.limiter.reset(text(&self.names[tenant as usize])));
+            let start = os::thread_cpu_ns();
+            self.check(comes, UNITS_PER_TENANT * self.names.len() as u64);
+            os::thread_cpu_ns() - start
+        });
+        (ns.sum::<u64>() as f64 / NEWCOMERS as f64 / 10.0).round() / 100.0
+    }
+
     /// Nanoseconds per ask. Names are brought into the cache beforehand, where a request's is when a server has
     /// just read it.
     fn timed(&self, asks: &[(u32, u64)]) -> f64 {
@@ -217,4 +264,10 @@ impl Crowd {
         let decision = self.limiter.check(Ask::of(text(&self.names[tenant as usize])).cost(cost));
         black_box(&decision).remaining
     }
+}
+
+/// The number of a name, as far as its last four digits tell.
+fn number(name: &[u8]) -> u64 {
+    let digit = |byte: &u8| u64::from(byte & 15) + if byte.is_ascii_digit() { 0 } else { 9 };
+    name[KEY_BYTES - 4..].iter().fold(0, |sum, byte| 16 * sum + digit(byte))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use throttlekit::fair::{Escrow, FairShare, FairStats, GiveBack, Weight};
+use throttlekit::fair::{Escrow, FairRule, FairShare, FairStats, GiveBack, Weight};
 use throttlekit::{Ask, Cadence, FairLimiter, ManualClock, Retry, Timestamp};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -35,11 +35,29 @@ fn weights_go_by_name_and_a_new_one_counts_from_the_next_ask() {
 
 #[test]
 fn an_ask_of_nothing_tells_a_stranger_what_it_would_get_and_leaves_no_trace() {
-    let limiter = FairLimiter::builder(escrow(100)).tenants_max(1).clock(noon()).build();
+    let limiter = FairLimiter::builder(escrow(100)).clock(noon()).build();
     assert!(limiter.check(Ask::of("ann").cost(10)).allowed);
     assert_eq!(limiter.check(Ask::of("bob").cost(0)).remaining, 50);
     assert_eq!(limiter.stats(), FairStats { limit: 100, used: 10, tenants: 1, displaced: 0 });
     assert!(limiter.check(Ask::of("ann").cost(90)).allowed, "nothing is reserved for who has not asked");
+}
+
+#[test]
+fn a_stranger_without_a_place_of_its_own_is_told_what_the_place_it_would_take_gets() {
+    let share = FairShare::new(100, Cadence::every(MINUTE)).expect("a limit");
+    let by = GiveBack { quiet_after: MINUTE, over: MINUTE };
+    for rule in [escrow(100).into(), escrow(100).give_back(by).into(), FairRule::from(share)] {
+        let limiter = FairLimiter::builder(rule).tenants_max(2).clock(noon()).build();
+        assert!(
+            limiter.check(Ask::of("ann").cost(30)).allowed && limiter.check(Ask::of("bob").cost(20)).allowed
+        );
+        let three = Weight::new(3).unwrap();
+        let told = limiter.check_weighing(Ask::of("eve").cost(0), three);
+        assert_eq!(told.remaining, 50, "Bob's place at her weight: 75, of which he used 20, and 50 are left");
+        assert_eq!(limiter.check(Ask::of("bob").cost(0)).remaining, 30, "he weighs what he did");
+        assert_eq!(limiter.stats(), FairStats { limit: 100, used: 50, tenants: 2, displaced: 0 });
+        assert!(limiter.check_weighing(Ask::of("eve").cost(told.remaining), three).allowed);
+    }
 }
 
 #[test]

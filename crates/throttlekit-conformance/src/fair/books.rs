@@ -111,13 +111,8 @@ impl Books {
         place
     }
 
-    /// The same where nothing is to change: nobody loses a place by it.
-    pub(super) fn seat_for_a_moment(&mut self, tenant: usize, weight: u64) -> usize {
-        self.places_max = usize::MAX;
-        self.find_place(tenant, weight)
-    }
-
-    fn find_place(&mut self, tenant: usize, weight: u64) -> usize {
+    /// A place for a tenant that has none: a free one, or that of whoever has used least.
+    pub(super) fn find_place(&mut self, tenant: usize, weight: u64) -> usize {
         let fresh = Place { tenant, weight, keeps: SCALE, used: 0, asked_at: self.latest, given: 0 };
         if self.seated().count() < self.places_max {
             let place = self.free.pop().unwrap_or(self.places.len());

@@ -2,7 +2,7 @@
 //!
 //! [`judge`] plays a random [`FairWorld`] to anything that [`Shares`] and checks one law on what it admits. It keeps
 //! its own [`Books`], which compute everything from all tenants each time. The same judge passes the real rule and
-//! must find each planted bug; a rule that lacks a feature is judged in worlds without it. The law of nested weights is beside them.
+//! must find each planted bug. The law of nested weights is beside them.
 
 mod books;
 mod judge;
@@ -21,7 +21,7 @@ pub use books::{Books, Place};
 pub use judge::{FairLaw, judge};
 pub use over_time::{Given, PICTURED, shares_over_time};
 pub use planted::{Bug, Planted};
-pub use world::{FairWorld, Features, Operation, WINDOW};
+pub use world::{FairWorld, Operation, WINDOW};
 
 /// Anything that shares one budget per window among tenants.
 pub trait Shares {
@@ -137,30 +137,25 @@ pub fn laws() -> Vec<Law> {
 }
 
 fn law(law: FairLaw, bugs: &[(&'static str, Bug)]) -> Law {
-    let planted = bugs.iter().map(|&(name, bug)| {
-        (name, trial(vec![law], Features::ALL, move |world| Box::new(Planted::new(world, Some(bug)))))
-    });
+    let planted = bugs
+        .iter()
+        .map(|&(name, bug)| (name, trial(vec![law], move |world| Box::new(Planted::new(world, Some(bug))))));
     let planted = planted.collect();
-    Law {
-        name: law.name(),
-        holds: trial(vec![law], Features::ALL, |world| Box::new(Held::new(world))),
-        planted,
-    }
+    Law { name: law.name(), holds: trial(vec![law], |world| Box::new(Held::new(world))), planted }
 }
 
 /// All laws at once on what users hold: one world, one play.
 pub fn every_law() -> Trial {
-    trial(FairLaw::ALL.to_vec(), Features::ALL, |world| Box::new(Held::new(world)))
+    trial(FairLaw::ALL.to_vec(), |world| Box::new(Held::new(world)))
 }
 
-/// The trial of laws on whatever `make` makes of a world with these features. A failing world is shortened.
+/// The trial of laws on whatever `make` makes of a world. A failing world is shortened.
 pub fn trial(
     laws: Vec<FairLaw>,
-    features: Features,
     make: impl Fn(&FairWorld) -> Box<dyn Shares> + Send + Sync + 'static,
 ) -> Trial {
     Box::new(move |seed| {
-        let world = FairWorld::roll(seed, features);
+        let world = FairWorld::roll(seed);
         let check = |world: &FairWorld| judge(&laws, world, &mut *make(world));
         let Err(first) = check(&world) else { return Ok(()) };
         let short = world.shrink(|shorter| check(shorter).is_err());

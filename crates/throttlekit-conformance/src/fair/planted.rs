@@ -79,8 +79,8 @@ impl Shares for Planted {
         self.books.advance(now);
         let (before, known) = (self.books.clone(), self.books.place_of(tenant));
         if cost == 0 {
-            // An ask of nothing: a stranger is seated for a moment, without taking anyone's place.
-            let place = known.unwrap_or_else(|| self.books.seat_for_a_moment(tenant, weight.get()));
+            // An ask of nothing: a stranger is seated for a moment.
+            let place = known.unwrap_or_else(|| self.books.find_place(tenant, weight.get()));
             let answer = self.answer(place, 0, true, now);
             self.books = before;
             return answer;

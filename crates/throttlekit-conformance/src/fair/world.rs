@@ -33,32 +33,6 @@ pub struct FairWorld {
     pub operations: Vec<Operation>,
 }
 
-/// What worlds may have. A rule that lacks something is judged in worlds without it.
-#[derive(Clone, Copy, Debug)]
-pub struct Features {
-    /// Fewer places than tenants.
-    pub crowding: bool,
-    /// Quiet tenants that give back.
-    pub give_back: bool,
-    /// A limit that changes.
-    pub limits: bool,
-    /// Tenants whose weight changes.
-    pub weights: bool,
-    /// Tenants that are reset.
-    pub resets: bool,
-    /// Time that passes and steps back.
-    pub time: bool,
-}
-
-impl Features {
-    /// Everything.
-    pub const ALL: Self =
-        Self { crowding: true, give_back: true, limits: true, weights: true, resets: true, time: true };
-    /// One window, one limit, tenants that come and ask.
-    pub const NONE: Self =
-        Self { crowding: false, give_back: false, limits: false, weights: false, resets: false, time: false };
-}
-
 /// One thing that happens.
 #[derive(Clone, Debug)]
 pub enum Operation {
@@ -99,19 +73,19 @@ pub enum Operation {
 
 impl FairWorld {
     /// The world of a seed.
-    pub fn roll(seed: u64, features: Features) -> Self {
+    pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let tenants = 1 + dice.below(TENANTS_MAX);
         let cost_max = if dice.below(4) == 0 { 1 } else { 1 + dice.below(COST_MAX) };
         let weight_max = [1, 8, WEIGHT_MAX][dice.below(3) as usize];
         let limit = roll_limit(&mut dice, cost_max);
-        let places = if features.crowding && dice.below(3) == 0 { 1 + dice.below(tenants) } else { tenants };
-        let give_back = (features.give_back && dice.below(2) == 0).then(|| GiveBack {
+        let places = if dice.below(3) == 0 { 1 + dice.below(tenants) } else { tenants };
+        let give_back = (dice.below(2) == 0).then(|| GiveBack {
             quiet_after: Duration::from_secs(dice.below(50)),
             over: Duration::from_nanos(dice.below(80) * 1_000_000_000 + dice.below(8)),
         });
         let weights = (0..tenants).map(|_| 1 + dice.below(weight_max)).collect();
-        let mut roller = Roller { dice, tenants, cost_max, weight_max, give_back, features, asked: false };
+        let mut roller = Roller { dice, tenants, cost_max, weight_max, give_back, asked: false };
         let count = 1 + roller.dice.below(OPERATIONS_MAX);
         let mut operations: Vec<Operation> = (0..count).map(|_| roller.operation()).collect();
         operations.push(roller.exhaust());
@@ -161,27 +135,25 @@ struct Roller {
     cost_max: u64,
     weight_max: u64,
     give_back: Option<GiveBack>,
-    features: Features,
     asked: bool,
 }
 
 impl Roller {
     fn operation(&mut self) -> Operation {
-        let features = self.features;
         // At first tenants come, so that worlds are about sharing.
         if !self.asked && self.dice.below(2) == 0 {
             return self.ask();
         }
         self.asked = true;
         match self.dice.below(24) {
-            0 if features.weights => {
+            0 => {
                 let (tenant, weight) = (self.tenant(), 1 + self.dice.below(self.weight_max));
                 Operation::Reweigh { tenant, weight }
             }
-            1 if features.limits => Operation::SetLimit(roll_limit(&mut self.dice, self.cost_max)),
-            2 if features.resets => Operation::Reset { tenant: self.tenant() },
-            3..=6 if features.time => Operation::Wait(self.wait()),
-            7 if features.time => Operation::StepBack(self.wait()),
+            1 => Operation::SetLimit(roll_limit(&mut self.dice, self.cost_max)),
+            2 => Operation::Reset { tenant: self.tenant() },
+            3..=6 => Operation::Wait(self.wait()),
+            7 => Operation::StepBack(self.wait()),
             8 => self.exhaust(),
             _ => self.ask(),
         }

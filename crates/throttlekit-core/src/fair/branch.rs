@@ -160,7 +160,7 @@ impl Branch {
         over
     }
 
-    /// Answers an ask, and charges it if allowed. An ask of nothing tells the most that would pass.
+    /// Answers an ask, and charges it if allowed. An ask of nothing changes nothing, and tells the most that would pass.
     ///
     /// Whoever is told [`Turn::Admit`] reads the clock again and lets it count only if [`lives`](Self::lives) then: the
     /// time between deciding and saying so is as long as it pleases the machine.
@@ -168,7 +168,9 @@ impl Branch {
         if cost > self.plan.limit {
             return Turn::Deny(self.denied(member, Retry::Never));
         }
-        self.roster.set_weight(member, weight);
+        if cost > 0 {
+            self.roster.set_weight(member, weight);
+        }
         let Some(window) = self.window else {
             let wait = self.closed_until.since(now);
             return if wait > Duration::ZERO {

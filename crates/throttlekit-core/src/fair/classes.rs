@@ -150,8 +150,14 @@ impl Classes {
 
     /// Brings a class up to date.
     fn update(&mut self, class: u32, places: &mut [Place]) {
-        let Class { weight, members, file_from: from, .. } = self.all[class as usize];
+        let Class { weight, members, file_from: from, guarantee: held, .. } = self.all[class as usize];
         let promised = if members == 0 { from } else { guarantee(weight, self.weights, self.limit) };
+        if promised == held {
+            // Among many weights a newcomer moves few guarantees by a unit.
+            self.all[class as usize].stamp = self.stamp;
+            self.current += 1;
+            return;
+        }
         if promised < from {
             self.file_from_lower(places);
         }
@@ -184,8 +190,9 @@ impl Classes {
     }
 }
 
-/// From which use on members of a weight are filed: seven eighths of what a limit and a sum of weights promise them.
+/// From which use on members of a weight are filed: seven eighths of what a limit and a sum of weights promise them. The
+/// sum may be of a time before anyone weighed so much.
 fn file_from(weight: Weight, (limit, weights): (u64, u64)) -> u64 {
-    let promised = u128::from(weight.get()) * u128::from(limit) / u128::from(weights.max(1));
+    let promised = u128::from(guarantee(weight, weights, limit));
     (promised * 7 / 8) as u64
 }

@@ -107,12 +107,22 @@ impl Escrow {
         self.allowed(guarantee.max(used), guarantee.saturating_sub(used).min(self.roster.left()))
     }
 
-    /// What an ask of nothing would say to a tenant that is not active.
+    /// What an ask of nothing would say to a tenant that is not active and would [join](Self::join).
     pub fn peek_newcomer(&mut self, weight: Weight) -> Decision {
         let member = self.roster.join(self.counted(weight));
         let standing = self.standing(member);
         self.roster.leave(member);
         standing
+    }
+
+    /// The same to one that would [take a place](Self::take_place), if there is anyone.
+    pub fn peek_place(&mut self, weight: Weight) -> Option<Decision> {
+        let member = self.roster.least_used()?;
+        let own = self.roster.weight(member)?;
+        self.roster.set_weight(member, self.counted(weight));
+        let standing = self.standing(member);
+        self.roster.set_weight(member, own);
+        Some(standing)
     }
 
     /// The most a tenant could take in one ask, and up to what use that would bring it.

@@ -22,8 +22,9 @@ const _: () =
 /// When a tenant counts as quiet, and how fast it gives back what is reserved for it.
 ///
 /// From its last ask on: until `quiet_after` nothing happens; then with each eighth of `over` its weight shrinks by an
-/// eighth, down to a sixty-fourth, but never below what its use has already taken. So what it has not used goes to the
-/// others, to each by its weight. When it asks again it has its weight back at once.
+/// eighth, down to a sixty-fourth, but never below what covers its use beside the weights that the others have at that
+/// moment. So what it has not used goes to the others, to each by its weight. When it asks again it has its weight back
+/// at once; from then on the use of others may be covered no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GiveBack {
     /// How long a tenant may be silent and keep its whole reserve.

@@ -102,7 +102,7 @@ impl Roster {
             self.members.push(place);
             self.members.len() as u32 - 1
         };
-        self.least.lower(index, 0);
+        self.least.join(index, self.members.len());
         self.enrol(index, weight);
         Member(index)
     }
@@ -139,20 +139,9 @@ impl Roster {
     /// Takes units for a member, whether or not [`admits`](Self::admits) would.
     #[inline]
     pub fn spend(&mut self, member: Member, units: Cost) {
-        self.set_used(member, self.used_by(member).saturating_add(units).min(UNITS_MAX));
-    }
-
-    /// Hands units back to a member, at most what it has used.
-    pub fn refund(&mut self, member: Member, units: Cost) {
-        let used = self.used_by(member).saturating_sub(units);
-        self.set_used(member, used);
-        self.least.lower(member.0, used);
-    }
-
-    #[inline]
-    fn set_used(&mut self, member: Member, used: u64) {
         let place = &mut self.members[member.index()];
-        self.used = self.used - u128::from(place.used) + u128::from(used);
+        let used = place.used.saturating_add(units).min(UNITS_MAX);
+        self.used += u128::from(used - place.used);
         self.classes.shift(place, used);
     }
 

@@ -47,7 +47,6 @@ enum Change {
     SetWeight(usize, u64),
     SetLimit(u64),
     Spend(usize, u64),
-    Refund(usize, u64),
     Ask(usize, u64),
     Clear,
 }
@@ -60,7 +59,6 @@ fn change() -> impl Strategy<Value = Change> {
         2 => (any::<usize>(), weight()).prop_map(|(who, weight)| Change::SetWeight(who, weight)),
         3 => (0_u64..300).prop_map(Change::SetLimit),
         3 => (any::<usize>(), 0_u64..50).prop_map(|(who, units)| Change::Spend(who, units)),
-        1 => (any::<usize>(), 0_u64..50).prop_map(|(who, units)| Change::Refund(who, units)),
         20 => (any::<usize>(), 0_u64..50).prop_map(|(who, cost)| Change::Ask(who, cost)),
         1 => Just(Change::Clear),
     ]
@@ -94,11 +92,6 @@ fn apply(change: Change, roster: &mut Roster, naive: &mut Naive) -> Option<usize
             let member = &mut naive.members[pick(who)?];
             member.2 += units;
             roster.spend(member.0, units);
-        }
-        Change::Refund(who, units) => {
-            let member = &mut naive.members[pick(who)?];
-            member.2 = member.2.saturating_sub(units);
-            roster.refund(member.0, units);
         }
         Change::Ask(who, cost) => {
             let who = pick(who)?;
@@ -164,7 +157,7 @@ fn a_roster_of_thousands_knows_the_same() {
             0..=3 => Change::Join(1 + roll(3)),
             4 if turn % 50 == 0 => Change::SetLimit(20_000 + roll(200_000)),
             5 => Change::SetWeight(roll(4_000) as usize, 1 + roll(3)),
-            6 => Change::Refund(roll(4_000) as usize, roll(50)),
+            6 => Change::Leave(roll(4_000) as usize),
             _ => Change::Spend(roll(4_000) as usize, roll(20)),
         };
         apply(change, &mut roster, &mut naive);
@@ -193,6 +186,15 @@ fn sums_hold_at_the_ends_of_every_range() {
     members.iter().for_each(|&member| roster.spend(member, u64::MAX));
     assert_eq!((roster.left(), roster.borrowable(members[0])), (0, 0));
     assert!(!roster.admits(members[0], u64::MAX));
+}
+
+#[test]
+fn a_heavy_member_may_join_those_of_a_large_limit() {
+    let mut roster = Roster::new(crate::rate::UNITS_MAX);
+    let (light, heavy) = (roster.join(ONE), roster.join(weight(4_681)));
+    let promised = [light, heavy].map(|member| roster.guarantee(member));
+    assert_eq!(promised, [1, 4_681].map(|w| guarantee(weight(w), 4_682, crate::rate::UNITS_MAX)));
+    assert_eq!(roster.reserved_for_others(light), promised[1]);
 }
 
 const ONE: Weight = Weight::ONE;
@@ -343,6 +345,37 @@ fn a_quiet_tenant_that_asks_again_has_its_weight_at_once() {
     assert!(escrow.check(quiet, ONE, 65).allowed, "of its guarantee of 85, what is left of the window");
     assert_eq!(escrow.used(), 170);
     assert!(!escrow.check(quiet, ONE, 1).allowed && !escrow.check(asks, ONE, 1).allowed);
+}
+
+/// The price of giving back: who returns is as one that comes late, also to tenants that never were quiet.
+#[test]
+fn who_left_its_guarantee_unused_may_find_less_of_it_when_a_quiet_tenant_returns() {
+    for (mut escrow, most_of_quiet, left_to_asking) in [(minute(100), 34, 33), (giving(100), 40, 30)] {
+        let (silent, quiet, asking) = (escrow.join(ONE), escrow.join(ONE), escrow.join(ONE));
+        assert!(escrow.check(silent, ONE, 30).allowed);
+        for seconds in 0..=30 {
+            escrow.advance(at(600 + seconds));
+            assert!(!escrow.check(asking, ONE, 101).allowed);
+        }
+        assert!(!escrow.check(quiet, ONE, most_of_quiet + 1).allowed);
+        assert!(escrow.check(quiet, ONE, most_of_quiet).allowed);
+        assert_eq!(escrow.check(asking, ONE, 101).remaining, left_to_asking);
+    }
+}
+
+/// The same where one that asks has used what was given back: the window has 41 left, and both are promised 33.
+#[test]
+fn what_one_used_of_a_quiet_reserve_may_be_lacking_to_another() {
+    let mut escrow = giving(100);
+    let (quiet, greedy, asking) = (escrow.join(ONE), escrow.join(ONE), escrow.join(ONE));
+    for seconds in 0..=30 {
+        escrow.advance(at(600 + seconds));
+        assert!(!escrow.check(greedy, ONE, 101).allowed && !escrow.check(asking, ONE, 101).allowed);
+    }
+    assert!(escrow.check(greedy, ONE, 49).allowed && escrow.check(asking, ONE, 10).allowed);
+    assert!(escrow.check(quiet, ONE, 33).allowed);
+    let told = escrow.check(asking, ONE, 23);
+    assert_eq!((told.allowed, told.remaining), (false, 8), "it has used 10 of its 33");
 }
 
 #[test]

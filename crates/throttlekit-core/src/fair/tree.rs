@@ -143,12 +143,6 @@ impl Tree {
         Leaf { group: parent.0, member }
     }
 
-    /// Gives a leaf another weight from now on. What it has used stays.
-    pub fn set_weight(&mut self, leaf: Leaf, weight: Weight) {
-        self.groups[leaf.group as usize].roster.set_weight(leaf.member, weight);
-        self.sum_up(leaf.group);
-    }
-
     /// Answers an ask, and charges it at every level if allowed. An ask of nothing changes nothing: it tells what is
     /// left.
     pub fn check(&mut self, leaf: Leaf, cost: Cost) -> TreeDecision {

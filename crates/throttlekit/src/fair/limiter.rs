@@ -97,16 +97,16 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
     /// nothing is left.
     pub fn set_limit(&self, limit: u64) {
         let now = self.clock.now();
-        self.lock().rule(now).set_limit(limit);
+        self.lock().rule(now).roster_mut().set_limit(limit);
     }
 
     /// What is on the books now.
     pub fn stats(&self) -> FairStats {
         let now = self.clock.now();
         let mut tenants = self.lock();
-        let rule = tenants.rule(now);
-        let (limit, used) = (rule.limit(), rule.used());
-        FairStats { limit, used, tenants: tenants.len(), displaced: tenants.displaced() }
+        let roster = tenants.rule(now).roster();
+        let (limit, used) = (roster.limit(), roster.used());
+        FairStats { limit, used, tenants: tenants.names().len(), displaced: tenants.names().displaced() }
     }
 
     /// How long a window is; a calendar month counts as 31 days.

@@ -12,6 +12,7 @@
 
 mod builder;
 mod limiter;
+mod names;
 mod rule;
 #[cfg(feature = "store")]
 mod shared;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit_core::fair::{Escrow, FairShare, Member, Weight};
+use throttlekit_core::fair::{Escrow, FairShare, Member, Roster, Weight};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 /// How a budget is shared.
@@ -42,7 +42,7 @@ impl FairRule {
         }
     }
 
-    /// What an ask of nothing would say to a tenant that is not active.
+    /// What an ask of nothing would say to a tenant that is not active and would join.
     pub(super) fn peek_newcomer(&mut self, weight: Weight) -> Decision {
         match self {
             Self::Escrow(rule) => rule.peek_newcomer(weight),
@@ -51,6 +51,21 @@ impl FairRule {
                 let decision = rule.check(member, weight, 0);
                 rule.roster_mut().leave(member);
                 decision
+            }
+        }
+    }
+
+    /// The same to one that would take the place of another.
+    pub(super) fn peek_place(&mut self, weight: Weight) -> Option<Decision> {
+        match self {
+            Self::Escrow(rule) => rule.peek_place(weight),
+            Self::Share(rule) => {
+                let member = rule.roster_mut().least_used()?;
+                let own = rule.roster().weight(member)?;
+                rule.roster_mut().set_weight(member, weight);
+                let decision = rule.check(member, weight, 0);
+                rule.roster_mut().set_weight(member, own);
+                Some(decision)
             }
         }
     }
@@ -77,25 +92,19 @@ impl FairRule {
         }
     }
 
+    /// Who shares the window.
     #[inline]
-    pub(super) fn label(&self, member: Member) -> u64 {
+    pub(super) fn roster(&self) -> &Roster {
         match self {
-            Self::Escrow(rule) => rule.roster().label(member),
-            Self::Share(rule) => rule.roster().label(member),
+            Self::Escrow(rule) => rule.roster(),
+            Self::Share(rule) => rule.roster(),
         }
     }
 
-    pub(super) fn set_label(&mut self, member: Member, label: u64) {
+    pub(super) fn roster_mut(&mut self) -> &mut Roster {
         match self {
-            Self::Escrow(rule) => rule.roster_mut().set_label(member, label),
-            Self::Share(rule) => rule.roster_mut().set_label(member, label),
-        }
-    }
-
-    pub(super) fn used(&self) -> u64 {
-        match self {
-            Self::Escrow(rule) => rule.used(),
-            Self::Share(rule) => rule.roster().used(),
+            Self::Escrow(rule) => rule.roster_mut(),
+            Self::Share(rule) => rule.roster_mut(),
         }
     }
 
@@ -103,20 +112,6 @@ impl FairRule {
         match self {
             Self::Escrow(rule) => rule.period(),
             Self::Share(rule) => rule.period(),
-        }
-    }
-
-    pub(super) fn limit(&self) -> u64 {
-        match self {
-            Self::Escrow(rule) => rule.limit(),
-            Self::Share(rule) => rule.roster().limit(),
-        }
-    }
-
-    pub(super) fn set_limit(&mut self, limit: u64) {
-        match self {
-            Self::Escrow(rule) => rule.set_limit(limit),
-            Self::Share(rule) => rule.roster_mut().set_limit(limit),
         }
     }
 }

@@ -1,30 +1,28 @@
-//! Names of tenants, as members of a rule.
+//! A rule of sharing for tenants that are known by name.
 
-use hashbrown::HashTable;
 use throttlekit_core::fair::{Member, Weight};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 use super::FairRule;
+use super::names::Names;
 
-/// A rule, and who its members are. Tenants are known by their fingerprints, which label the members.
+/// A rule, and who its members are.
 pub(super) struct Tenants {
     rule: FairRule,
-    members: HashTable<Member>,
-    tenants_max: usize,
-    displaced: u64,
+    names: Names,
 }
 
 impl Tenants {
     pub(super) fn new(rule: FairRule, tenants_max: usize) -> Self {
-        Self { rule, members: HashTable::new(), tenants_max, displaced: 0 }
+        Self { rule, names: Names::new(tenants_max) }
     }
 
     /// Answers an ask. A tenant that has not asked in this window becomes active by it, unless it asks for nothing.
     pub(super) fn check(&mut self, name: u64, weight: Weight, cost: Cost, now: Timestamp) -> Decision {
         self.advance(now);
-        match self.find(name) {
+        match self.names.find(self.rule.roster(), name) {
             Some(member) => self.rule.check(member, weight, cost),
-            None if cost == 0 => self.rule.peek_newcomer(weight),
+            None if cost == 0 => self.peek(weight),
             None => {
                 let member = self.add(name, weight);
                 self.rule.check(member, weight, cost)
@@ -35,7 +33,7 @@ impl Tenants {
     /// Removes a tenant from the window, and its use with it.
     pub(super) fn remove(&mut self, name: u64, now: Timestamp) {
         self.advance(now);
-        if let Some(member) = self.forget(name) {
+        if let Some(member) = self.names.forget(self.rule.roster(), name) {
             self.rule.leave(member);
         }
     }
@@ -46,39 +44,30 @@ impl Tenants {
         &mut self.rule
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.members.len()
-    }
-
-    pub(super) fn displaced(&self) -> u64 {
-        self.displaced
+    pub(super) fn names(&self) -> &Names {
+        &self.names
     }
 
     fn advance(&mut self, now: Timestamp) {
         if self.rule.advance(now) {
-            self.members.clear();
+            self.names.clear();
         }
     }
 
-    #[inline]
-    fn find(&self, name: u64) -> Option<Member> {
-        self.members.find(name, |&member| self.rule.label(member) == name).copied()
-    }
-
-    fn forget(&mut self, name: u64) -> Option<Member> {
-        let found = self.members.find_entry(name, |&member| self.rule.label(member) == name);
-        found.ok().map(|entry| entry.remove().0)
+    /// What a stranger would get.
+    fn peek(&mut self, weight: Weight) -> Decision {
+        let taken = if self.names.is_full() { self.rule.peek_place(weight) } else { None };
+        taken.unwrap_or_else(|| self.rule.peek_newcomer(weight))
     }
 
     fn add(&mut self, name: u64, weight: Weight) -> Member {
-        let taken = if self.members.len() < self.tenants_max { None } else { self.rule.take_place(weight) };
+        let taken = if self.names.is_full() { self.rule.take_place(weight) } else { None };
         if let Some(member) = taken {
-            self.displaced += 1;
-            self.forget(self.rule.label(member));
+            self.names.displace(self.rule.roster_mut(), member, name);
+            return member;
         }
-        let member = taken.unwrap_or_else(|| self.rule.join(weight));
-        self.rule.set_label(member, name);
-        self.members.insert_unique(name, member, |&member| self.rule.label(member));
+        let member = self.rule.join(weight);
+        self.names.add(self.rule.roster_mut(), member, name);
         member
     }
 }

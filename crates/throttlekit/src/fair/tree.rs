@@ -59,6 +59,9 @@ impl FairTree {
 impl<C: Clock, H: KeyHash> FairTree<C, H> {
     /// How much the last name of a path weighs among its siblings. A group for which there is nothing weighs what is
     /// active in it, a leaf one.
+    ///
+    /// It is asked under the lock of the tree when a name joins: let it be quick, and let it not ask this tree, which
+    /// would wait for itself for ever.
     pub fn weights(self, weight_of: impl Fn(&[&str]) -> Option<Weight> + Send + Sync + 'static) -> Self {
         Self { weight_of: Box::new(weight_of), ..self }
     }

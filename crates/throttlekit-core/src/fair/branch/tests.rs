@@ -106,3 +106,11 @@ fn a_window_that_ends_before_the_reply_is_here_is_waited_out() {
     assert_eq!(denied.retry_after.wait_ms(), Some(5));
     assert_eq!(branch.ask(tenant, ONE, 1, at(11)), Turn::Wait { needs: 1 });
 }
+
+#[test]
+fn an_ask_of_nothing_leaves_a_tenant_its_weight() {
+    let (mut branch, tenant) = holding(10, 90);
+    let other = branch.roster_mut().join(ONE);
+    assert!(matches!(branch.ask(tenant, Weight::MAX, 0, at(2)), Turn::Admit(told) if told.limit == 50));
+    assert_eq!((branch.roster().weight(tenant), branch.roster().weight(other)), (Some(ONE), Some(ONE)));
+}

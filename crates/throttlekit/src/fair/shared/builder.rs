@@ -68,8 +68,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
     /// How many tenants of one window are kept apart. A tenant that comes when there are as many takes the place, and
     /// the use, of the one that has used least; so no tenant ever gets a fresh budget.
     pub fn tenants_max(self, tenants: usize) -> Self {
-        // One less than the roster holds, as an ask of nothing by a stranger joins for a moment.
-        Self { tenants_max: tenants.clamp(1, MEMBERS_MAX - 1), ..self }
+        Self { tenants_max: tenants.clamp(1, MEMBERS_MAX), ..self }
     }
 
     /// In multiples of how many units the budget is fetched; a 128th of it unless chosen. Fewer are fairer and take more

@@ -1,11 +1,11 @@
 //! What one place keeps, one caller at a time.
 
-use hashbrown::HashTable;
+use throttlekit_core::fair::Weight;
 use throttlekit_core::fair::branch::{Branch, Credit, Request, Turn};
-use throttlekit_core::fair::{Member, Weight};
 use throttlekit_core::{Cost, Timestamp};
 
 use crate::Clock;
+use crate::fair::names::Names;
 use crate::store::{RegionGrant, StoreError};
 
 /// How many asks wait for units at a time. One more is answered as in an outage.
@@ -13,10 +13,7 @@ const WAITING_MAX: usize = 65_536;
 
 pub(super) struct Desk {
     pub(super) branch: Branch,
-    /// Tenants are known by their fingerprints, which label the members.
-    members: HashTable<Member>,
-    tenants_max: usize,
-    pub(super) displaced: u64,
+    pub(super) names: Names,
     waiting: usize,
     ids: u64,
     /// The last request that came to nothing, and why.
@@ -27,16 +24,7 @@ pub(super) struct Desk {
 
 impl Desk {
     pub(super) fn new(branch: Branch, tenants_max: usize) -> Self {
-        Self {
-            branch,
-            members: HashTable::new(),
-            tenants_max,
-            displaced: 0,
-            waiting: 0,
-            ids: 0,
-            failed: None,
-            ahead: 0,
-        }
+        Self { branch, names: Names::new(tenants_max), waiting: 0, ids: 0, failed: None, ahead: 0 }
     }
 
     /// Answers an ask. Units are taken first and the clock is read after that; if they have died, the ask is as good as
@@ -44,7 +32,7 @@ impl Desk {
     pub(super) fn ask(&mut self, name: u64, weight: Weight, cost: Cost, clock: &impl Clock) -> Turn {
         let now = clock.now();
         self.advance(now);
-        let Some(member) = self.find(name) else {
+        let Some(member) = self.names.find(self.branch.roster(), name) else {
             return if cost == 0 {
                 self.peek_newcomer(weight, now)
             } else {
@@ -63,8 +51,17 @@ impl Desk {
         self.ask(name, weight, cost, clock)
     }
 
+    /// What a stranger would get: for a moment it has a place, or at the cap that of whoever has used least.
     fn peek_newcomer(&mut self, weight: Weight, now: Timestamp) -> Turn {
-        let member = self.branch.roster_mut().join(weight);
+        let roster = self.branch.roster_mut();
+        let taken = if self.names.is_full() { roster.least_used() } else { None };
+        if let Some((member, own)) = taken.and_then(|member| Some((member, roster.weight(member)?))) {
+            roster.set_weight(member, weight);
+            let turn = self.branch.ask(member, weight, 0, now);
+            self.branch.roster_mut().set_weight(member, own);
+            return turn;
+        }
+        let member = roster.join(weight);
         let turn = self.branch.ask(member, weight, 0, now);
         self.branch.roster_mut().leave(member);
         turn
@@ -93,7 +90,7 @@ impl Desk {
         self.ahead = i64::try_from(ahead).unwrap_or(0);
         let credit = self.branch.handle_reply(id, granted.grant, granted.now, now);
         if credit == (Credit::Credited { anew: true }) {
-            self.members.clear();
+            self.names.clear();
         }
         credit
     }
@@ -115,32 +112,54 @@ impl Desk {
 
     pub(super) fn advance(&mut self, now: Timestamp) {
         if self.branch.advance(now) {
-            self.members.clear();
+            self.names.clear();
         }
-    }
-
-    pub(super) fn tenants(&self) -> usize {
-        self.members.len()
-    }
-
-    fn find(&self, name: u64) -> Option<Member> {
-        self.members.find(name, |&member| self.branch.roster().label(member) == name).copied()
     }
 
     /// At the cap in the place of whoever has used least, whose use stays: nobody gets a fresh budget.
     fn add(&mut self, name: u64, weight: Weight) {
         let roster = self.branch.roster_mut();
-        let taken = if self.members.len() < self.tenants_max { None } else { roster.least_used() };
-        if let Some(member) = taken {
-            let loser = roster.label(member);
-            let found = self.members.find_entry(loser, |&known| roster.label(known) == loser);
-            if let Ok(entry) = found {
-                entry.remove();
+        let taken = if self.names.is_full() { roster.least_used() } else { None };
+        match taken {
+            Some(member) => self.names.displace(roster, member, name),
+            None => {
+                let member = roster.join(weight);
+                self.names.add(roster, member, name);
             }
-            self.displaced += 1;
         }
-        let member = taken.unwrap_or_else(|| roster.join(weight));
-        roster.set_label(member, name);
-        self.members.insert_unique(name, member, |&member| roster.label(member));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use throttlekit_core::fair::branch::BranchPlan;
+    use throttlekit_core::fair::pool::Grant;
+    use throttlekit_core::lease::{Epoch, Margin};
+
+    use super::*;
+    use crate::ManualClock;
+
+    #[test]
+    fn a_stranger_at_the_cap_is_told_what_the_place_it_would_take_gets() {
+        let clock = ManualClock::at(Timestamp::from_millis(1_000));
+        let hold = Duration::from_secs(1);
+        let branch = Branch::new(BranchPlan { limit: 100, quantum: 100, hold, margin: Margin::NONE });
+        let (mut desk, now) = (Desk::new(branch, 2), clock.now());
+        let (id, _) = desk.wait(100, now).unwrap();
+        let grant = Grant { granted: 100, more: 0, epoch: Epoch(1), lives: 60 * hold };
+        desk.reply(id, &RegionGrant { grant, now }, now);
+        desk.stop_waiting(100);
+
+        let mut ask = |name, weight, cost| match desk.ask(name, Weight::new(weight).unwrap(), cost, &clock) {
+            Turn::Admit(decision) => decision.remaining,
+            turn => panic!("{turn:?}"),
+        };
+        assert_eq!([ask(1, 1, 30), ask(2, 1, 20)], [70, 30]);
+        assert_eq!(ask(3, 3, 0), 50, "75 at its weight, of which 20 are used, and 50 are left");
+        assert_eq!(ask(2, 1, 0), 30, "which still is the other's");
+        ask(3, 3, 50);
+        assert_eq!((desk.names.len(), desk.names.displaced()), (2, 1));
     }
 }

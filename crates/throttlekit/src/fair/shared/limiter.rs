@@ -173,8 +173,8 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
         SharedFairStats {
             granted: desk.branch.granted(),
             in_hand: desk.branch.in_hand(),
-            tenants: desk.tenants(),
-            displaced: desk.displaced,
+            tenants: desk.names.len(),
+            displaced: desk.names.displaced(),
             requests: read(&counters.requests),
             failures: read(&counters.failures),
             units_granted: read(&counters.granted),
