@@ -21,7 +21,7 @@ pub struct Books {
     pub places: Vec<Option<Place>>,
     pub(super) bug: Option<Bug>,
     free: Vec<usize>,
-    places_max: usize,
+    pub(super) places_max: usize,
     give_back: Option<GiveBack>,
     window: u64,
     latest: Timestamp,

@@ -128,6 +128,7 @@ pub fn laws() -> Vec<Law> {
                 ("retry_early", RetryEarly),
                 ("never_as_wait", NeverAsWait),
                 ("left_as_remaining", LeftAsRemaining),
+                ("place_imagined", PlaceImagined),
                 ("most_used_loses", MostUsedLoses),
                 ("use_uncovered", UseUncovered),
             ],

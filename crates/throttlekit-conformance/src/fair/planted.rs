@@ -39,6 +39,7 @@ pub enum Bug {
     RetryEarly,
     NeverAsWait,
     LeftAsRemaining,
+    PlaceImagined,
 }
 
 /// A rule that walks over everyone, with one bug or with none.
@@ -80,6 +81,9 @@ impl Shares for Planted {
         let (before, known) = (self.books.clone(), self.books.place_of(tenant));
         if cost == 0 {
             // An ask of nothing: a stranger is seated for a moment.
+            if self.books.bug == Some(Bug::PlaceImagined) {
+                self.books.places_max = usize::MAX;
+            }
             let place = known.unwrap_or_else(|| self.books.find_place(tenant, weight.get()));
             let answer = self.answer(place, 0, true, now);
             self.books = before;
