@@ -61,12 +61,7 @@ while p <= #ARGV do
   i = i + 1
   local fine, reply = pcall(debit, KEYS[i], KEYS[count + i], ARGV[p], p + 1)
   if not fine then
-    -- A foreign value is that debit's affair alone; it ended before it wrote.
-    local bad_key = type(reply) == 'string' and string.match(reply, '^TKBAD (.*)$')
-    if not bad_key then
-      error(reply, 0)
-    end
-    reply = { -1, bad_key }
+    reply = foreign(reply)
   end
   answer[i + 1] = reply
   p = p + 4 + numbers_of[ARGV[p]]

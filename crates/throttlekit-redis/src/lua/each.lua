@@ -8,12 +8,7 @@ while p <= #ARGV do
   end
   local fine, reply = pcall(ask, places, key, count < 0)
   if not fine then
-    -- A foreign value is that ask's affair alone; it ended before it wrote.
-    local bad_key = type(reply) == 'string' and string.match(reply, '^TKBAD (.*)$')
-    if not bad_key then
-      error(reply, 0)
-    end
-    reply = { -1, bad_key }
+    reply = foreign(reply)
   end
   key = key + #places
   answer[#answer + 1] = reply

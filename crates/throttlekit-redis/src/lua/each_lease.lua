@@ -4,12 +4,7 @@ while p <= #ARGV do
   i = i + 1
   local fine, lends, reply, write = pcall(rules[kind], KEYS[i], p + 1, kind)
   if not fine then
-    -- A foreign value is that ask's affair alone; it ended before it wrote.
-    local bad_key = type(lends) == 'string' and string.match(lends, '^TKBAD (.*)$')
-    if not bad_key then
-      error(lends, 0)
-    end
-    reply = { -1, bad_key }
+    reply = foreign(lends)
   elseif lends then
     write()
   end

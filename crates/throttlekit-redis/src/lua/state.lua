@@ -21,6 +21,16 @@ local function bad(key)
   error('TKBAD ' .. key, 0)
 end
 
+-- The reply where a call ended with this: a foreign value is the affair of whoever asked for it alone, as rules look
+-- before they write. Anything else ends the script.
+local function foreign(why)
+  local bad_key = type(why) == 'string' and string.match(why, '^TKBAD (.*)$')
+  if not bad_key then
+    error(why, 0)
+  end
+  return { -1, bad_key }
+end
+
 local function whole(value, key)
   local number = tonumber(value)
   if not (number and number >= 0 and number < EXACT and number % 1 == 0) then
