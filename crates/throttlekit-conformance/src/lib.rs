@@ -29,6 +29,7 @@
 //! ```
 
 pub mod budget;
+mod check;
 mod dice;
 pub mod fair;
 pub mod golden;

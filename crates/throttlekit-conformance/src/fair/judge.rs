@@ -5,6 +5,7 @@ use throttlekit_core::{Decision, Timestamp};
 
 use super::planted::Planted;
 use super::{Books, FairWorld, Operation, Shares};
+use crate::check::{Check, ensure};
 
 /// The laws of sharing. `docs/guarantees.md` has them in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +21,6 @@ pub enum FairLaw {
     /// Every field of every answer is what a walk over all tenants finds.
     Answers,
 }
-
-type Check = Result<(), String>;
 
 impl FairLaw {
     /// Every law.
@@ -251,8 +250,4 @@ impl<'a> Judge<'a> {
             format!("fair-answers: tenant {tenant} asks {cost}: {answer:?}, where a walk finds {expected:?}")
         })
     }
-}
-
-fn ensure(holds: bool, story: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(story()) }
 }

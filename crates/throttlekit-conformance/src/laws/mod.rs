@@ -21,6 +21,7 @@ use std::ops::Range;
 
 use throttlekit_core::rate::Limit;
 
+use crate::check::{Check, ensure};
 use crate::{Spec, World};
 pub use judge::Judge;
 pub use planted::{Bug, Planted};
@@ -92,9 +93,6 @@ pub fn named(name: &str) -> Option<Law> {
     all().into_iter().find(|law| law.name == name)
 }
 
-/// What a check over a world says when it fails.
-type Check = Result<(), String>;
-
 /// A trial over the worlds that `roll` makes. A failing world is shortened before it is told.
 fn over_worlds(
     roll: impl Fn(u64) -> World + Send + Sync + 'static,
@@ -112,9 +110,4 @@ fn over_worlds(
 /// The limit of a world. Worlds are made of valid descriptions.
 fn limit(spec: &Spec) -> Limit {
     spec.limit().expect("worlds hold valid limits")
-}
-
-/// `Ok` if the promise holds, else the story.
-fn ensure(holds: bool, story: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(story()) }
 }

@@ -13,15 +13,13 @@ pub mod reserve;
 use throttlekit_core::lease::{PredictiveSizer, Sizer, SizerOptions};
 
 use crate::Dice;
+use crate::check::{Check, ensure};
 pub use demand::{DRIFTING, Demand, Family, HOLDING};
 pub use planted::{
     PREDICTOR_BUGS, PlantedPredictor, PlantedSizer, PredictorBug, Predicts, SIZER_BUGS, SizerBug, Sizes,
 };
 pub use predict::{BAD_HINTS, CLAIRVOYANT_BAR, Comparison, Hints, ROBUST_BAR, compare};
 pub use regret::{Account, accounts, average, check_drift, check_regret};
-
-/// What a check says when it fails.
-type Check = Result<(), String>;
 
 /// How much to examine.
 #[derive(Clone, Copy, Debug)]
@@ -158,9 +156,4 @@ impl Findings {
     fn note(&mut self, family: Family, check: Check) {
         self.violations.extend(check.err().map(|story| format!("{family:?}: {story}")));
     }
-}
-
-/// `Ok` if the promise holds, else the story.
-fn ensure(holds: bool, story: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(story()) }
 }

@@ -17,6 +17,7 @@ pub mod two_axes;
 
 use throttlekit_core::price::{Prices, solve_fluid_lp};
 
+use crate::check::{Check, ensure};
 pub use filter::{FILTER_BUGS, Filter, check_filter};
 pub use mulberry::Mulberry;
 pub use planted::{PlantedRefiner, REFINER_BUGS, RefinerBug};
@@ -24,9 +25,6 @@ pub use problem::{FAMILIES, Family, Problem};
 pub use refine::{Belief, Make, check_refiner, real};
 pub use removes::{ADMISSION_BUGS, Admission, Limits, check_removes, price_then_limits};
 pub use solver::{CERTIFICATE_MAX, SOLVER_BUGS, Solver, Verdict, check_solver};
-
-/// What a check says when it fails.
-type Check = Result<(), String>;
 
 /// How much to examine.
 #[derive(Clone, Copy, Debug)]
@@ -101,9 +99,4 @@ pub fn examine_planted(size: Size) -> (Vec<&'static str>, Vec<&'static str>) {
     let (found, missed): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, found)| *found);
     let names = |of: Vec<(&'static str, bool)>| of.into_iter().map(|(name, _)| name).collect();
     (names(found), names(missed))
-}
-
-/// `Ok` if the promise holds, else the story.
-fn ensure(holds: bool, story: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(story()) }
 }

@@ -25,9 +25,7 @@ pub use traffic::Traffic;
 use std::ops::Range;
 
 use crate::Dice;
-
-/// What a check says when it fails.
-type Check = Result<(), String>;
+use crate::check::{Check, ensure};
 
 /// How much to examine.
 #[derive(Clone, Copy, Debug)]
@@ -130,9 +128,4 @@ impl Findings {
         self.early.extend(more.early);
         self.violations.extend(more.violations);
     }
-}
-
-/// `Ok` if the promise holds, else the story.
-fn ensure(holds: bool, story: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(story()) }
 }
