@@ -16,6 +16,7 @@ mod prove_lease_sim;
 mod prove_metering;
 mod prove_price;
 mod prove_sketch;
+mod prove_slots;
 mod prove_stores;
 mod services;
 mod vectors;
@@ -35,6 +36,8 @@ usage: cargo xtask <command>
   prove sketch [--units N] N units (default 1000000000) of floods against limits in a sketch with exact counts beside, how
                            often they err, what a throttle sheds, and every planted bug
   prove bid-price          what pricing earns beside the limits alone, that its duals are optimal, and every planted bug
+  prove slots [--small] [PART]
+                           ceilings that are inferred, slots that are held, and one ceiling for a fleet
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
   prove fair-regions [--worlds N] [--timelines N]
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         ["prove", "metering", ref rest @ ..] => prove_metering::run(rest),
         ["prove", "sketch", ref rest @ ..] => prove_sketch::run(rest),
         ["prove", "bid-price", ref rest @ ..] => prove_price::run(rest),
+        ["prove", "slots", ref rest @ ..] => prove_slots::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "fair-regions", ref rest @ ..] => prove_fair_regions::run(rest),
         ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),

@@ -31,6 +31,7 @@
 
 extern crate alloc;
 
+pub mod concurrency;
 mod decision;
 pub mod fair;
 pub mod learn;

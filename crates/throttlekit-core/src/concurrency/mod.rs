@@ -1,0 +1,18 @@
+//! How many at a time: ceilings that follow latency, slots held under a lease, one ceiling for a fleet.
+//!
+//! * [`Estimator`] infers a ceiling from how long work takes, [`Ceiling`] says within which bounds and by which rule.
+
+mod estimator;
+
+pub use estimator::{Ceiling, Estimator, Sample};
+
+/// How work ended that held a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// It was done: how long it took says how loaded the backend is.
+    Success,
+    /// The backend was too full for it: a timeout, a refusal, a crash. Says nothing of how long work takes.
+    Dropped,
+    /// It says nothing of the backend: another axis denied, or the caller went away.
+    Ignored,
+}
