@@ -97,7 +97,7 @@ pub use clock::{
 pub use fair::SharedFairLimiter;
 pub use fair::{FairLimiter, FairTree};
 pub use gate::Gate;
-pub use guard::Guard;
+pub use guard::{Guard, KeyedGuard};
 pub use hash::{KeyHash, SecretHash, TrustedHash};
 pub use limiter::Limiter;
 pub use limits::Limits;

@@ -60,6 +60,11 @@ impl GuardBuilder {
 }
 
 impl<C: Clock> GuardBuilder<C> {
+    /// Another limit.
+    pub(super) fn limit(self, limit: GuardLimit) -> Self {
+        Self { limit, ..self }
+    }
+
     /// Adds a class after the last, from which so many thousandths of the limit are kept, rounded down.
     ///
     /// Never fewer than from the class before it, and never the whole: where there is a slot at all each class may use

@@ -109,8 +109,15 @@ impl<C: Clock> Guard<C> {
     /// The same in a permit that lives on its own.
     #[inline]
     pub fn try_acquire_owned(self: &Arc<Self>, class: Class) -> Result<OwnedPermit<C>, Full> {
+        Arc::clone(self).try_into_permit(class)
+    }
+
+    pub(super) fn try_into_permit(self: Arc<Self>, class: Class) -> Result<OwnedPermit<C>, Full> {
         match self.slots.enter(class) {
-            Ok(entry) => Ok(OwnedPermit::new(Arc::clone(self), self.slot(entry))),
+            Ok(entry) => {
+                let slot = self.slot(entry);
+                Ok(OwnedPermit::new(self, slot))
+            }
             Err(seen) => Err(Full::at(seen)),
         }
     }
