@@ -31,7 +31,7 @@ fn slots_keyed_every_planted_bug_is_found() {
 fn slots_leak_nothing_wherever_futures_are_dropped() {
     let drops = cancel::drop_everywhere(10_000, 1);
     assert_eq!((drops.cycles, drops.leaked), (10_000, 0), "{drops:?}");
-    assert!(drops.dropped_after[..8].iter().all(|&dropped| dropped > 100), "{drops:?}");
+    assert!(drops.dropped_after.iter().all(|&dropped| dropped > 100), "{drops:?}");
     assert!(drops.panicked > 500 && drops.done > 500, "{drops:?}");
 }
 

@@ -15,8 +15,8 @@ const TOTAL: u32 = 3;
 const DEPTH_MAX: u32 = 4;
 /// Futures that are under way at once.
 const AT_ONCE: usize = 8;
-/// A future is dropped after at most so many polls, the last of which find it done.
-const POLLS_MAX: u64 = 8;
+/// A future is dropped after fewer polls than this, unless it is done before.
+const POLLS: u64 = 8;
 /// Keys that come and go; more than have a place.
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const PLACES: usize = 3;
@@ -29,8 +29,8 @@ pub type Work = Pin<Box<dyn Future<Output = ()>>>;
 pub struct Drops {
     /// Futures that were begun.
     pub cycles: u64,
-    /// How many were dropped after so many polls, and not done; the last also after more.
-    pub dropped_after: [u64; POLLS_MAX as usize + 1],
+    /// How many were dropped after so many polls, and not done.
+    pub dropped_after: [u64; POLLS as usize],
     /// Dropped while panicking.
     pub panicked: u64,
     /// Done.
@@ -61,7 +61,7 @@ pub fn drop_everywhere_with(
             running.push(Running {
                 work: make(guard.clone(), key, class),
                 polls: 0,
-                most: dice.below(POLLS_MAX),
+                most: dice.below(POLLS),
             });
             drops.cycles += 1;
         }
@@ -110,8 +110,7 @@ impl Running {
 
 impl Drops {
     fn lose(&mut self, running: Running, panics: bool) {
-        let after = running.polls.min(POLLS_MAX) as usize;
-        self.dropped_after[after] += 1;
+        self.dropped_after[running.polls as usize] += 1;
         self.panicked += u64::from(panics);
         if panics { panic_with(running.work) } else { drop(running.work) }
     }

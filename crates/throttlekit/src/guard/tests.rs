@@ -103,7 +103,7 @@ fn one_success_in_sixteen_is_a_sample_while_they_come_fast() {
 fn the_limit_in_force_is_the_least_of_the_own_and_the_share() {
     let guard = Guard::fixed(5);
     guard.cap(3);
-    assert_eq!((guard.limit(), guard.stats().own_limit), (3, 5));
+    assert_eq!((guard.limit(), guard.own_limit()), (3, 5));
     guard.set_limit(2);
     assert_eq!(guard.limit(), 2);
     guard.set_limit(9);
