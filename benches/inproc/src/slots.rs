@@ -29,6 +29,7 @@ pub const SECTIONS: &[Section] = &[
     },
 ];
 
+/// The fleet's guard, whose local path is the fixed one and a look at the lease's clock, joins as `ours-guard-fleet`.
 const CONTENDERS: &[&str] =
     &[SEMAPHORE, "floor-cas", "ours-guard-fixed", "ours-guard-class", THROTTLE_NET, "ours-guard-adaptive"];
 
