@@ -1,8 +1,10 @@
 //! How many at a time: ceilings that follow latency, slots held under a lease, one ceiling for a fleet.
 //!
 //! * [`Estimator`] infers a ceiling from how long work takes, [`Ceiling`] says within which bounds and by which rule.
+//! * [`fleet`] shares one ceiling among nodes that let work in by themselves.
 
 mod estimator;
+pub mod fleet;
 
 pub use estimator::{Ceiling, Estimator, Sample};
 
