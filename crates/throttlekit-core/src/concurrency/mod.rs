@@ -1,10 +1,15 @@
 //! How many at a time: ceilings that follow latency, slots held under a lease, one ceiling for a fleet.
 //!
 //! * [`Estimator`] infers a ceiling from how long work takes, [`Ceiling`] says within which bounds and by which rule.
+//! * [`SlotTable`] has who holds the slots of one key until when, [`Hold`] is one of them seen by whoever holds it.
 
 mod estimator;
+mod hold;
+mod slots;
 
 pub use estimator::{Ceiling, Estimator, Sample};
+pub use hold::Hold;
+pub use slots::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotStep, SlotTable};
 
 /// How work ended that held a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
