@@ -5,8 +5,15 @@
 
 mod estimator;
 pub mod fleet;
+//! * [`SlotTable`] has who holds the slots of one key until when, [`Hold`] is one of them seen by whoever holds it.
+
+mod estimator;
+mod hold;
+mod slots;
 
 pub use estimator::{Ceiling, Estimator, Sample};
+pub use hold::Hold;
+pub use slots::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotStep, SlotTable};
 
 /// How work ended that held a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
