@@ -2,12 +2,10 @@
 //!
 //! * [`Estimator`] infers a ceiling from how long work takes, [`Ceiling`] says within which bounds and by which rule.
 //! * [`fleet`] shares one ceiling among nodes that let work in by themselves.
-
-mod estimator;
-pub mod fleet;
 //! * [`SlotTable`] has who holds the slots of one key until when, [`Hold`] is one of them seen by whoever holds it.
 
 mod estimator;
+pub mod fleet;
 mod hold;
 mod slots;
 
