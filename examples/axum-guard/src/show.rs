@@ -10,7 +10,7 @@ use crate::{Act, Moment};
 /// One line for each act, of its second half: when the guard has found out.
 pub fn table(acts: &[Act], moments: &[Moment]) -> String {
     let mut table = format!(
-        "{:>12}{:>10}{:>14}{:>14}{:>12}{:>14}\n",
+        "{:>9}{:>9}{:>14}{:>11}{:>12}{:>16}\n",
         "backend", "work ms", "limit (mean)", "in flight", "latency ms", "served of best"
     );
     let mut begins = Duration::ZERO;
@@ -26,7 +26,7 @@ pub fn table(acts: &[Act], moments: &[Moment]) -> String {
         let latency = latency.iter().sum::<f64>() / latency.len().max(1) as f64;
         let _ = writeln!(
             table,
-            "{:>12}{:>10}{:>14.1}{:>14.1}{:>12.1}{:>14.2}",
+            "{:>9}{:>9}{:>14.1}{:>11.1}{:>12.1}{:>16.2}",
             act.at_a_time,
             act.work.as_millis(),
             mean(|m| f64::from(m.limit)),
