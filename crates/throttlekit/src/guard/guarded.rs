@@ -142,12 +142,12 @@ impl<C: Clock> Guard<C> {
     ///
     /// Those in flight stay. Zero shuts the door.
     pub fn cap(&self, share: u32) {
-        self.tuner.cap(share, &self.slots);
+        self.tuner.cap(share, self.clock.now(), &self.slots);
     }
 
     /// So many at a time from now on, fixed: what was inferred is forgotten. A [`cap`](Self::cap) stays.
     pub fn set_limit(&self, limit: u32) {
-        self.tuner.fix(limit, &self.slots);
+        self.tuner.fix(limit, self.clock.now(), &self.slots);
     }
 
     /// How many may be in flight, and how many are, at one instant.
@@ -169,7 +169,7 @@ impl<C: Clock> Guard<C> {
 
     /// Everything there is to see. Takes two short locks.
     pub fn stats(&self) -> GuardStats {
-        let (learnt, waiting) = (self.tuner.learnt(), self.slots.waiting());
+        let (learnt, waiting) = (self.tuner.learnt(self.clock.now(), &self.slots), self.slots.waiting());
         let (limit, in_flight) = self.snapshot();
         let Learnt { own: own_limit, samples, dropped } = learnt;
         GuardStats { limit, in_flight, waiting, own_limit, samples, dropped }

@@ -45,6 +45,8 @@ mod slots;
 mod tuner;
 mod wait;
 
+#[cfg(all(test, loom))]
+mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

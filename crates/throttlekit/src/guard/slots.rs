@@ -146,6 +146,14 @@ impl Slots {
         }
     }
 
+    /// A planted bug: says that somebody waits, and does not look again.
+    #[cfg(all(test, loom))]
+    pub(super) fn wait_blindly(&self, ticket: &mut Option<Ticket>, waker: &Waker) {
+        let mut line = self.lock();
+        self.count.set_waits(true);
+        *ticket = Some(line.enter(0, waker.clone()));
+    }
+
     pub(super) fn waiting(&self) -> u32 {
         self.lock().waiting()
     }

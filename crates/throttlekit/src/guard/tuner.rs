@@ -6,6 +6,7 @@ use std::sync::{PoisonError, TryLockError};
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Estimator, Sample};
 
+use super::count::LIMIT_MAX;
 use super::pace::Pace;
 use super::slots::Slots;
 use crate::sync::{AtomicU64, Mutex, MutexGuard};
@@ -63,54 +64,69 @@ impl Tuner {
     }
 
     /// At most so many, whatever is inferred.
-    pub(super) fn cap(&self, share: u32, slots: &Slots) {
+    pub(super) fn cap(&self, share: u32, now: Timestamp, slots: &Slots) {
         let mut desk = self.lock();
         desk.share = share;
-        self.leave(desk, slots);
+        self.leave(desk, now, slots);
     }
 
     /// So many, fixed.
-    pub(super) fn fix(&self, limit: u32, slots: &Slots) {
+    pub(super) fn fix(&self, limit: u32, now: Timestamp, slots: &Slots) {
         let mut desk = self.lock();
-        desk.own = Own::Fixed(limit);
+        desk.own = Own::Fixed(limit.min(LIMIT_MAX));
         slots.count.timed.store(0, Relaxed);
-        self.leave(desk, slots);
+        self.leave(desk, now, slots);
     }
 
     /// Work was done.
     pub(super) fn success(&self, sample: Sample, now: Timestamp, slots: &Slots) {
         if let Some(mut desk) = self.try_lock() {
             desk.learn(sample, now, slots);
-            desk.take_drops(&self.drops, now);
-            self.leave(desk, slots);
-            self.settle(now, slots);
+            self.leave(desk, now, slots);
         }
     }
 
     /// Work was dropped.
     pub(super) fn dropped(&self, now: Timestamp, slots: &Slots) {
         self.drops.fetch_add(1, AcqRel);
-        self.settle(now, slots);
-    }
-
-    /// Learns the drops that nobody has. Who finds the desk taken can go: whoever has it looks again after leaving it,
-    /// and the two read-modify-writes on the count order one before the other.
-    fn settle(&self, now: Timestamp, slots: &Slots) {
-        while self.drops.fetch_add(0, AcqRel) > 0 {
-            let Some(mut desk) = self.try_lock() else { return };
-            desk.take_drops(&self.drops, now);
-            self.leave(desk, slots);
+        if let Some(desk) = self.try_lock() {
+            self.leave(desk, now, slots);
         }
     }
 
-    pub(super) fn learnt(&self) -> Learnt {
-        let desk = self.lock();
-        Learnt { own: desk.own.limit(), samples: desk.samples, dropped: desk.dropped }
+    /// What was learnt, the drops until now among it.
+    pub(super) fn learnt(&self, now: Timestamp, slots: &Slots) -> Learnt {
+        let mut desk = self.lock();
+        desk.take_drops(&self.drops, now);
+        let learnt = Learnt { own: desk.own.limit(), samples: desk.samples, dropped: desk.dropped };
+        self.leave(desk, now, slots);
+        learnt
+    }
+
+    #[cfg(all(test, loom))]
+    pub(super) fn unlearnt(&self) -> u64 {
+        self.drops.load(Relaxed)
+    }
+
+    /// The one way to leave the desk: learns the drops that nobody has, and looks again once it has left.
+    ///
+    /// Who drops counts it first and then finds the desk taken, and may go: both touch the count of drops by
+    /// read-modify-write, so either this look sees the drop or the one who dropped saw the desk left.
+    fn leave<'a>(&'a self, mut desk: MutexGuard<'a, Desk>, now: Timestamp, slots: &Slots) {
+        loop {
+            desk.take_drops(&self.drops, now);
+            Self::apply(desk, slots);
+            if self.drops.fetch_add(0, AcqRel) == 0 {
+                return;
+            }
+            let Some(again) = self.try_lock() else { return };
+            desk = again;
+        }
     }
 
     /// Puts the limit in force, in the order in which it was decided, and hands over what came free without the desk.
-    fn leave(&self, desk: MutexGuard<'_, Desk>, slots: &Slots) {
-        let limit = desk.own.limit().min(desk.share);
+    fn apply(desk: MutexGuard<'_, Desk>, slots: &Slots) {
+        let limit = desk.own.limit().min(desk.share).min(LIMIT_MAX);
         let more = slots.count.seen().limit() != limit && slots.set_limit(limit);
         drop(desk);
         if more {
