@@ -9,7 +9,7 @@ mod slots;
 
 pub use estimator::{Ceiling, Estimator, Sample};
 pub use hold::Hold;
-pub use slots::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotStep, SlotTable};
+pub use slots::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotSight, SlotStep, SlotTable};
 
 /// How work ended that held a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
