@@ -39,6 +39,7 @@ mod link;
 mod parcel;
 mod pool;
 mod schema;
+mod slots;
 mod store;
 mod sweep;
 

@@ -55,6 +55,7 @@ mod route;
 mod script;
 mod sentinel;
 mod slot;
+mod slots;
 mod store;
 mod wire;
 

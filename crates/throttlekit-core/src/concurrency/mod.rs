@@ -17,7 +17,7 @@ mod windowed_min;
 pub use ceiling::Ceiling;
 pub use estimator::{Estimator, Sample};
 pub use hold::Hold;
-pub use slots::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotStep, SlotTable};
+pub use slots::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotSight, SlotStep, SlotTable};
 pub use windowed_min::WindowedMin;
 
 /// How work ended that held a slot.

@@ -68,6 +68,20 @@ pub struct Full {
     pub room_in: Option<Duration>,
 }
 
+/// What an ask for a slot finds, once leases that are over are gone: all that its answer depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotSight {
+    /// How many are held.
+    pub held: u32,
+    /// Until when the asker holds the lease that it asks for, if it does.
+    pub own: Option<Timestamp>,
+    /// When so many are over, if nobody beats, that fewer than the ceiling are held. Nothing where that is so now, or
+    /// never.
+    pub room_at: Option<Timestamp>,
+    /// From when on anyone is admitted.
+    pub quiet_until: Timestamp,
+}
+
 /// The answer to a heartbeat, for one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Beat {
@@ -98,14 +112,11 @@ impl SlotTable {
         now: Timestamp,
     ) -> SlotStep {
         let (now, _) = self.advance(now);
-        let step = if let Some(&until) = self.ends.get(&(lease, owner)) {
-            SlotStep::Admit { slot: Slot::until(until, now), held: self.len() }
-        } else if now < self.quiet_until || self.len() >= most.min(SLOTS_MAX) {
-            SlotStep::Deny(self.full(most.min(SLOTS_MAX), now))
-        } else {
-            let slot = self.hold(lease, owner, now + lives, now);
-            SlotStep::Admit { slot, held: self.len() }
-        };
+        let sight = self.sight(lease, owner, most);
+        let step = sight.step(most, lives, now);
+        if let SlotStep::Admit { slot, .. } = step {
+            self.hold(lease, owner, slot.until, now);
+        }
         self.forget_if_idle();
         step
     }
@@ -158,8 +169,13 @@ impl SlotTable {
 
     /// How many are held now, writing nothing.
     pub fn occupancy(&self, now: Timestamp) -> u32 {
-        let now = now.max(self.last);
+        let now = self.instant(now);
         self.in_order.iter().rev().take_while(|&&(until, ..)| now < until).count() as u32
+    }
+
+    /// The instant that holds for it when the clock shows `now`.
+    pub fn instant(&self, now: Timestamp) -> Timestamp {
+        now.max(self.last)
     }
 
     /// From when on it admits.
@@ -174,7 +190,7 @@ impl SlotTable {
 
     /// The instant that holds, and which leases are over at it.
     fn advance(&mut self, now: Timestamp) -> (Timestamp, Vec<(LeaseId, Owner)>) {
-        let now = now.max(self.last);
+        let now = self.instant(now);
         let mut over = Vec::new();
         while let Some(&(until, lease, owner)) = self.in_order.first()
             && until <= now
@@ -196,18 +212,16 @@ impl SlotTable {
         Slot::until(until, now)
     }
 
-    /// As many as are too many have to go, and one more.
-    fn full(&self, most: u32, now: Timestamp) -> Full {
+    fn sight(&self, lease: LeaseId, owner: Owner, most: u32) -> SlotSight {
         let held = self.len();
-        let over_at = || self.in_order.iter().nth(held.checked_sub(most)? as usize).map(|&(until, ..)| until);
-        let frees_at = if held < most { Some(self.quiet_until) } else { over_at() };
-        let room_at = frees_at.filter(|_| most > 0).map(|at| at.max(self.quiet_until));
-        let retry = match room_at {
-            None => Retry::Never,
-            Some(at) if held < most => Retry::after(at.since(now)),
-            Some(_) => Retry::OnRelease,
-        };
-        Full { held, retry, room_in: room_at.map(|at| at.since(now)) }
+        // As many as are too many have to go, and one more.
+        let over_at = |most| self.in_order.iter().nth((held - most) as usize).map(|&(until, ..)| until);
+        SlotSight {
+            held,
+            own: self.ends.get(&(lease, owner)).copied(),
+            room_at: Some(most.min(SLOTS_MAX)).filter(|&most| most > 0 && most <= held).and_then(over_at),
+            quiet_until: self.quiet_until,
+        }
     }
 
     fn forget_if_idle(&mut self) {
@@ -218,6 +232,30 @@ impl SlotTable {
 
     fn len(&self) -> u32 {
         self.ends.len() as u32
+    }
+}
+
+impl SlotSight {
+    /// The rule: what is answered to whoever sees this at `now`. A store that runs its mirror has the answer worded, and
+    /// itself checked, by this.
+    pub fn step(&self, most: u32, lives: Duration, now: Timestamp) -> SlotStep {
+        let most = most.min(SLOTS_MAX);
+        match self.own {
+            Some(until) => SlotStep::Admit { slot: Slot::until(until, now), held: self.held },
+            None if now < self.quiet_until || self.held >= most => SlotStep::Deny(self.full(most, now)),
+            None => SlotStep::Admit { slot: Slot::until(now + lives, now), held: self.held + 1 },
+        }
+    }
+
+    fn full(&self, most: u32, now: Timestamp) -> Full {
+        let room_at = if self.held < most { Some(self.quiet_until) } else { self.room_at };
+        let room_in = room_at.filter(|_| most > 0).map(|at| at.max(self.quiet_until).since(now));
+        let retry = match room_in {
+            None => Retry::Never,
+            Some(wait) if self.held < most => Retry::after(wait),
+            Some(_) => Retry::OnRelease,
+        };
+        Full { held: self.held, retry, room_in }
     }
 }
 

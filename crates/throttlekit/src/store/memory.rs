@@ -1,5 +1,7 @@
 //! The seam filled in one process: for tests, and for a service that is not yet a fleet.
 
+mod slots;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -8,6 +10,7 @@ use throttlekit_core::fair::pool::PoolState;
 use throttlekit_core::lease::ReturnId;
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 
+use self::slots::SlotTables;
 use super::streams::{Search, Streams};
 use super::{Charge, Charges, Debit, Debited, GiveBack, LastDebit, LeaseAsk, Lent, Outcome};
 use super::{RegionAsk, RegionGrant, RegionPool};
@@ -38,6 +41,7 @@ pub struct MemoryStore<C = WallClock> {
     /// Held while a debit is answered, so that the same one twice at once is charged once.
     streams: Mutex<Streams>,
     pools: Mutex<BTreeMap<Box<str>, PoolState>>,
+    slots: SlotTables,
 }
 
 impl MemoryStore {
@@ -65,6 +69,7 @@ impl<C: Clock> MemoryStore<C> {
             returned: Mutex::default(),
             streams: Mutex::default(),
             pools: Mutex::default(),
+            slots: SlotTables::default(),
         }
     }
 
@@ -241,6 +246,7 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
         }
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         keys.iter().for_each(|key| drop(pools.remove(*key)));
+        keys.iter().for_each(|key| self.slots.forget(key));
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ mod line;
 mod memory;
 mod outcome;
 mod region;
+mod slots;
 mod streams;
 
 pub use debit::{Countable, Debit, DebitId, Debited, LastDebit, REMEMBER_DEFAULT, REMEMBER_MAX};
@@ -24,6 +25,8 @@ pub use line::{Line, LineOptions, LineStats, Probe};
 pub use memory::MemoryStore;
 pub use outcome::{Charge, Charges, Outcome, Settlement, Sight};
 pub use region::{RegionAsk, RegionGrant, RegionPool};
+pub use slots::{LIVES_MAX, LIVES_MIN, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore};
+pub use throttlekit_core::concurrency::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotStep};
 pub use throttlekit_core::fair::Weight;
 pub use throttlekit_core::fair::pool::{Grant, TooManyRegions};
 pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
