@@ -17,6 +17,7 @@
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
 //! * [`throttle`] plays calls to a backend that is full, and its planted bugs.
 //! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
+//! * [`guard`] holds what slots in process promise, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
 //!
@@ -35,6 +36,7 @@ mod dice;
 pub mod fair;
 pub mod golden;
 pub mod inference;
+pub mod guard;
 pub mod laws;
 pub mod learn;
 pub mod metering;

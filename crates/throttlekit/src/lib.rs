@@ -2,7 +2,8 @@
 //!
 //! Today the crate answers for rates: inside one process with exact integer arithmetic, memory fixed by a cap, and a
 //! check that neither blocks on I/O nor allocates where a key's state is one word; over a fleet with the same answers
-//! from a shared store, one round trip an ask or one a batch. Concurrency and cost are not here yet.
+//! from a shared store, one round trip an ask or one a batch. For concurrency it answers with a [`Guard`], whose ceiling
+//! is fixed or follows how long work takes.
 //!
 //! ```
 //! use throttlekit::{Ask, Limiter, Rate, Retry};
@@ -31,6 +32,7 @@
 //! | the same with much traffic on one limit | `TwoTier`, which fetches units in batches and spends them in process |
 //! | more keys than there is memory for: every address of a flood | [`FloodLimiter`], or [`SketchLimiter`] |
 //! | a backend that refuses calls when it is full | [`AdaptiveThrottle`] |
+//! | a backend that slows down when it has too much at a time | [`Guard`]; [`KeyedGuard`] for each of many |
 //! | tokens of a language model, spent by streams whose length is not known | `TokenBudget`, with the feature `store` |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
 //!
@@ -57,6 +59,7 @@
 //!
 //! * `store`: limits shared by several processes, over whatever fills the trait `store::Store`: the crates
 //!   `throttlekit-redis` and `throttlekit-postgres`, or `store::MemoryStore`. Off by default.
+//! * `wait`: waiting for a slot no longer than so long, by tokio's timer. Comes with `store`. Off by default.
 //! * `http`: the tower layer and its keys, headers and answers. Off by default; nothing of its dependencies is
 //!   built without it.
 
@@ -97,7 +100,7 @@ pub use clock::{
 pub use fair::SharedFairLimiter;
 pub use fair::{FairLimiter, FairTree};
 pub use gate::Gate;
-pub use guard::Guard;
+pub use guard::{Guard, KeyedGuard};
 pub use hash::{KeyHash, SecretHash, TrustedHash};
 pub use limiter::Limiter;
 pub use limits::Limits;

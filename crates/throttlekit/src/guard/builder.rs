@@ -4,7 +4,7 @@ use throttlekit_core::concurrency::{Ceiling, Estimator};
 
 use super::Guard;
 use super::class::{Classes, Kept};
-use super::count::{Count, LIMIT_MAX};
+use super::count::LIMIT_MAX;
 use super::pace;
 use super::slots::Slots;
 use super::tuner::Own;
@@ -60,6 +60,11 @@ impl GuardBuilder {
 }
 
 impl<C: Clock> GuardBuilder<C> {
+    /// Another limit.
+    pub(super) fn limit(self, limit: GuardLimit) -> Self {
+        Self { limit, ..self }
+    }
+
     /// Adds a class after the last, from which so many thousandths of the limit are kept, rounded down.
     ///
     /// Never fewer than from the class before it, and never the whole: where there is a slot at all each class may use
@@ -86,7 +91,7 @@ impl<C: Clock> GuardBuilder<C> {
             GuardLimit::Fixed(limit) => (Own::Fixed(limit.min(LIMIT_MAX)), 0),
             GuardLimit::Adaptive(ceiling) => (Own::Inferred(Box::new(Estimator::new(ceiling))), pace::ALL),
         };
-        let count = Count::new(own.limit(), timed);
-        Guard::from_parts(Slots::new(count, self.classes, self.depth_max), own, self.clock)
+        let slots = Slots::new(own.limit(), timed, self.classes, self.depth_max);
+        Guard::from_parts(slots, own, self.clock)
     }
 }

@@ -20,24 +20,29 @@ impl Class {
     }
 }
 
-/// What is kept from a class, in thousandths of the limit.
+/// What is kept from a class, in parts of 2³² of the limit.
+///
+/// A product and a shift on the way of an ask, where a division would wait for the word. Thousandths are rounded up, so
+/// that what is kept is exact for limits below four million, and at most one more beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Kept(u16);
+pub(super) struct Kept(u32);
 
-const THOUSAND: u16 = 1_000;
+const THOUSAND: u64 = 1_000;
+const PARTS_BITS: u32 = 32;
 
 impl Kept {
     pub(super) const NOTHING: Self = Self(0);
 
     /// Never the whole: where there is a slot at all, each class may use one.
     pub(super) fn thousandths(of_limit: u16) -> Self {
-        Self(of_limit.min(THOUSAND - 1))
+        let thousandths = u64::from(of_limit).min(THOUSAND - 1);
+        Self((thousandths << PARTS_BITS).div_ceil(THOUSAND) as u32)
     }
 
-    /// How many the class may use of a limit; below zero where the limit is. What is kept is rounded down.
+    /// How many the class may use of a limit; nothing where the limit is below zero. What is kept is rounded down.
     #[inline(always)]
     pub(super) fn leaves(self, limit: i64) -> i64 {
-        limit - limit * i64::from(self.0) / i64::from(THOUSAND)
+        limit - ((limit * i64::from(self.0)) >> PARTS_BITS)
     }
 }
 
@@ -89,7 +94,18 @@ mod tests {
     fn each_class_may_use_a_slot_where_there_is_one() {
         let kept = Kept::thousandths(1_000);
         assert_eq!([0, 1, 2, 999, 1_000, 2_000].map(|limit| kept.leaves(limit)), [0, 1, 1, 1, 1, 2]);
-        assert!(kept.leaves(-5) < 0);
+        assert!([-1, -5, -100_000_000].iter().all(|&limit| kept.leaves(limit) <= 0));
+    }
+
+    #[test]
+    fn what_is_kept_is_thousandths_rounded_down() {
+        for thousandths in [1, 7, 100, 333, 500, 999] {
+            let kept = Kept::thousandths(thousandths);
+            for limit in (0..5_000).chain(4_000_000 - 5_000..4_000_000) {
+                let exact = limit - limit * i64::from(thousandths) / 1_000;
+                assert_eq!(kept.leaves(limit), exact, "{thousandths} of {limit}");
+            }
+        }
     }
 
     #[test]
@@ -98,8 +114,8 @@ mod tests {
         for kept in [300, 100, 500] {
             classes.add(Kept::thousandths(kept));
         }
-        let kept = [0, 1, 2, 3, 4, 200].map(|place| classes.kept(Class::at(place)).0);
-        assert_eq!(kept, [0, 300, 300, 500, 500, 500]);
+        let left = [0, 1, 2, 3, 4, 200].map(|place| classes.kept(Class::at(place)).leaves(1_000));
+        assert_eq!(left, [1_000, 700, 700, 500, 500, 500]);
         assert_eq!(classes.place(Class::at(200)), 3);
     }
 }

@@ -32,8 +32,6 @@ pub(super) const TURNS: u32 = 1 << TURN_BITS;
 #[repr(align(128))]
 pub(super) struct Count {
     word: AtomicU64,
-    /// How many of the turns are timed. Beside the word: it is read with every admission and hardly ever written.
-    pub(super) timed: crate::sync::AtomicU32,
 }
 
 /// The word at one instant.
@@ -78,9 +76,9 @@ impl Seen {
 }
 
 impl Count {
-    pub(super) fn new(limit: u32, timed: u32) -> Self {
+    pub(super) fn new(limit: u32) -> Self {
         let limit = u64::from(limit.min(LIMIT_MAX));
-        Self { word: AtomicU64::new(limit << IN_FLIGHT_BITS), timed: crate::sync::AtomicU32::new(timed) }
+        Self { word: AtomicU64::new(limit << IN_FLIGHT_BITS) }
     }
 
     #[inline(always)]
@@ -150,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_count_stops_at_the_limit_and_the_turn_wraps_into_nothing() {
-        let count = Count::new(3, 0);
+        let count = Count::new(3);
         for round in 0..50 {
             let turns: Vec<u32> =
                 std::iter::from_fn(|| count.enter(Kept::NOTHING).ok()).map(|entry| entry.turn).collect();
@@ -162,7 +160,7 @@ mod tests {
 
     #[test]
     fn while_somebody_waits_nobody_passes_by() {
-        let count = Count::new(LIMIT_MAX, 0);
+        let count = Count::new(LIMIT_MAX);
         count.set_waits(true);
         assert!(count.enter(Kept::NOTHING).is_err_and(Seen::somebody_waits));
         assert!(count.enter_beside_line(Kept::NOTHING).is_ok());
@@ -173,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_lower_limit_counts_at_once_and_takes_nothing_back() {
-        let count = Count::new(5, 0);
+        let count = Count::new(5);
         (0..4).for_each(|_| _ = count.enter(Kept::NOTHING).unwrap());
         assert_eq!(count.set_limit(2).limit(), 5);
         assert_eq!((count.seen().limit(), count.seen().in_flight()), (2, 4));

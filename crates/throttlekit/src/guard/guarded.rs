@@ -109,8 +109,15 @@ impl<C: Clock> Guard<C> {
     /// The same in a permit that lives on its own.
     #[inline]
     pub fn try_acquire_owned(self: &Arc<Self>, class: Class) -> Result<OwnedPermit<C>, Full> {
+        Arc::clone(self).try_into_permit(class)
+    }
+
+    pub(super) fn try_into_permit(self: Arc<Self>, class: Class) -> Result<OwnedPermit<C>, Full> {
         match self.slots.enter(class) {
-            Ok(entry) => Ok(OwnedPermit::new(Arc::clone(self), self.slot(entry))),
+            Ok(entry) => {
+                let slot = self.slot(entry);
+                Ok(OwnedPermit::new(self, slot))
+            }
             Err(seen) => Err(Full::at(seen)),
         }
     }
@@ -162,6 +169,12 @@ impl<C: Clock> Guard<C> {
         self.snapshot().0
     }
 
+    /// How many this guard would allow by itself: what is inferred or fixed, before the [`cap`](Self::cap). Takes a short
+    /// lock.
+    pub fn own_limit(&self) -> u32 {
+        self.tuner.learnt(self.clock.now(), &self.slots).own
+    }
+
     /// How many are in flight.
     pub fn in_flight(&self) -> u32 {
         self.snapshot().1
@@ -186,7 +199,7 @@ impl<C: Clock> Guard<C> {
     /// The slot of one who was let in, with the time if its turn is one of those that are timed.
     #[inline(always)]
     pub(super) fn slot(&self, entry: Entry) -> Slot {
-        if entry.turn < self.slots.count.timed.load(Relaxed) {
+        if entry.turn < self.slots.timed.load(Relaxed) {
             Slot::timed(self.clock.now(), entry)
         } else {
             Slot::untimed()

@@ -12,7 +12,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Ceiling, Estimator};
 
 use super::class::{Class, Classes, Kept};
-use super::count::{Count, Entry};
+use super::count::Entry;
 use super::line::Ticket;
 use super::slots::Slots;
 use super::tuner::{Own, Tuner};
@@ -29,7 +29,7 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
 fn slots(limit: u32) -> Arc<Slots> {
     let mut classes = Classes::only();
     classes.add(Kept::thousandths(500));
-    Arc::new(Slots::new(Count::new(limit, 0), classes, 4))
+    Arc::new(Slots::new(limit, 0, classes, 4))
 }
 
 /// Counts how often it was woken.

@@ -166,3 +166,25 @@ impl Slot {
         Sample { latency: latency.unwrap_or_else(took), in_flight, allowed }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_of_the_time_that_passed_or_of_the_callers_and_of_the_load_at_admission() {
+        let entry = Entry { in_flight: 3, allowed: 7, turn: 0 };
+        let slot = Slot::timed(Timestamp::from_nanos(100), entry);
+        let took = |latency| Sample { latency, in_flight: 3, allowed: 7 };
+        assert_eq!(slot.sample(None, Timestamp::from_nanos(101)), took(Duration::from_nanos(1)));
+        let told = Duration::from_millis(5);
+        assert_eq!(slot.sample(Some(told), Timestamp::from_nanos(101)), took(told));
+        assert!(slot.is_timed() && !Slot::untimed().is_timed());
+    }
+
+    #[test]
+    fn a_permit_is_three_words() {
+        assert_eq!(size_of::<Permit<'_>>(), 24);
+        assert_eq!(size_of::<OwnedPermit>(), 24);
+    }
+}

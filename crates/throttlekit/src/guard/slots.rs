@@ -10,19 +10,22 @@ use std::task::{Poll, Waker};
 use super::class::{Class, Classes, Kept};
 use super::count::{Count, Entry, Seen};
 use super::line::{Left, Line, Ticket, Turn};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{AtomicU32, Mutex, MutexGuard};
 
 #[derive(Debug)]
 pub(super) struct Slots {
     pub(super) count: Count,
+    /// How many of the turns are timed. Away from the word, which another thread may have taken by the time this is
+    /// read: it is hardly ever written, so every processor keeps it.
+    pub(super) timed: AtomicU32,
     classes: Classes,
     line: Mutex<Line<Entry>>,
 }
 
 impl Slots {
-    pub(super) fn new(count: Count, classes: Classes, depth_max: u32) -> Self {
+    pub(super) fn new(limit: u32, timed: u32, classes: Classes, depth_max: u32) -> Self {
         let line = Mutex::new(Line::new(classes.count(), depth_max));
-        Self { count, classes, line }
+        Self { count: Count::new(limit), timed: AtomicU32::new(timed), classes, line }
     }
 
     /// Lets one of the first class in; otherwise what was in the way.

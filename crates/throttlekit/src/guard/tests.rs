@@ -76,21 +76,34 @@ fn a_panic_is_a_drop_and_a_cancel_is_not() {
 }
 
 #[test]
-fn latency_is_that_of_the_clock_or_of_the_caller() {
+fn only_success_is_a_sample_and_all_are_while_they_are_few() {
     let clock = ManualClock::at(Timestamp::EPOCH);
     let guard = Guard::builder(Ceiling::between(1, 10)).clock(clock.clone()).build();
-    guard.try_acquire().unwrap().success();
-    guard.try_acquire().unwrap().success_after(Duration::from_secs(1));
-    clock.advance(Duration::from_millis(1));
-    guard.try_acquire().unwrap().ignored();
-    assert_eq!(guard.stats().samples, 2);
+    for _ in 0..1_000 {
+        clock.advance(Duration::from_millis(1));
+        guard.try_acquire().unwrap().success();
+        guard.try_acquire().unwrap().success_after(Duration::from_millis(3));
+        guard.try_acquire().unwrap().ignored();
+    }
+    assert_eq!(guard.stats().samples, 2_000);
+}
+
+#[test]
+fn one_success_in_sixteen_is_a_sample_while_they_come_fast() {
+    let clock = ManualClock::at(Timestamp::EPOCH);
+    let guard = Guard::builder(Ceiling::between(1, 10)).clock(clock.clone()).build();
+    for _ in 0..256 + 16 * 1_000 {
+        clock.advance(Duration::from_micros(10));
+        guard.try_acquire().unwrap().success();
+    }
+    assert_eq!(guard.stats().samples, 256 + 1_000);
 }
 
 #[test]
 fn the_limit_in_force_is_the_least_of_the_own_and_the_share() {
     let guard = Guard::fixed(5);
     guard.cap(3);
-    assert_eq!((guard.limit(), guard.stats().own_limit), (3, 5));
+    assert_eq!((guard.limit(), guard.own_limit()), (3, 5));
     guard.set_limit(2);
     assert_eq!(guard.limit(), 2);
     guard.set_limit(9);

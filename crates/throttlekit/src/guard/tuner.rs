@@ -74,7 +74,7 @@ impl Tuner {
     pub(super) fn fix(&self, limit: u32, now: Timestamp, slots: &Slots) {
         let mut desk = self.lock();
         desk.own = Own::Fixed(limit.min(LIMIT_MAX));
-        slots.count.timed.store(0, Relaxed);
+        slots.timed.store(0, Relaxed);
         self.leave(desk, now, slots);
     }
 
@@ -152,10 +152,10 @@ impl Desk {
         let Own::Inferred(estimator) = &mut self.own else { return };
         estimator.success(sample, now);
         self.samples += 1;
-        let timed = slots.count.timed.load(Relaxed);
+        let timed = slots.timed.load(Relaxed);
         let next = self.pace.after_sample(timed, now);
         if next != timed {
-            slots.count.timed.store(next, Relaxed);
+            slots.timed.store(next, Relaxed);
         }
     }
 

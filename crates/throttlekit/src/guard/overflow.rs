@@ -1,0 +1,65 @@
+//! What newcomers share while every place is held: one guard, and who is in it.
+//!
+//! A key that holds or awaits a slot here stays here until it has none, or it would have a second ceiling beside this.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Guard;
+
+/// The one guard, and how often each key is in it.
+pub(super) struct Overflow<C> {
+    pub(super) guard: Arc<Guard<C>>,
+    /// At most as many keys as the guard lets in and lets wait, beside those that are just asking.
+    guests: Mutex<HashMap<u64, u32>>,
+    /// How many are in it by all keys: zero where nobody has to look.
+    count: AtomicUsize,
+}
+
+/// One ask of a key that is counted here until it is dropped.
+pub(super) struct Guest<C> {
+    overflow: Arc<Overflow<C>>,
+    fingerprint: u64,
+}
+
+impl<C> Overflow<C> {
+    pub(super) fn new(guard: Guard<C>) -> Arc<Self> {
+        Arc::new(Self { guard: Arc::new(guard), guests: Mutex::default(), count: AtomicUsize::new(0) })
+    }
+
+    /// Whether the key has anything here. Right for who holds the lock of the key's shard: nobody comes meanwhile.
+    pub(super) fn has(&self, fingerprint: u64) -> bool {
+        self.count.load(Acquire) > 0 && self.lock().contains_key(&fingerprint)
+    }
+
+    /// Counts an ask of the key. Only under the lock of the key's shard.
+    pub(super) fn enter(self: &Arc<Self>, fingerprint: u64) -> Guest<C> {
+        self.count.fetch_add(1, AcqRel);
+        *self.lock().entry(fingerprint).or_insert(0) += 1;
+        Guest { overflow: Arc::clone(self), fingerprint }
+    }
+
+    /// How many hold, await or ask for a slot here.
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, u32>> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C> Drop for Guest<C> {
+    fn drop(&mut self) {
+        let mut guests = self.overflow.lock();
+        if let Some(count) = guests.get_mut(&self.fingerprint) {
+            *count -= 1;
+            if *count == 0 {
+                guests.remove(&self.fingerprint);
+            }
+        }
+        drop(guests);
+        self.overflow.count.fetch_sub(1, AcqRel);
+    }
+}

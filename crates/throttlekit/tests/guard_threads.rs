@@ -1,0 +1,130 @@
+//! `slots-in-process` with threads that really run beside each other: counts beside the guard's own.
+#![cfg(feature = "wait")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use throttlekit::guard::Class;
+use throttlekit::{Guard, KeyedGuard};
+
+const LIMIT: u32 = 3;
+const TASKS: u32 = 32;
+const ROUNDS: u32 = 200;
+
+/// Some numbers in no order.
+fn roll(dice: &mut u64, below: u64) -> u64 {
+    *dice ^= *dice << 13;
+    *dice ^= *dice >> 7;
+    *dice ^= *dice << 17;
+    *dice % below
+}
+
+/// Counts whoever is inside, and says if it was ever more than the limit.
+#[derive(Default)]
+struct Inside {
+    now: AtomicU32,
+    most: AtomicU32,
+}
+
+impl Inside {
+    fn enter(&self) {
+        self.most.fetch_max(self.now.fetch_add(1, SeqCst) + 1, SeqCst);
+    }
+
+    fn leave(&self) {
+        self.now.fetch_sub(1, SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn slots_in_process_waiters_all_come_in_and_never_more_than_the_limit() {
+    let guard = Arc::new(Guard::builder(LIMIT).class_below(300).depth_max(TASKS).build());
+    let (inside, admitted) = (Arc::new(Inside::default()), Arc::new(AtomicU64::new(0)));
+    let task = |number: u32| {
+        let (guard, inside, admitted) = (guard.clone(), inside.clone(), admitted.clone());
+        async move {
+            for round in 0..ROUNDS {
+                let permit = guard.acquire(Class::at((number % 2) as u8)).await.expect("room in line");
+                inside.enter();
+                admitted.fetch_add(1, SeqCst);
+                if (number + round).is_multiple_of(3) {
+                    tokio::task::yield_now().await;
+                }
+                inside.leave();
+                permit.success();
+            }
+        }
+    };
+    let tasks: Vec<_> = (0..TASKS).map(|number| tokio::spawn(task(number))).collect();
+    for task in tasks {
+        tokio::time::timeout(Duration::from_secs(30), task).await.expect("a wake was lost").unwrap();
+    }
+    assert_eq!(admitted.load(SeqCst), u64::from(TASKS * ROUNDS));
+    assert!((1..=LIMIT).contains(&inside.most.load(SeqCst)));
+    assert_eq!((guard.snapshot(), guard.stats().waiting), ((LIMIT, 0), 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn slots_in_process_waits_that_end_early_leak_nothing() {
+    let guard = Arc::new(Guard::builder(LIMIT).depth_max(TASKS).build());
+    let (inside, late) = (Arc::new(Inside::default()), Arc::new(AtomicU64::new(0)));
+    let task = |number: u32| {
+        let (guard, inside, late) = (guard.clone(), inside.clone(), late.clone());
+        async move {
+            let mut dice = u64::from(number) + 1;
+            for _ in 0..ROUNDS / 4 {
+                let wait = Duration::from_micros(roll(&mut dice, 2_000));
+                let Ok(permit) = guard.acquire_within(Class::FIRST, wait).await else {
+                    late.fetch_add(1, SeqCst);
+                    continue;
+                };
+                inside.enter();
+                tokio::time::sleep(Duration::from_micros(roll(&mut dice, 300))).await;
+                inside.leave();
+                drop(permit);
+            }
+        }
+    };
+    let tasks: Vec<_> = (0..TASKS).map(|number| tokio::spawn(task(number))).collect();
+    for task in tasks {
+        tokio::time::timeout(Duration::from_secs(30), task).await.expect("a wake was lost").unwrap();
+    }
+    assert!(late.load(SeqCst) > 0 && inside.most.load(SeqCst) <= LIMIT);
+    assert_eq!((guard.snapshot(), guard.stats().waiting), ((LIMIT, 0), 0));
+}
+
+/// More keys than there is room for, so that keys are dropped while others ask for them.
+#[test]
+fn slots_keyed_no_key_has_more_than_its_ceiling_while_keys_are_dropped() {
+    const KEYS: u64 = 12;
+    let guard = KeyedGuard::builder(2).keys_max(4).build();
+    let inside: Vec<Inside> = (0..KEYS).map(|_| Inside::default()).collect();
+    std::thread::scope(|scope| {
+        for thread in 1..=4 {
+            let (guard, inside) = (&guard, &inside);
+            scope.spawn(move || {
+                let mut dice: u64 = thread * 0x9E37_79B9;
+                let mut held = Vec::new();
+                for _ in 0..30_000 {
+                    let key = roll(&mut dice, KEYS);
+                    if let Ok(permit) = guard.try_acquire(key.to_le_bytes()) {
+                        inside[key as usize].enter();
+                        held.push((key, permit));
+                    }
+                    if held.len() > roll(&mut dice, 3) as usize {
+                        let (key, permit) = held.swap_remove(0);
+                        inside[key as usize].leave();
+                        permit.success();
+                    }
+                }
+                for (key, permit) in held {
+                    inside[key as usize].leave();
+                    permit.success();
+                }
+            });
+        }
+    });
+    assert!(inside.iter().all(|inside| (1..=2).contains(&inside.most.load(SeqCst))), "more than the ceiling");
+    assert_eq!((guard.keys(), guard.overflowing()), (4, 0));
+}
