@@ -18,6 +18,7 @@
 //! * [`throttle`] plays calls to a backend that is full, and its planted bugs.
 //! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
 //! * [`guard`] holds what slots in process promise, and its planted bugs.
+//! * [`slots`] holds who may work in how many slots, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
 //!
@@ -43,6 +44,7 @@ pub mod metering;
 pub mod price;
 pub mod regions;
 pub mod sketch;
+pub mod slots;
 mod spec;
 pub mod stores;
 pub mod streams;
