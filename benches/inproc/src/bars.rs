@@ -37,6 +37,11 @@ pub const GOVERNOR_DIRECT_N: &str = "governor-direct-n";
 /// The least that a spend from shared units can cost.
 pub const FETCH_SUB: &str = "floor-fetch-sub";
 
+/// The anchor of slots whose number is fixed.
+pub const SEMAPHORE: &str = "tokio-semaphore";
+/// The anchor of slots whose number follows latency.
+pub const THROTTLE_NET: &str = "throttle-net";
+
 const fn bar(section: &'static str, ours: &'static str, peer: &'static str, view: View, max: f64) -> Bar {
     Bar { section, ours, peer, view, max }
 }
@@ -65,6 +70,10 @@ pub const BARS: &[Bar] = &[
     bar("sketch-1m", "ours-sketch-coarse", PINGORA, Throughput, 0.90),
     bar("sketch-10k-2t", "ours-sketch-refused-tick", PINGORA, Together, 0.90),
     bar("sketch-1m-2t", "ours-sketch-refused-tick", PINGORA, Together, 0.90),
+    bar("slots", "ours-guard-fixed", SEMAPHORE, Throughput, 0.75),
+    bar("slots", "ours-guard-adaptive", THROTTLE_NET, Throughput, 0.80),
+    bar("slots-2t", "ours-guard-fixed", SEMAPHORE, Together, 0.45),
+    bar("slots-2t", "ours-guard-adaptive", THROTTLE_NET, Together, 0.60),
 ];
 
 /// Bytes alive per live key at a million keys.

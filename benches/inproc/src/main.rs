@@ -1,6 +1,6 @@
 //! In-process benchmarks beside the peers, judged against the contract. `cargo xtask bench inproc` runs them,
-//! `cargo xtask bench lease` those of leases, and `budget`, `fair` and `sketch` in its place those of token budgets, of
-//! tenants that share a budget and of sketches.
+//! `cargo xtask bench lease` those of leases, and `budget`, `fair`, `sketch` and `slots` in its place those of token
+//! budgets, of tenants that share a budget, of sketches and of slots.
 
 mod alloc;
 mod bars;
@@ -18,6 +18,7 @@ mod os;
 mod pair;
 mod report;
 mod sketch;
+mod slots;
 mod timing;
 mod workloads;
 
@@ -31,10 +32,11 @@ use timing::Section;
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
 const USAGE: &str =
-    "usage: inproc [lease|budget|fair|sketch] [--quick] [--rounds N] [--only PART] [--require-callgrind]
+    "usage: inproc [lease|budget|fair|sketch|slots] [--quick] [--rounds N] [--only PART] [--require-callgrind]
 PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
 of leases one of lease, lease-2t, instructions; of budgets one of budget, budget-2t, instructions;
-of sketches one of sketch-10k, sketch-1m, sketch-10k-2t, sketch-1m-2t, instructions";
+of sketches one of sketch-10k, sketch-1m, sketch-10k-2t, sketch-1m-2t, instructions;
+of slots one of slots, slots-2t, instructions";
 /// The parts that are not timed sections.
 const PROBES: [&str; 4] = ["memory", "growth", "flood", "instructions"];
 const ROUNDS: usize = 41;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
             return suite(options, &[], |report, options| fair::judge(report, options.rounds));
         }
         ["sketch", options @ ..] => return suite(options, sketch::SECTIONS, sketch_probes),
+        ["slots", options @ ..] => return suite(options, slots::SECTIONS, slots_probes),
         ["budget", options @ ..] => return suite(options, budget::SECTIONS, budget_probes),
         options => return suite(options, timing::SECTIONS, probes),
     }
@@ -90,6 +93,12 @@ fn sketch_probes(report: &mut Report, options: &Options<'_>) {
 fn budget_probes(report: &mut Report, options: &Options<'_>) {
     if options.wants("instructions") {
         instructions::tell(report, options.require_callgrind, &budget::COUNTED);
+    }
+}
+
+fn slots_probes(report: &mut Report, options: &Options<'_>) {
+    if options.wants("instructions") {
+        instructions::tell(report, options.require_callgrind, &slots::COUNTED);
     }
 }
 

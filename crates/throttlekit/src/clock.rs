@@ -28,7 +28,6 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// was stopped goes on.
 ///
 /// [`WallClock`] steps, and [`CoarseClock`] is wound by a thread that may be late, so neither is one.
-#[cfg(feature = "store")]
 pub trait LeaseClock: Clock {
     /// By how much a reading may lie behind the time at which it is taken. Leases die as much earlier.
     fn behind_max(&self) -> Duration {
@@ -196,11 +195,10 @@ impl Clock for CoarseClock {
 /// It never steps. Whoever sets the civil clock, and a machine that was suspended, do not make what is lent live
 /// longer. Not comparable with any other clock. Elsewhere than on Linux it is the operating system's monotonic clock,
 /// which may stand still while the machine sleeps.
-#[cfg(feature = "store")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
-#[cfg(all(feature = "store", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 impl Clock for BootClock {
     #[inline]
     fn now(&self) -> Timestamp {
@@ -208,7 +206,7 @@ impl Clock for BootClock {
     }
 }
 
-#[cfg(all(feature = "store", not(target_os = "linux")))]
+#[cfg(not(target_os = "linux"))]
 impl Clock for BootClock {
     fn now(&self) -> Timestamp {
         static BEGUN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
@@ -222,13 +220,13 @@ impl Clock for BootClock {
 ///
 /// The kernel winds it, so that a process which was stopped reads the right time when it goes on. It stands still while
 /// the machine is suspended; where machines are, hold leases by [`BootClock`].
-#[cfg(all(feature = "store", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 #[derive(Clone, Copy, Debug)]
 pub struct TickClock {
     tick: Duration,
 }
 
-#[cfg(all(feature = "store", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 impl TickClock {
     /// After five ticks that did not come Linux lets another processor wind the clock.
     pub const STALLED_TICKS: u32 = 6;
@@ -240,14 +238,14 @@ impl TickClock {
     }
 }
 
-#[cfg(all(feature = "store", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 impl Default for TickClock {
     fn default() -> Self {
         Self::new()
     }
 }
 
-#[cfg(all(feature = "store", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 impl Clock for TickClock {
     #[inline(always)]
     fn now(&self) -> Timestamp {
@@ -255,32 +253,29 @@ impl Clock for TickClock {
     }
 }
 
-#[cfg(all(feature = "store", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 impl LeaseClock for TickClock {
     fn behind_max(&self) -> Duration {
         self.tick * Self::STALLED_TICKS
     }
 }
 
-#[cfg(feature = "store")]
 impl LeaseClock for BootClock {}
 
 /// Cheaper to read than [`BootClock`]. Its pace was measured when it was made, and is taken to be right within the margin. What the processor's counter does while a machine is suspended differs; where
 /// machines are, hold leases by [`BootClock`].
-#[cfg(feature = "store")]
 impl LeaseClock for PreciseClock {}
 
-#[cfg(feature = "store")]
 impl LeaseClock for ManualClock {}
 
-#[cfg(all(feature = "store", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 #[inline(always)]
 fn linux_nanos(clock: rustix::time::ClockId) -> Timestamp {
     Timestamp::from_nanos(nanos_of(rustix::time::clock_gettime(clock)))
 }
 
 /// Clocks that count from the start of the machine are never before it.
-#[cfg(all(feature = "store", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 #[inline(always)]
 fn nanos_of(time: rustix::time::Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -67,6 +67,7 @@ mod builder;
 mod clock;
 pub mod fair;
 mod gate;
+pub mod guard;
 mod hash;
 #[cfg(feature = "http")]
 pub mod http;
@@ -87,15 +88,16 @@ pub use ask::Ask;
 #[cfg(feature = "store")]
 pub use budget::{TokenBudget, TokenStream};
 pub use builder::Builder;
-#[cfg(all(feature = "store", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 pub use clock::TickClock;
-#[cfg(feature = "store")]
-pub use clock::{BootClock, LeaseClock};
-pub use clock::{Clock, CoarseClock, ManualClock, PreciseClock, SystemClock, WallClock};
+pub use clock::{
+    BootClock, Clock, CoarseClock, LeaseClock, ManualClock, PreciseClock, SystemClock, WallClock,
+};
 #[cfg(feature = "store")]
 pub use fair::SharedFairLimiter;
 pub use fair::{FairLimiter, FairTree};
 pub use gate::Gate;
+pub use guard::Guard;
 pub use hash::{KeyHash, SecretHash, TrustedHash};
 pub use limiter::Limiter;
 pub use limits::Limits;

@@ -13,15 +13,15 @@ const USAGE: &str = "\
 usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]
        cargo xtask bench fair [--quick] [--rounds N]
        cargo xtask bench redis|postgres [--rounds N]
-       cargo xtask bench lease|budget|sketch [--quick] [--rounds N] [--only PART] [--require-callgrind]";
+       cargo xtask bench lease|budget|sketch|slots [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
 /// Runs the suite that is named first, with the rest of the arguments.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     match args {
         // In-process checks beside the peers.
         [suite, options @ ..] if suite == "inproc" => judge(package("inproc", &[], options)),
-        // Debits, sketches and tenants that share, likewise.
-        [suite, ..] if ["budget", "sketch", "fair"].contains(&suite.as_str()) => {
+        // Debits, sketches, slots and tenants that share, likewise.
+        [suite, ..] if ["budget", "sketch", "fair", "slots"].contains(&suite.as_str()) => {
             judge(package("inproc", &[], args))
         }
         // Shared stores beside what their engines do bare.

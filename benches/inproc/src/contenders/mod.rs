@@ -7,6 +7,7 @@ mod lease;
 mod ours;
 mod rate_net;
 mod sketch;
+mod slots;
 
 pub use governor::stale_at_once as governor_stale_at_once;
 pub use ours::{Ask, limiter};
@@ -204,6 +205,12 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         }
         "ours-flood-coarse" => Contender::new(name, sketch::flood::<_, SecretHash>(CoarseClock::start())),
         "ours-flood-tick" => Contender::new(name, sketch::flood::<_, SecretHash>(TickClock::new())),
+        "tokio-semaphore" => Contender::placed(name, slots::semaphore(), place),
+        "throttle-net" => Contender::placed(name, slots::throttle_net(), place),
+        "floor-cas" => Contender::placed(name, slots::floor(), place),
+        "ours-guard-fixed" => Contender::placed(name, slots::fixed(), place),
+        "ours-guard-class" => Contender::placed(name, slots::of_class(), place),
+        "ours-guard-adaptive" => Contender::placed(name, slots::adaptive(), place),
         unknown => panic!("no contender is called {unknown}"),
     }
 }

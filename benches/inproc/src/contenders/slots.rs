@@ -1,0 +1,118 @@
+//! Slots that are taken and given back at once: this house's guards, and those they are judged by.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use throttle_net::{AdaptiveLimiter, Aimd};
+use throttlekit::Guard;
+use throttlekit::guard::{Ceiling, Class};
+use tokio::sync::Semaphore;
+
+use super::{Check, consumed};
+use crate::workloads::Stream;
+
+/// How many at a time: never reached, so that every ask is allowed.
+const LIMIT: u32 = 200;
+/// Where an adaptive ceiling may not go below.
+const LEAST: u32 = 20;
+
+struct Fixed(Guard);
+struct OfClass(Guard);
+struct Adaptive(Guard);
+struct Tokio(Semaphore);
+struct Net(AdaptiveLimiter<Aimd>);
+struct Floor(AtomicU64);
+
+/// A guard that lets a fixed number in.
+pub fn fixed() -> impl Check + 'static {
+    Fixed(Guard::fixed(LIMIT))
+}
+
+/// The same for a class that leaves some to another.
+pub fn of_class() -> impl Check + 'static {
+    OfClass(Guard::builder(LIMIT).class_below(300).build())
+}
+
+/// A guard that infers how many.
+pub fn adaptive() -> impl Check + 'static {
+    Adaptive(Guard::adaptive(Ceiling::between(LEAST, LIMIT)))
+}
+
+/// The anchor of fixed ones.
+pub fn semaphore() -> impl Check + 'static {
+    Tokio(Semaphore::new(LIMIT as usize))
+}
+
+/// The anchor of adaptive ones.
+pub fn throttle_net() -> impl Check + 'static {
+    Net(AdaptiveLimiter::builder().floor(LEAST).ceiling(LIMIT).initial(LEAST).build(Aimd::default()))
+}
+
+/// The least that a limit and a count in one word cost.
+pub fn floor() -> impl Check + 'static {
+    Floor(AtomicU64::new(u64::from(LIMIT) << 32))
+}
+
+impl Check for Fixed {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
+        consumed(self.0.try_acquire()).map(drop).is_ok().into()
+    }
+}
+
+impl Check for OfClass {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
+        consumed(self.0.try_acquire_as(Class::at(1))).map(drop).is_ok().into()
+    }
+}
+
+impl Check for Adaptive {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
+        consumed(self.0.try_acquire()).map(|permit| permit.success()).is_ok().into()
+    }
+}
+
+impl Check for Tokio {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
+        consumed(self.0.try_acquire()).map(drop).is_ok().into()
+    }
+}
+
+impl Check for Net {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
+        consumed(self.0.try_acquire()).map(|permit| permit.success()).is_some().into()
+    }
+}
+
+impl Check for Floor {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
+        let mut word = self.0.load(Ordering::Relaxed);
+        while (word as u32) < (word >> 32) as u32 {
+            match self.0.compare_exchange_weak(word, word + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => {
+                    consumed(word);
+                    self.0.fetch_sub(1, Ordering::AcqRel);
+                    return 1;
+                }
+                Err(now) => word = now,
+            }
+        }
+        0
+    }
+}

@@ -1,0 +1,36 @@
+//! Slots in process: what it costs to hold one and give it back, beside a semaphore and an adaptive limiter.
+
+use crate::bars::{SEMAPHORE, THROTTLE_NET};
+use crate::contenders::PLACES;
+use crate::timing::{HOT_WARM, Section};
+use crate::workloads::Stream;
+
+/// A fixed and an adaptive ceiling, by one thread and by two. All in one section each, so that they run in turn.
+pub const SECTIONS: &[Section] = &[
+    Section {
+        name: "slots",
+        title: "a slot taken and given back, one thread",
+        threads: 1,
+        stream: Stream::hot,
+        keys: 0,
+        warm: HOT_WARM,
+        places: PLACES,
+        contenders: CONTENDERS,
+    },
+    Section {
+        name: "slots-2t",
+        title: "a slot taken and given back, two threads",
+        threads: 2,
+        stream: Stream::hot,
+        keys: 0,
+        warm: HOT_WARM,
+        places: PLACES,
+        contenders: CONTENDERS,
+    },
+];
+
+const CONTENDERS: &[&str] =
+    &[SEMAPHORE, "floor-cas", "ours-guard-fixed", "ours-guard-class", THROTTLE_NET, "ours-guard-adaptive"];
+
+/// Of whom instructions are counted.
+pub const COUNTED: [&str; 4] = [SEMAPHORE, "ours-guard-fixed", THROTTLE_NET, "ours-guard-adaptive"];

@@ -1,0 +1,92 @@
+//! The choices a guard is made of.
+
+use throttlekit_core::concurrency::{Ceiling, Estimator};
+
+use super::Guard;
+use super::class::{Classes, Kept};
+use super::count::{Count, LIMIT_MAX};
+use super::pace;
+use super::slots::Slots;
+use super::tuner::Own;
+use crate::{BootClock, Clock};
+
+/// How many at a time: a number, or a [`Ceiling`] within which it is inferred.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum GuardLimit {
+    /// Always so many.
+    Fixed(u32),
+    /// As many as keeps latency low.
+    Adaptive(Ceiling),
+}
+
+impl From<u32> for GuardLimit {
+    fn from(limit: u32) -> Self {
+        Self::Fixed(limit)
+    }
+}
+
+impl From<Ceiling> for GuardLimit {
+    fn from(ceiling: Ceiling) -> Self {
+        Self::Adaptive(ceiling)
+    }
+}
+
+/// What a [`Guard`] is made of.
+///
+/// ```
+/// use throttlekit::Guard;
+/// use throttlekit::guard::Class;
+///
+/// // Interactive work may use all ten, batches leave three to it; of each at most a hundred wait.
+/// let guard = Guard::builder(10).class_below(300).depth_max(100).build();
+/// let batch = Class::at(1);
+/// let permits: Vec<_> = (0..7).map(|_| guard.try_acquire_as(batch).unwrap()).collect();
+/// assert!(guard.try_acquire_as(batch).is_err() && guard.try_acquire().is_ok());
+/// # drop(permits);
+/// ```
+#[derive(Clone, Debug)]
+pub struct GuardBuilder<C = BootClock> {
+    limit: GuardLimit,
+    classes: Classes,
+    depth_max: u32,
+    clock: C,
+}
+
+impl GuardBuilder {
+    pub(super) fn new(limit: GuardLimit) -> Self {
+        Self { limit, classes: Classes::only(), depth_max: 0, clock: BootClock }
+    }
+}
+
+impl<C: Clock> GuardBuilder<C> {
+    /// Adds a class after the last, from which so many thousandths of the limit are kept, rounded down.
+    ///
+    /// Never fewer than from the class before it, and never the whole: where there is a slot at all each class may use
+    /// one. A guard has at most [`Class::COUNT_MAX`](super::Class::COUNT_MAX) classes; more are not added.
+    pub fn class_below(mut self, kept_thousandths: u16) -> Self {
+        self.classes.add(Kept::thousandths(kept_thousandths));
+        self
+    }
+
+    /// How many of each class may wait: none unless stated.
+    pub fn depth_max(self, depth: u32) -> Self {
+        Self { depth_max: depth, ..self }
+    }
+
+    /// Which clock measures latency, instead of [`BootClock`].
+    pub fn clock<D: Clock>(self, clock: D) -> GuardBuilder<D> {
+        let Self { limit, classes, depth_max, .. } = self;
+        GuardBuilder { limit, classes, depth_max, clock }
+    }
+
+    /// The guard.
+    pub fn build(self) -> Guard<C> {
+        let (own, timed) = match self.limit {
+            GuardLimit::Fixed(limit) => (Own::Fixed(limit.min(LIMIT_MAX)), 0),
+            GuardLimit::Adaptive(ceiling) => (Own::Inferred(Box::new(Estimator::new(ceiling))), pace::ALL),
+        };
+        let count = Count::new(own.limit(), timed);
+        Guard::from_parts(Slots::new(count, self.classes, self.depth_max), own, self.clock)
+    }
+}

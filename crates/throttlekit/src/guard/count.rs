@@ -1,0 +1,183 @@
+//! How many are in flight and how many may be, in one word.
+//!
+//! ```text
+//! 63      60 59      58        32 31          0
+//! | turn 4 | waits 1 | limit 27 | in flight 32 |
+//! ```
+//!
+//! One load shows limit and count of the same instant, and whoever is let in compares and swaps both: the count never
+//! passes the limit that was in force when it grew. A lower limit is a swap of the same word. Each admission moves the
+//! turn on by one, which wraps: it picks which of them are timed, without another word to write.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::class::Kept;
+use crate::sync::AtomicU64;
+
+const IN_FLIGHT_BITS: u32 = 32;
+const TURN_BITS: u32 = 4;
+const LIMIT_BITS: u32 = 27;
+/// Set while somebody is in line, and only under the lock of the line.
+const WAITS: u64 = 1 << (IN_FLIGHT_BITS + LIMIT_BITS);
+/// One more in flight, one turn further.
+const ENTER: u64 = 1 | 1 << (64 - TURN_BITS);
+
+/// The largest limit: 134 million at a time.
+pub(super) const LIMIT_MAX: u32 = (1 << LIMIT_BITS) - 1;
+/// Turns until the first comes again.
+pub(super) const TURNS: u32 = 1 << TURN_BITS;
+
+/// Limit and count that threads share, on a cache line of their own and the one that processors fetch along.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Count {
+    word: AtomicU64,
+    /// How many of the turns are timed. Beside the word: it is read with every admission and hardly ever written.
+    pub(super) timed: crate::sync::AtomicU32,
+}
+
+/// The word at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen(u64);
+
+/// What an admission saw: the count with itself in it, what its class could have had, and its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) in_flight: u32,
+    pub(super) allowed: u32,
+    pub(super) turn: u32,
+}
+
+impl Seen {
+    #[inline(always)]
+    pub(super) fn in_flight(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    pub(super) fn limit(self) -> u32 {
+        (self.0 >> IN_FLIGHT_BITS) as u32 & LIMIT_MAX
+    }
+
+    #[inline(always)]
+    pub(super) fn somebody_waits(self) -> bool {
+        self.0 & WAITS != 0
+    }
+
+    /// The limit, or less than zero while somebody waits: then nobody passes without a look at the line.
+    #[inline(always)]
+    fn limit_unless_waited_for(self) -> i64 {
+        ((self.0 << TURN_BITS).cast_signed()) >> (TURN_BITS + IN_FLIGHT_BITS)
+    }
+
+    #[inline(always)]
+    fn entered(self, allowed: i64) -> Entry {
+        let turn = (self.0 >> (64 - TURN_BITS)) as u32;
+        Entry { in_flight: self.in_flight() + 1, allowed: allowed as u32, turn }
+    }
+}
+
+impl Count {
+    pub(super) fn new(limit: u32, timed: u32) -> Self {
+        let limit = u64::from(limit.min(LIMIT_MAX));
+        Self { word: AtomicU64::new(limit << IN_FLIGHT_BITS), timed: crate::sync::AtomicU32::new(timed) }
+    }
+
+    #[inline(always)]
+    pub(super) fn seen(&self) -> Seen {
+        Seen(self.word.load(Acquire))
+    }
+
+    /// Lets one in where nobody waits and the class has room; otherwise what was in the way.
+    #[inline(always)]
+    pub(super) fn enter(&self, kept: Kept) -> Result<Entry, Seen> {
+        self.enter_below(|seen| kept.leaves(seen.limit_unless_waited_for()))
+    }
+
+    /// The same whether somebody waits or not: for who holds the lock of the line.
+    pub(super) fn enter_beside_line(&self, kept: Kept) -> Result<Entry, Seen> {
+        self.enter_below(|seen| kept.leaves(i64::from(seen.limit())))
+    }
+
+    #[inline(always)]
+    fn enter_below(&self, allowed: impl Fn(Seen) -> i64) -> Result<Entry, Seen> {
+        let mut seen = Seen(self.word.load(Relaxed));
+        loop {
+            let allowed = allowed(seen);
+            if i64::from(seen.in_flight()) >= allowed {
+                return Err(seen);
+            }
+            let next = seen.0.wrapping_add(ENTER);
+            match self.word.compare_exchange_weak(seen.0, next, Acquire, Relaxed) {
+                Ok(_) => return Ok(seen.entered(allowed)),
+                Err(word) => seen = Seen(word),
+            }
+        }
+    }
+
+    /// Lets one out; what was there with it.
+    #[inline(always)]
+    pub(super) fn leave(&self) -> Seen {
+        let seen = Seen(self.word.fetch_sub(1, AcqRel));
+        debug_assert!(seen.in_flight() > 0, "nobody was in flight");
+        seen
+    }
+
+    /// Puts another limit in force; the word before.
+    pub(super) fn set_limit(&self, limit: u32) -> Seen {
+        let limit = u64::from(limit.min(LIMIT_MAX)) << IN_FLIGHT_BITS;
+        let field = u64::from(LIMIT_MAX) << IN_FLIGHT_BITS;
+        let mut word = self.word.load(Relaxed);
+        while let Err(now) = self.word.compare_exchange_weak(word, word & !field | limit, AcqRel, Relaxed) {
+            word = now;
+        }
+        Seen(word)
+    }
+
+    /// Says whether somebody waits. Only under the lock of the line.
+    pub(super) fn set_waits(&self, waits: bool) {
+        if waits {
+            self.word.fetch_or(WAITS, AcqRel);
+        } else {
+            self.word.fetch_and(!WAITS, AcqRel);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_stops_at_the_limit_and_the_turn_wraps_into_nothing() {
+        let count = Count::new(3, 0);
+        for round in 0..50 {
+            let turns: Vec<u32> =
+                std::iter::from_fn(|| count.enter(Kept::NOTHING).ok()).map(|entry| entry.turn).collect();
+            assert_eq!(turns, [0, 1, 2].map(|turn| (3 * round + turn) % TURNS));
+            assert_eq!((count.seen().limit(), count.seen().in_flight()), (3, 3));
+            (0..3).for_each(|_| _ = count.leave());
+        }
+    }
+
+    #[test]
+    fn while_somebody_waits_nobody_passes_by() {
+        let count = Count::new(LIMIT_MAX, 0);
+        count.set_waits(true);
+        assert!(count.enter(Kept::NOTHING).is_err_and(Seen::somebody_waits));
+        assert!(count.enter_beside_line(Kept::NOTHING).is_ok());
+        count.set_waits(false);
+        assert!(count.enter(Kept::NOTHING).is_ok());
+        assert_eq!((count.seen().limit(), count.seen().in_flight()), (LIMIT_MAX, 2));
+    }
+
+    #[test]
+    fn a_lower_limit_counts_at_once_and_takes_nothing_back() {
+        let count = Count::new(5, 0);
+        (0..4).for_each(|_| _ = count.enter(Kept::NOTHING).unwrap());
+        assert_eq!(count.set_limit(2).limit(), 5);
+        assert_eq!((count.seen().limit(), count.seen().in_flight()), (2, 4));
+        (0..3).for_each(|_| assert!(count.enter(Kept::NOTHING).is_err() && count.leave().in_flight() > 1));
+        assert!(count.enter(Kept::NOTHING).is_ok());
+    }
+}

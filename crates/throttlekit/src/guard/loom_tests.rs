@@ -1,0 +1,311 @@
+//! Slots under loom: threads that come, go, wait, give up and change the limit, in every order of their steps.
+//!
+//! Who is woken is counted, not run: a waiter that was woken polls again, one that was not must find nothing.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::task::{Poll, Wake, Waker};
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, AtomicUsize};
+use loom::thread;
+use throttlekit_core::Timestamp;
+use throttlekit_core::concurrency::{Ceiling, Estimator};
+
+use super::class::{Class, Classes, Kept};
+use super::count::{Count, Entry};
+use super::line::Ticket;
+use super::slots::Slots;
+use super::tuner::{Own, Tuner};
+
+const BATCH: Class = Class::at(1);
+const NOW: Timestamp = Timestamp::from_millis(1);
+
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(model);
+}
+
+fn slots(limit: u32) -> Arc<Slots> {
+    let mut classes = Classes::only();
+    classes.add(Kept::thousandths(500));
+    Arc::new(Slots::new(Count::new(limit, 0), classes, 4))
+}
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Bell(std::sync::atomic::AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// One who waits in line.
+struct Waiter {
+    class: Class,
+    bell: std::sync::Arc<Bell>,
+    ticket: Option<Ticket>,
+}
+
+impl Waiter {
+    fn of(class: Class) -> Self {
+        Self { class, bell: std::sync::Arc::default(), ticket: None }
+    }
+
+    /// Asks for a slot; whether there was one at once.
+    fn ask(&mut self, slots: &Slots) -> bool {
+        let waker = Waker::from(std::sync::Arc::clone(&self.bell));
+        let answer = slots.poll_enter(self.class, &mut self.ticket, &waker);
+        matches!(answer, Poll::Ready(Ok(Entry { .. })))
+    }
+
+    fn was_woken(&self) -> bool {
+        self.bell.0.load(SeqCst) > 0
+    }
+
+    /// Gives up, if there is a place to give up.
+    fn give_up(&mut self, slots: &Slots) {
+        if let Some(ticket) = self.ticket.take() {
+            slots.give_up(ticket);
+        }
+    }
+}
+
+/// Nothing is in flight, nobody waits, and the word says so.
+fn assert_at_rest(slots: &Slots, limit: u32) {
+    let seen = slots.count.seen();
+    assert_eq!((seen.in_flight(), seen.limit(), seen.somebody_waits()), (0, limit, false));
+    assert_eq!(slots.waiting(), 0);
+}
+
+#[test]
+fn loom_no_more_are_let_in_than_the_limit_in_force() {
+    explore(|| {
+        let (slots, inside) = (slots(2), Arc::new(AtomicUsize::new(0)));
+        let come_and_go = {
+            let (slots, inside) = (slots.clone(), inside.clone());
+            move || {
+                if slots.enter(Class::FIRST).is_ok() {
+                    assert!(inside.fetch_add(1, AcqRel) < 2, "more than the limit");
+                    inside.fetch_sub(1, AcqRel);
+                    slots.leave();
+                }
+            }
+        };
+        let others: Vec<_> = (0..2).map(|_| thread::spawn(come_and_go.clone())).collect();
+        come_and_go();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_at_rest(&slots, 2);
+    });
+}
+
+#[test]
+fn loom_a_limit_that_falls_holds_for_whoever_enters_after_it() {
+    explore(|| {
+        let slots = slots(2);
+        let lowered = {
+            let slots = slots.clone();
+            thread::spawn(move || {
+                let _ = slots.set_limit(1);
+                // Whoever was in stays; nobody may come beside them.
+                let before = slots.count.seen().in_flight();
+                let now = slots.enter(Class::FIRST);
+                assert!(before == 0 || now.is_err() || slots.count.seen().in_flight() <= 1);
+                now.map(|entry| assert!(entry.in_flight <= 1 && entry.allowed == 1)).is_ok()
+            })
+        };
+        let entered = [slots.enter(Class::FIRST), slots.enter(Class::FIRST)];
+        for entry in entered.iter().flatten() {
+            assert!(entry.in_flight <= entry.allowed, "{entry:?}");
+        }
+        entered.iter().flatten().for_each(|_| slots.leave());
+        if lowered.join().unwrap() {
+            slots.leave();
+        }
+        assert_at_rest(&slots, 1);
+    });
+}
+
+#[test]
+fn loom_a_slot_given_back_reaches_whoever_waits() {
+    explore(|| {
+        let slots = slots(1);
+        slots.enter(Class::FIRST).unwrap();
+        let leaver = {
+            let slots = slots.clone();
+            thread::spawn(move || slots.leave())
+        };
+        let mut waiter = Waiter::of(Class::FIRST);
+        let at_once = waiter.ask(&slots);
+        leaver.join().unwrap();
+        if !at_once {
+            assert!(waiter.was_woken(), "a wake was lost");
+            assert!(waiter.ask(&slots), "woken for nothing");
+        }
+        slots.leave();
+        assert_at_rest(&slots, 1);
+    });
+}
+
+#[test]
+fn loom_a_slot_granted_to_one_who_gives_up_goes_to_the_next() {
+    explore(|| {
+        let slots = slots(1);
+        slots.enter(Class::FIRST).unwrap();
+        let (mut one, mut two) = (Waiter::of(Class::FIRST), Waiter::of(BATCH));
+        assert!(!one.ask(&slots) && !two.ask(&slots));
+        let leaver = {
+            let slots = slots.clone();
+            thread::spawn(move || slots.leave())
+        };
+        one.give_up(&slots);
+        leaver.join().unwrap();
+        assert!(two.was_woken() && two.ask(&slots), "a slot was lost with the waiter");
+        slots.leave();
+        assert_at_rest(&slots, 1);
+    });
+}
+
+#[test]
+fn loom_nobody_overtakes_and_nobody_is_forgotten() {
+    explore(|| {
+        let slots = slots(1);
+        slots.enter(Class::FIRST).unwrap();
+        let mut waiter = Waiter::of(Class::FIRST);
+        assert!(!waiter.ask(&slots));
+        let leaver = {
+            let slots = slots.clone();
+            thread::spawn(move || slots.leave())
+        };
+        let newcomer = {
+            let slots = slots.clone();
+            thread::spawn(move || slots.enter(Class::FIRST).is_ok())
+        };
+        leaver.join().unwrap();
+        assert!(!newcomer.join().unwrap(), "a newcomer overtook");
+        assert!(waiter.was_woken() && waiter.ask(&slots));
+        slots.leave();
+        assert_at_rest(&slots, 1);
+    });
+}
+
+#[test]
+fn loom_coming_going_and_giving_up_at_once_leak_nothing() {
+    explore(|| {
+        let slots = slots(1);
+        slots.enter(Class::FIRST).unwrap();
+        let leaver = {
+            let slots = slots.clone();
+            thread::spawn(move || slots.leave())
+        };
+        let quitter = {
+            let slots = slots.clone();
+            thread::spawn(move || {
+                let mut waiter = Waiter::of(BATCH);
+                if waiter.ask(&slots) {
+                    slots.leave();
+                }
+                waiter.give_up(&slots);
+            })
+        };
+        let mut waiter = Waiter::of(Class::FIRST);
+        let at_once = waiter.ask(&slots);
+        leaver.join().unwrap();
+        quitter.join().unwrap();
+        if !at_once {
+            assert!(waiter.was_woken() && waiter.ask(&slots), "a wake was lost");
+        }
+        slots.leave();
+        assert_at_rest(&slots, 1);
+    });
+}
+
+#[test]
+fn loom_a_limit_that_rises_wakes_as_many_as_fit() {
+    explore(|| {
+        let slots = slots(0);
+        let raiser = {
+            let slots = slots.clone();
+            thread::spawn(move || {
+                if slots.set_limit(2) {
+                    slots.hand_over();
+                }
+            })
+        };
+        let mut waiters = [Waiter::of(Class::FIRST), Waiter::of(Class::FIRST)];
+        let at_once: Vec<bool> = waiters.iter_mut().map(|waiter| waiter.ask(&slots)).collect();
+        raiser.join().unwrap();
+        for (waiter, at_once) in waiters.iter_mut().zip(at_once) {
+            assert!(at_once || waiter.was_woken() && waiter.ask(&slots), "a wake was lost");
+            slots.leave();
+        }
+        assert_at_rest(&slots, 2);
+    });
+}
+
+#[test]
+fn loom_no_drop_is_lost_and_the_limit_is_the_last_decided() {
+    explore(|| {
+        let own = Own::Inferred(Box::new(Estimator::new(Ceiling::between(2, 10))));
+        let (slots, tuner) = (slots(2), Arc::new(Tuner::new(own)));
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let (slots, tuner) = (slots.clone(), tuner.clone());
+                thread::spawn(move || tuner.dropped(NOW, &slots))
+            })
+            .collect();
+        tuner.cap(1, NOW, &slots);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(tuner.unlearnt(), 0, "a drop was left lying");
+        assert_eq!((tuner.learnt(NOW, &slots).dropped, slots.count.seen().limit()), (2, 1));
+    });
+}
+
+/// What `enter` does, in two steps instead of one.
+fn enter_in_two_steps(count: &AtomicU32, limit: u32) -> bool {
+    let room = count.load(Acquire) < limit;
+    if room {
+        count.fetch_add(1, Relaxed);
+    }
+    room
+}
+
+#[test]
+#[should_panic(expected = "more than the limit")]
+fn loom_finds_the_planted_bug_of_a_check_before_the_count() {
+    explore(|| {
+        let count = Arc::new(AtomicU32::new(0));
+        let there = count.clone();
+        let other = thread::spawn(move || enter_in_two_steps(&there, 1));
+        let here = enter_in_two_steps(&count, 1);
+        assert!(!(here && other.join().unwrap()), "more than the limit");
+    });
+}
+
+/// Stands in line the wrong way round: looks first, says that it waits afterwards.
+fn wait_without_a_second_look(slots: &Slots, waiter: &mut Waiter) -> bool {
+    if slots.enter(waiter.class).is_ok() {
+        return true;
+    }
+    slots.wait_blindly(&mut waiter.ticket, &Waker::from(std::sync::Arc::clone(&waiter.bell)));
+    false
+}
+
+#[test]
+#[should_panic(expected = "a wake was lost")]
+fn loom_finds_the_planted_bug_of_a_waiter_who_does_not_look_again() {
+    explore(|| {
+        let slots = slots(1);
+        slots.enter(Class::FIRST).unwrap();
+        let leaver = {
+            let slots = slots.clone();
+            thread::spawn(move || slots.leave())
+        };
+        let mut waiter = Waiter::of(Class::FIRST);
+        let at_once = wait_without_a_second_look(&slots, &mut waiter);
+        leaver.join().unwrap();
+        assert!(at_once || waiter.was_woken(), "a wake was lost");
+    });
+}

@@ -1,0 +1,161 @@
+//! Proof of admission, held while work runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::concurrency::{Ending, Sample};
+
+use super::Guard;
+use super::count::Entry;
+use crate::{BootClock, Clock};
+
+/// A slot, held while work runs. Gives it back exactly once, however it goes.
+///
+/// Say how the work ended. Dropped without a word it counts as [`ignored`](Self::ignored), the caller went away; or as
+/// [`dropped`](Self::dropped) if the thread is panicking.
+#[derive(Debug)]
+#[must_use = "the slot is given back as soon as the permit is dropped"]
+pub struct Permit<'a, C: Clock = BootClock> {
+    guard: &'a Guard<C>,
+    slot: Slot,
+}
+
+/// A [`Permit`] that lives on its own, for tasks and streams.
+#[derive(Debug)]
+#[must_use = "the slot is given back as soon as the permit is dropped"]
+pub struct OwnedPermit<C: Clock = BootClock> {
+    /// Nothing once it has ended.
+    guard: Option<Arc<Guard<C>>>,
+    slot: Slot,
+}
+
+impl<'a, C: Clock> Permit<'a, C> {
+    #[inline(always)]
+    pub(super) fn new(guard: &'a Guard<C>, slot: Slot) -> Self {
+        Self { guard, slot }
+    }
+
+    /// The work was done. How long it took tells how loaded the backend is.
+    #[inline]
+    pub fn success(self) {
+        self.end(Ending::Success, None);
+    }
+
+    /// The work was done, and took this long as far as the backend's load goes: the time to a first token, say.
+    #[inline]
+    pub fn success_after(self, latency: Duration) {
+        self.end(Ending::Success, Some(latency));
+    }
+
+    /// The backend was too full for it: a timeout, a refusal, a crash.
+    pub fn dropped(self) {
+        self.end(Ending::Dropped, None);
+    }
+
+    /// It says nothing of the backend: another axis denied, or the caller went away.
+    #[inline]
+    pub fn ignored(self) {
+        self.end(Ending::Ignored, None);
+    }
+
+    /// Forgets itself first: a waker that panics must not make it end twice.
+    #[inline(always)]
+    fn end(self, ending: Ending, latency: Option<Duration>) {
+        let guard = self.guard;
+        guard.end(self.into_slot(), ending, latency);
+    }
+
+    /// The slot without its keeper, for one who keeps it otherwise.
+    #[inline(always)]
+    pub(super) fn into_slot(self) -> Slot {
+        let slot = self.slot;
+        std::mem::forget(self);
+        slot
+    }
+}
+
+impl<C: Clock> Drop for Permit<'_, C> {
+    #[inline]
+    fn drop(&mut self) {
+        self.guard.end(self.slot, ending_without_a_word(), None);
+    }
+}
+
+impl<C: Clock> OwnedPermit<C> {
+    pub(super) fn new(guard: Arc<Guard<C>>, slot: Slot) -> Self {
+        Self { guard: Some(guard), slot }
+    }
+
+    /// See [`Permit::success`].
+    pub fn success(mut self) {
+        self.end(Ending::Success, None);
+    }
+
+    /// See [`Permit::success_after`].
+    pub fn success_after(mut self, latency: Duration) {
+        self.end(Ending::Success, Some(latency));
+    }
+
+    /// See [`Permit::dropped`].
+    pub fn dropped(mut self) {
+        self.end(Ending::Dropped, None);
+    }
+
+    /// See [`Permit::ignored`].
+    pub fn ignored(mut self) {
+        self.end(Ending::Ignored, None);
+    }
+
+    fn end(&mut self, ending: Ending, latency: Option<Duration>) {
+        if let Some(guard) = self.guard.take() {
+            guard.end(self.slot, ending, latency);
+        }
+    }
+}
+
+impl<C: Clock> Drop for OwnedPermit<C> {
+    fn drop(&mut self) {
+        self.end(ending_without_a_word(), None);
+    }
+}
+
+#[inline(always)]
+fn ending_without_a_word() -> Ending {
+    if std::thread::panicking() { Ending::Dropped } else { Ending::Ignored }
+}
+
+/// What a permit remembers of its admission, if its latency is to be learnt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    started_nanos: u64,
+    in_flight: u32,
+    allowed: u32,
+}
+
+/// No clock reads so late.
+const UNTIMED: u64 = u64::MAX;
+
+impl Slot {
+    #[inline(always)]
+    pub(super) fn timed(now: Timestamp, entry: Entry) -> Self {
+        Self { started_nanos: now.as_nanos(), in_flight: entry.in_flight, allowed: entry.allowed }
+    }
+
+    #[inline(always)]
+    pub(super) fn untimed() -> Self {
+        Self { started_nanos: UNTIMED, in_flight: 0, allowed: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_timed(self) -> bool {
+        self.started_nanos != UNTIMED
+    }
+
+    /// What a timed slot tells when its work is done: how long it took, unless the caller knows better.
+    pub(super) fn sample(self, latency: Option<Duration>, now: Timestamp) -> Sample {
+        let took = || now.since(Timestamp::from_nanos(self.started_nanos));
+        let Self { in_flight, allowed, .. } = self;
+        Sample { latency: latency.unwrap_or_else(took), in_flight, allowed }
+    }
+}

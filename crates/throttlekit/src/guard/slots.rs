@@ -1,0 +1,171 @@
+//! Slots and the line before them: one word where nobody waits, a lock where somebody does.
+//!
+//! While somebody waits the word says so, and nobody passes without the lock of the line. Whoever gives a slot back sees
+//! it in the same step, and hands over under that lock. So no slot is free beside a waiter who may have it, except in
+//! the steps between the two.
+
+use std::sync::PoisonError;
+use std::task::{Poll, Waker};
+
+use super::class::{Class, Classes, Kept};
+use super::count::{Count, Entry, Seen};
+use super::line::{Left, Line, Ticket, Turn};
+use crate::sync::{Mutex, MutexGuard};
+
+#[derive(Debug)]
+pub(super) struct Slots {
+    pub(super) count: Count,
+    classes: Classes,
+    line: Mutex<Line<Entry>>,
+}
+
+impl Slots {
+    pub(super) fn new(count: Count, classes: Classes, depth_max: u32) -> Self {
+        let line = Mutex::new(Line::new(classes.count(), depth_max));
+        Self { count, classes, line }
+    }
+
+    /// Lets one of the first class in; otherwise what was in the way.
+    #[inline(always)]
+    pub(super) fn enter_first(&self) -> Result<Entry, Seen> {
+        self.count.enter(Kept::NOTHING).or_else(|seen| self.enter_past_line(Class::FIRST, seen))
+    }
+
+    /// Lets one of a class in; otherwise what was in the way.
+    #[inline(always)]
+    pub(super) fn enter(&self, class: Class) -> Result<Entry, Seen> {
+        self.count.enter(self.classes.kept(class)).or_else(|seen| self.enter_past_line(class, seen))
+    }
+
+    /// Somebody waits, but perhaps only classes that come later, with less room.
+    #[cold]
+    fn enter_past_line(&self, class: Class, seen: Seen) -> Result<Entry, Seen> {
+        let kept = self.classes.kept(class);
+        if !seen.somebody_waits() || i64::from(seen.in_flight()) >= kept.leaves(i64::from(seen.limit())) {
+            return Err(seen);
+        }
+        let line = self.lock();
+        if line.is_ahead_of(self.classes.place(class)) {
+            return Err(seen);
+        }
+        self.count.enter_beside_line(kept)
+    }
+
+    /// Gives a slot back, to whoever waits for it.
+    #[inline(always)]
+    pub(super) fn leave(&self) {
+        if self.count.leave().somebody_waits() {
+            self.hand_over();
+        }
+    }
+
+    /// Puts another limit in force. The caller hands over if this says that somebody waits for more.
+    #[must_use]
+    pub(super) fn set_limit(&self, limit: u32) -> bool {
+        let before = self.count.set_limit(limit);
+        before.somebody_waits() && before.limit() < limit
+    }
+
+    /// Gives free slots to whoever waits, and wakes them without the lock.
+    #[cold]
+    pub(super) fn hand_over(&self) {
+        while let Some(waker) = self.grant_next() {
+            waker.wake();
+            let seen = self.count.seen();
+            if !seen.somebody_waits() || seen.in_flight() >= seen.limit() {
+                return;
+            }
+        }
+    }
+
+    /// Gives a slot to the first in line. Where there is none for them there is none for anybody after them.
+    fn grant_next(&self) -> Option<Waker> {
+        let mut line = self.lock();
+        let place = line.first()?;
+        let entry = self.count.enter_beside_line(self.classes.kept_at(place)).ok()?;
+        let waker = line.grant(place, entry);
+        self.tell(&line);
+        waker
+    }
+
+    /// Lets one in, now or when it is their turn. Their place in line is in `ticket` meanwhile.
+    ///
+    /// It says that somebody waits before it looks again: a slot given back from then on is handed over, and one that
+    /// was given back before is seen.
+    pub(super) fn poll_enter(
+        &self,
+        class: Class,
+        ticket: &mut Option<Ticket>,
+        waker: &Waker,
+    ) -> Poll<Result<Entry, Seen>> {
+        if ticket.is_some() {
+            return self.poll_turn(ticket, waker.clone()).map(Ok);
+        }
+        if let Ok(entry) = self.enter(class) {
+            return Poll::Ready(Ok(entry));
+        }
+        let (place, waker) = (self.classes.place(class), waker.clone());
+        let mut line = self.lock();
+        if line.is_full(place) {
+            return Poll::Ready(Err(self.count.seen()));
+        }
+        if !line.is_ahead_of(place) {
+            self.count.set_waits(true);
+            if let Ok(entry) = self.count.enter_beside_line(self.classes.kept_at(place)) {
+                self.tell(&line);
+                return Poll::Ready(Ok(entry));
+            }
+        }
+        *ticket = Some(line.enter(place, waker));
+        Poll::Pending
+    }
+
+    fn poll_turn(&self, ticket: &mut Option<Ticket>, waker: Waker) -> Poll<Entry> {
+        let Some(held) = ticket.take() else { return Poll::Pending };
+        let turn = self.lock().look(held, waker);
+        match turn {
+            Turn::Come(entry) => Poll::Ready(entry),
+            Turn::Wait(held, _before) => {
+                *ticket = Some(held);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Leaves the line. A slot that was granted meanwhile goes to the next.
+    pub(super) fn give_up(&self, ticket: Ticket) {
+        let left = {
+            let mut line = self.lock();
+            let left = line.leave(ticket);
+            self.tell(&line);
+            left
+        };
+        match left {
+            Left::Slot(_) => self.leave(),
+            Left::Place(waker) => drop(waker),
+        }
+    }
+
+    /// A planted bug: says that somebody waits, and does not look again.
+    #[cfg(all(test, loom))]
+    pub(super) fn wait_blindly(&self, ticket: &mut Option<Ticket>, waker: &Waker) {
+        let mut line = self.lock();
+        self.count.set_waits(true);
+        *ticket = Some(line.enter(0, waker.clone()));
+    }
+
+    pub(super) fn waiting(&self) -> u32 {
+        self.lock().waiting()
+    }
+
+    /// Keeps the word's flag in step with the line, whose lock is held.
+    fn tell(&self, line: &Line<Entry>) {
+        if line.is_empty() {
+            self.count.set_waits(false);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line<Entry>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,210 @@
+//! What a guard promises, one thread at a time. Threads are in `loom_tests.rs`, random sequences in the conformance
+//! suite.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::*;
+use crate::{Decision, ManualClock, Retry, Timestamp};
+
+const BATCH: Class = Class::at(1);
+
+fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn is_waiting<F: Future + Unpin>(future: &mut F) -> bool {
+    poll(future).is_pending()
+}
+
+fn held<T, E>(answer: Poll<Result<T, E>>) -> T {
+    let Poll::Ready(Ok(permit)) = answer else { panic!("no slot") };
+    permit
+}
+
+#[test]
+fn the_last_slot_is_let_in_and_the_next_is_not() {
+    let guard = Guard::fixed(2);
+    let _one = guard.try_acquire().unwrap();
+    let two = guard.try_acquire().unwrap();
+    assert_eq!(guard.try_acquire().unwrap_err(), Full { limit: 2, in_flight: 2 });
+    two.ignored();
+    assert!(guard.try_acquire().is_ok());
+}
+
+#[test]
+fn a_denial_says_to_wait_for_a_release() {
+    let full = Guard::fixed(0).try_acquire().unwrap_err();
+    let decision = Decision::from(full);
+    assert!(!decision.allowed && decision.retry_after == Retry::OnRelease && decision.limit == 0);
+}
+
+#[test]
+fn however_a_permit_goes_its_slot_is_given_back_once() {
+    let guard = Arc::new(Guard::fixed(1));
+    guard.try_acquire().unwrap().success();
+    guard.try_acquire().unwrap().success_after(Duration::from_millis(1));
+    guard.try_acquire().unwrap().dropped();
+    guard.try_acquire().unwrap().ignored();
+    drop(guard.try_acquire().unwrap());
+    let owned = || guard.try_acquire_owned(Class::FIRST).unwrap();
+    owned().success();
+    owned().success_after(Duration::from_millis(1));
+    owned().dropped();
+    owned().ignored();
+    drop(owned());
+    assert_eq!(guard.snapshot(), (1, 0));
+    assert_eq!(guard.stats().dropped, 2);
+}
+
+#[test]
+fn a_panic_is_a_drop_and_a_cancel_is_not() {
+    let guard = Guard::adaptive(Ceiling::between(1, 10));
+    let panicked = std::thread::scope(|scope| {
+        let panics = || {
+            let _permit = guard.try_acquire().unwrap();
+            panic!("while a permit is held");
+        };
+        scope.spawn(panics).join().is_err()
+    });
+    assert!(panicked);
+    drop(guard.try_acquire().unwrap());
+    let stats = guard.stats();
+    assert_eq!((stats.dropped, stats.samples, stats.in_flight), (1, 0, 0));
+}
+
+#[test]
+fn latency_is_that_of_the_clock_or_of_the_caller() {
+    let clock = ManualClock::at(Timestamp::EPOCH);
+    let guard = Guard::builder(Ceiling::between(1, 10)).clock(clock.clone()).build();
+    guard.try_acquire().unwrap().success();
+    guard.try_acquire().unwrap().success_after(Duration::from_secs(1));
+    clock.advance(Duration::from_millis(1));
+    guard.try_acquire().unwrap().ignored();
+    assert_eq!(guard.stats().samples, 2);
+}
+
+#[test]
+fn the_limit_in_force_is_the_least_of_the_own_and_the_share() {
+    let guard = Guard::fixed(5);
+    guard.cap(3);
+    assert_eq!((guard.limit(), guard.stats().own_limit), (3, 5));
+    guard.set_limit(2);
+    assert_eq!(guard.limit(), 2);
+    guard.set_limit(9);
+    assert_eq!(guard.limit(), 3);
+    guard.cap(u32::MAX);
+    assert_eq!(guard.limit(), 9);
+}
+
+#[test]
+fn a_limit_that_falls_takes_nothing_back_and_lets_nobody_in() {
+    let guard = Guard::fixed(3);
+    let mut permits: Vec<_> = (0..3).map(|_| guard.try_acquire().unwrap()).collect();
+    guard.cap(1);
+    assert_eq!(guard.snapshot(), (1, 3));
+    for _ in 0..2 {
+        permits.pop();
+        assert!(guard.try_acquire().is_err());
+    }
+    permits.pop();
+    assert!(guard.try_acquire().is_ok());
+}
+
+#[test]
+fn a_class_leaves_what_is_kept_for_those_before_it() {
+    let guard = Guard::builder(10).class_below(250).build();
+    let _batches: Vec<_> = (0..8).map(|_| guard.try_acquire_as(BATCH).unwrap()).collect();
+    assert_eq!(guard.try_acquire_as(BATCH).unwrap_err().in_flight, 8);
+    let _first: Vec<_> = (0..2).map(|_| guard.try_acquire().unwrap()).collect();
+    assert!(guard.try_acquire().is_err());
+}
+
+#[test]
+fn waiters_are_served_in_the_order_of_coming() {
+    let guard = Guard::builder(1).depth_max(2).build();
+    let holder = guard.try_acquire().unwrap();
+    let (mut one, mut two, mut three) =
+        (guard.acquire(Class::FIRST), guard.acquire(Class::FIRST), guard.acquire(Class::FIRST));
+    assert!(is_waiting(&mut one) && is_waiting(&mut two));
+    assert!(matches!(poll(&mut three), Poll::Ready(Err(_))), "two may wait");
+    holder.success();
+    assert!(is_waiting(&mut two), "the slot is the first one's");
+    assert!(guard.try_acquire().is_err(), "nobody overtakes");
+    held(poll(&mut one)).success();
+    held(poll(&mut two)).success();
+    assert_eq!(guard.stats().waiting + guard.in_flight(), 0);
+}
+
+#[test]
+fn the_first_class_comes_before_those_who_came_earlier() {
+    let guard = Guard::builder(1).class_below(0).depth_max(1).build();
+    let holder = guard.try_acquire().unwrap();
+    let (mut batch, mut first) = (guard.acquire(BATCH), guard.acquire(Class::FIRST));
+    assert!(is_waiting(&mut batch) && is_waiting(&mut first));
+    holder.success();
+    assert!(is_waiting(&mut batch));
+    held(poll(&mut first)).success();
+    held(poll(&mut batch)).success();
+}
+
+#[test]
+fn a_newcomer_passes_waiters_of_later_classes_only() {
+    let guard = Guard::builder(4).class_below(500).class_below(500).depth_max(1).build();
+    let (one, two) = (guard.try_acquire().unwrap(), guard.try_acquire().unwrap());
+    let mut batch = guard.acquire(BATCH);
+    assert!(is_waiting(&mut batch));
+    let first = guard.try_acquire().expect("two are kept for the first class");
+    drop((one, two));
+    assert!(guard.try_acquire_as(Class::at(2)).is_err(), "the slot is the waiter's");
+    held(poll(&mut batch)).success();
+    first.success();
+    assert!(guard.try_acquire_as(Class::at(2)).is_ok());
+}
+
+#[test]
+fn a_waiter_who_gives_up_hands_on_what_was_his() {
+    let guard = Guard::builder(1).depth_max(3).build();
+    let holder = guard.try_acquire().unwrap();
+    let mut line: Vec<_> = (0..3).map(|_| guard.acquire(Class::FIRST)).collect();
+    assert!(line.iter_mut().all(is_waiting));
+    drop(line.remove(1));
+    holder.success();
+    drop(line.remove(0));
+    held(poll(&mut line[0])).success();
+    drop(line);
+    assert_eq!((guard.snapshot(), guard.stats().waiting), ((1, 0), 0));
+    assert!(guard.try_acquire().is_ok(), "the word says that nobody waits");
+}
+
+#[test]
+fn a_limit_that_rises_wakes_several() {
+    let guard = Guard::builder(0).depth_max(3).build();
+    let mut line: Vec<_> = (0..3).map(|_| guard.acquire(Class::FIRST)).collect();
+    assert!(line.iter_mut().all(is_waiting));
+    guard.set_limit(2);
+    let permits = [held(poll(&mut line[0])), held(poll(&mut line[1]))];
+    assert!(is_waiting(&mut line[2]));
+    drop(permits);
+    held(poll(&mut line[2])).success();
+}
+
+#[cfg(feature = "wait")]
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_at_its_deadline_and_not_before() {
+    let guard = Guard::builder(1).depth_max(1).build();
+    let holder = guard.try_acquire().unwrap();
+    let wait = Duration::from_millis(50);
+    let (answer, ()) = tokio::join!(guard.acquire_within(Class::FIRST, wait), async {
+        tokio::time::sleep(wait - Duration::from_millis(1)).await;
+        assert_eq!(guard.stats().waiting, 1);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert_eq!(guard.stats().waiting, 0);
+    });
+    assert_eq!(answer.unwrap_err(), Full { limit: 1, in_flight: 1 });
+    holder.success();
+    let owned = Arc::new(guard).acquire_owned(Class::FIRST).await.unwrap();
+    owned.success();
+}

@@ -1,0 +1,169 @@
+//! What the limit should be: the inference, the share from outside, and the least of both.
+
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::{PoisonError, TryLockError};
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::concurrency::{Estimator, Sample};
+
+use super::count::LIMIT_MAX;
+use super::pace::Pace;
+use super::slots::Slots;
+use crate::sync::{AtomicU64, Mutex, MutexGuard};
+
+/// More drops at once teach nothing more: the estimate is at its least long before.
+const DROPS_AT_ONCE_MAX: u64 = 1_024;
+
+/// Learns from endings, one at a time. Nobody waits for it: a sample that finds another one being learnt is lost, a drop
+/// is counted and learnt by whoever comes next.
+#[derive(Debug)]
+pub(super) struct Tuner {
+    desk: Mutex<Desk>,
+    /// Drops that were not learnt yet.
+    drops: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Desk {
+    own: Own,
+    /// What another authority leaves of it.
+    share: u32,
+    pace: Pace,
+    samples: u64,
+    dropped: u64,
+}
+
+/// The limit before the share.
+#[derive(Debug)]
+pub(super) enum Own {
+    Fixed(u32),
+    Inferred(Box<Estimator>),
+}
+
+/// What a tuner has seen so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Learnt {
+    pub(super) own: u32,
+    pub(super) samples: u64,
+    pub(super) dropped: u64,
+}
+
+impl Own {
+    pub(super) fn limit(&self) -> u32 {
+        match self {
+            Self::Fixed(limit) => *limit,
+            Self::Inferred(estimator) => estimator.limit(),
+        }
+    }
+}
+
+impl Tuner {
+    pub(super) fn new(own: Own) -> Self {
+        let desk = Desk { own, share: u32::MAX, pace: Pace::default(), samples: 0, dropped: 0 };
+        Self { desk: Mutex::new(desk), drops: AtomicU64::new(0) }
+    }
+
+    /// At most so many, whatever is inferred.
+    pub(super) fn cap(&self, share: u32, now: Timestamp, slots: &Slots) {
+        let mut desk = self.lock();
+        desk.share = share;
+        self.leave(desk, now, slots);
+    }
+
+    /// So many, fixed.
+    pub(super) fn fix(&self, limit: u32, now: Timestamp, slots: &Slots) {
+        let mut desk = self.lock();
+        desk.own = Own::Fixed(limit.min(LIMIT_MAX));
+        slots.count.timed.store(0, Relaxed);
+        self.leave(desk, now, slots);
+    }
+
+    /// Work was done.
+    pub(super) fn success(&self, sample: Sample, now: Timestamp, slots: &Slots) {
+        if let Some(mut desk) = self.try_lock() {
+            desk.learn(sample, now, slots);
+            self.leave(desk, now, slots);
+        }
+    }
+
+    /// Work was dropped.
+    pub(super) fn dropped(&self, now: Timestamp, slots: &Slots) {
+        self.drops.fetch_add(1, AcqRel);
+        if let Some(desk) = self.try_lock() {
+            self.leave(desk, now, slots);
+        }
+    }
+
+    /// What was learnt, the drops until now among it.
+    pub(super) fn learnt(&self, now: Timestamp, slots: &Slots) -> Learnt {
+        let mut desk = self.lock();
+        desk.take_drops(&self.drops, now);
+        let learnt = Learnt { own: desk.own.limit(), samples: desk.samples, dropped: desk.dropped };
+        self.leave(desk, now, slots);
+        learnt
+    }
+
+    #[cfg(all(test, loom))]
+    pub(super) fn unlearnt(&self) -> u64 {
+        self.drops.load(Relaxed)
+    }
+
+    /// The one way to leave the desk: learns the drops that nobody has, and looks again once it has left.
+    ///
+    /// Who drops counts it first and then finds the desk taken, and may go: both touch the count of drops by
+    /// read-modify-write, so either this look sees the drop or the one who dropped saw the desk left.
+    fn leave<'a>(&'a self, mut desk: MutexGuard<'a, Desk>, now: Timestamp, slots: &Slots) {
+        loop {
+            desk.take_drops(&self.drops, now);
+            Self::apply(desk, slots);
+            if self.drops.fetch_add(0, AcqRel) == 0 {
+                return;
+            }
+            let Some(again) = self.try_lock() else { return };
+            desk = again;
+        }
+    }
+
+    /// Puts the limit in force, in the order in which it was decided, and hands over what came free without the desk.
+    fn apply(desk: MutexGuard<'_, Desk>, slots: &Slots) {
+        let limit = desk.own.limit().min(desk.share).min(LIMIT_MAX);
+        let more = slots.count.seen().limit() != limit && slots.set_limit(limit);
+        drop(desk);
+        if more {
+            slots.hand_over();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Desk>> {
+        match self.desk.try_lock() {
+            Ok(desk) => Some(desk),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl Desk {
+    fn learn(&mut self, sample: Sample, now: Timestamp, slots: &Slots) {
+        let Own::Inferred(estimator) = &mut self.own else { return };
+        estimator.success(sample, now);
+        self.samples += 1;
+        let timed = slots.count.timed.load(Relaxed);
+        let next = self.pace.after_sample(timed, now);
+        if next != timed {
+            slots.count.timed.store(next, Relaxed);
+        }
+    }
+
+    fn take_drops(&mut self, drops: &AtomicU64, now: Timestamp) {
+        let taken = drops.swap(0, AcqRel);
+        self.dropped += taken;
+        if let Own::Inferred(estimator) = &mut self.own {
+            (0..taken.min(DROPS_AT_ONCE_MAX)).for_each(|_| _ = estimator.dropped(now));
+        }
+    }
+}

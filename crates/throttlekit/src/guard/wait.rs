@@ -1,0 +1,56 @@
+//! Waiting for a slot.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::class::Class;
+use super::line::Ticket;
+use super::{Full, Guard, Permit};
+use crate::{BootClock, Clock};
+
+/// The wait for a slot; see [`Guard::acquire`].
+#[must_use = "nobody stands in line before the future is polled"]
+pub struct Acquire<'a, C: Clock = BootClock> {
+    guard: &'a Guard<C>,
+    class: Class,
+    /// A place in line, from the first poll that finds no slot until the one that does.
+    ticket: Option<Ticket>,
+}
+
+impl<'a, C: Clock> Acquire<'a, C> {
+    pub(super) fn new(guard: &'a Guard<C>, class: Class) -> Self {
+        Self { guard, class, ticket: None }
+    }
+}
+
+impl<'a, C: Clock> Future for Acquire<'a, C> {
+    type Output = Result<Permit<'a, C>, Full>;
+
+    /// Time is taken when the slot is, not when it was granted: the work begins here.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { guard, class, ref mut ticket } = *self;
+        let answer = guard.slots().poll_enter(class, ticket, context.waker());
+        answer.map(|entry| match entry {
+            Ok(entry) => Ok(Permit::new(guard, guard.slot(entry))),
+            Err(seen) => Err(Full::at(seen)),
+        })
+    }
+}
+
+impl<C: Clock> Drop for Acquire<'_, C> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.guard.slots().give_up(ticket);
+        }
+    }
+}
+
+impl<C: Clock> fmt::Debug for Acquire<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquire")
+            .field("class", &self.class)
+            .field("ticket", &self.ticket)
+            .finish_non_exhaustive()
+    }
+}
