@@ -16,6 +16,7 @@
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
 //! * [`throttle`] plays calls to a backend that is full, and its planted bugs.
 //! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
+//! * [`rolls`] examines whoever keeps the rolls of fleets, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
 //!
@@ -38,6 +39,7 @@ pub mod learn;
 pub mod metering;
 pub mod price;
 pub mod regions;
+pub mod rolls;
 pub mod sketch;
 mod spec;
 pub mod stores;

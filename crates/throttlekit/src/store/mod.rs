@@ -5,6 +5,7 @@
 //! every call through a [`Line`], which has the deadline, the bound on calls in flight, the breaker and the
 //! counters, and builds its answers with [`Outcome::of`]. [`MemoryStore`] is the same in one process.
 
+mod beat;
 mod breaker;
 mod debit;
 mod error;
@@ -14,8 +15,10 @@ mod line;
 mod memory;
 mod outcome;
 mod region;
+mod rolls;
 mod streams;
 
+pub use beat::{Heard, beat};
 pub use debit::{Countable, Debit, DebitId, Debited, LastDebit, REMEMBER_DEFAULT, REMEMBER_MAX};
 pub use error::StoreError;
 pub use key::{KEY_PART_MAX, KeySpace};
@@ -24,6 +27,7 @@ pub use line::{Line, LineOptions, LineStats, Probe};
 pub use memory::MemoryStore;
 pub use outcome::{Charge, Charges, Outcome, Settlement, Sight};
 pub use region::{RegionAsk, RegionGrant, RegionPool};
+pub use rolls::{Kept, ROLL_BYTES_MAX, ROLL_KEPT_DEFAULT, RollStore, Swapped};
 pub use throttlekit_core::fair::Weight;
 pub use throttlekit_core::fair::pool::{Grant, TooManyRegions};
 pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
