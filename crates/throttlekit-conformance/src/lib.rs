@@ -11,6 +11,7 @@
 //! * [`price`] judges prices by other solvers and by what they earn, and its planted bugs.
 //! * [`fair`] judges whoever shares a budget by weight, nested or not, and its planted bugs.
 //! * [`budget`] lets fleets debit one token budget, and its planted bugs.
+//! * [`inference`] plays backends of a known capacity to whatever infers a ceiling, and its planted bugs.
 //! * [`metering`] plays three ways to meter tokens beside each other.
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
@@ -34,6 +35,7 @@ mod check;
 mod dice;
 pub mod fair;
 pub mod golden;
+pub mod inference;
 pub mod laws;
 pub mod learn;
 pub mod metering;

@@ -3,10 +3,17 @@
 //! * [`Estimator`] infers a ceiling from how long work takes, [`Ceiling`] says within which bounds and by which rule.
 //! * [`fleet`] shares one ceiling among nodes that let work in by themselves.
 
+mod aimd;
+mod ceiling;
 mod estimator;
 pub mod fleet;
+mod gradient;
+mod round;
+mod windowed_min;
 
-pub use estimator::{Ceiling, Estimator, Sample};
+pub use ceiling::Ceiling;
+pub use estimator::{Estimator, Sample};
+pub use windowed_min::WindowedMin;
 
 /// How work ended that held a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
