@@ -20,6 +20,8 @@ pub(crate) struct Scripts {
     pub(crate) fenced_debit: ScriptText,
     pub(crate) pool: ScriptText,
     pub(crate) fenced_pool: ScriptText,
+    pub(crate) roll: ScriptText,
+    pub(crate) fenced_roll: ScriptText,
 }
 
 // `#!lua` declares a script that writes: a replica, or a server without memory for it, refuses it before it begins.
@@ -94,6 +96,23 @@ const FENCED_POOL: &str = concat!(
     include_str!("lua/each_pool.lua")
 );
 
+const ROLL: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/roll.lua"),
+    include_str!("lua/each_roll.lua")
+);
+const FENCED_ROLL: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/roll.lua"),
+    include_str!("lua/fence.lua"),
+    include_str!("lua/fenced_roll.lua"),
+    include_str!("lua/each_roll.lua")
+);
+
 const DEBIT: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
@@ -124,6 +143,8 @@ impl Scripts {
             fenced_debit: ScriptText::new(FENCED_DEBIT),
             pool: ScriptText::new(POOL),
             fenced_pool: ScriptText::new(FENCED_POOL),
+            roll: ScriptText::new(ROLL),
+            fenced_roll: ScriptText::new(FENCED_ROLL),
         }
     }
 }
