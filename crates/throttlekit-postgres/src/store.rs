@@ -56,6 +56,7 @@ pub(crate) struct Statements {
     pub(crate) give_back: Statement,
     pub(crate) debit: Statement,
     pub(crate) grant_region: Statement,
+    pub(crate) swap_roll: Statement,
     forget: Statement,
 }
 
@@ -246,6 +247,7 @@ impl Statements {
             give_back: call("give_back($1, $2, $3, $4)"),
             debit: call("debit($1, $2, $3, $4, $5, $6)"),
             grant_region: call("grant_region($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
+            swap_roll: call("swap_roll($1, $2, $3, $4, $5)"),
             forget: call("forget($1)"),
         })
     }
