@@ -19,6 +19,7 @@
 //! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
 //! * [`guard`] holds what slots in process promise, and its planted bugs.
 //! * [`slots`] holds who may work in how many slots, and its planted bugs.
+//! * [`rolls`] examines whoever keeps the rolls of fleets, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
 //!
@@ -36,13 +37,14 @@ mod check;
 mod dice;
 pub mod fair;
 pub mod golden;
-pub mod inference;
 pub mod guard;
+pub mod inference;
 pub mod laws;
 pub mod learn;
 pub mod metering;
 pub mod price;
 pub mod regions;
+pub mod rolls;
 pub mod sketch;
 pub mod slots;
 mod spec;

@@ -461,12 +461,14 @@ BEGIN
         DELETE FROM @schema@.pool WHERE key = p_keys[i];
         DELETE FROM @schema@.slot_keys WHERE key = p_keys[i];
         DELETE FROM @schema@.slots WHERE key = p_keys[i];
+        DELETE FROM @schema@.roll WHERE key = p_keys[i];
     END LOOP;
 END
 $function$;
 
--- Deletes rows that have been idle for p_grace µs, and pools, leases and names of returns and debits that have been
--- over for as long, at most p_max together, and tells how many. Rows that are held are not idle, so it waits for none.
+-- Deletes rows that have been idle for p_grace µs, and pools, rolls, leases and names of returns and debits that have
+-- been over for as long, at most p_max together, and tells how many. Rows that are held are not idle, so it waits for
+-- none.
 CREATE OR REPLACE FUNCTION @schema@.sweep(p_now bigint, p_grace bigint, p_max bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
@@ -477,6 +479,7 @@ DECLARE
     pools bigint;
     slots bigint;
     keys text[];
+    rolls bigint;
 BEGIN
     DELETE FROM @schema@.returned WHERE name IN (
         SELECT r.name FROM @schema@.returned r WHERE r.expires < now - p_grace LIMIT p_max FOR UPDATE SKIP LOCKED
@@ -501,12 +504,17 @@ BEGIN
     ) SELECT array_agg(gone.key) INTO keys FROM gone;
     DELETE FROM @schema@.slots WHERE key = ANY (keys);
     slots := coalesce(cardinality(keys), 0);
+    DELETE FROM @schema@.roll WHERE key IN (
+        SELECT r.key FROM @schema@.roll r WHERE r.expires < now - p_grace
+        LIMIT p_max - names - debits - pools - slots FOR UPDATE SKIP LOCKED
+    );
+    GET DIAGNOSTICS rolls = ROW_COUNT;
     -- Last, since it is the largest to search and its rows are waited for.
     DELETE FROM @schema@.state WHERE key IN (
         SELECT s.key FROM @schema@.state s WHERE s.idle_at < now - p_grace
-        LIMIT p_max - names - debits - pools - slots FOR UPDATE SKIP LOCKED
+        LIMIT p_max - names - debits - pools - slots - rolls FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS deleted = ROW_COUNT;
-    RETURN deleted + names + debits + pools + slots;
+    RETURN deleted + names + debits + pools + slots + rolls;
 END
 $function$;

@@ -38,6 +38,7 @@ mod lend;
 mod link;
 mod parcel;
 mod pool;
+mod rolls;
 mod schema;
 mod slots;
 mod store;

@@ -25,6 +25,7 @@ const LENDING: &str = include_str!("../sql/lending.sql");
 const DEBITS: &str = include_str!("../sql/debits.sql");
 const POOL: &str = include_str!("../sql/pool.sql");
 const SLOTS: &str = include_str!("../sql/slots.sql");
+const ROLL: &str = include_str!("../sql/roll.sql");
 const FRAGMENTS: [(&str, &str); 4] = [
     ("@declare@", include_str!("../sql/declare.sql")),
     ("@decide@", include_str!("../sql/decide.sql")),
@@ -143,7 +144,7 @@ impl Schema {
         let mut text = format!(
             "DO $do$ BEGIN IF to_regnamespace('{name}') IS NULL THEN CREATE SCHEMA @schema@; END IF; END $do$;
              CREATE TABLE IF NOT EXISTS @schema@.version (number int PRIMARY KEY);
-             {TABLES} {FUNCTIONS} {LENDING} {DEBITS} {POOL} {SLOTS}
+             {TABLES} {FUNCTIONS} {LENDING} {DEBITS} {POOL} {SLOTS} {ROLL}
              INSERT INTO @schema@.version VALUES ({VERSION}) ON CONFLICT DO NOTHING"
         );
         for (mark, fragment) in FRAGMENTS {
@@ -160,7 +161,7 @@ impl Schema {
                     current_setting('fsync'), current_setting('synchronous_standby_names') <> '',
                     (SELECT max(relpersistence::text) FROM pg_class WHERE oid = ANY (ARRAY(
                         SELECT to_regclass(name)::oid FROM unnest($1::text[]) name)))";
-        let tables = ["state", "returned", "debits", "pool", "slots"]
+        let tables = ["state", "returned", "debits", "pool", "slots", "roll"]
             .map(|table| format!("{}.{table}", self.quoted()));
         let row = link.one_row(&Statement(text.into()), &[(&tables.as_slice(), Type::TEXT_ARRAY)]).await?;
         let persistence: Option<String> = row.get(6);

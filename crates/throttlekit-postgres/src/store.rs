@@ -60,6 +60,7 @@ pub(crate) struct Statements {
     pub(crate) beat_slots: Statement,
     pub(crate) release_slots: Statement,
     pub(crate) slot_occupancy: Statement,
+    pub(crate) swap_roll: Statement,
     forget: Statement,
 }
 
@@ -254,6 +255,7 @@ impl Statements {
             beat_slots: call("slot_beat($1, $2, $3, $4, $5, $6)"),
             release_slots: call("slot_release($1, $2, $3, $4, $5)"),
             slot_occupancy: call("slot_occupancy($1, $2)"),
+            swap_roll: call("swap_roll($1, $2, $3, $4, $5)"),
             forget: call("forget($1)"),
         })
     }

@@ -51,6 +51,7 @@ mod past;
 mod pool;
 mod replication;
 mod request;
+mod rolls;
 mod route;
 mod script;
 mod sentinel;

@@ -25,6 +25,8 @@ pub(crate) struct Scripts {
     pub(crate) beat: ScriptText,
     pub(crate) release: ScriptText,
     pub(crate) occupancy: ScriptText,
+    pub(crate) roll: ScriptText,
+    pub(crate) fenced_roll: ScriptText,
 }
 
 // `#!lua` declares a script that writes: a replica, or a server without memory for it, refuses it before it begins.
@@ -97,6 +99,23 @@ const FENCED_POOL: &str = concat!(
     include_str!("lua/pool.lua"),
     include_str!("lua/fence.lua"),
     include_str!("lua/each_pool.lua")
+);
+
+const ROLL: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/roll.lua"),
+    include_str!("lua/each_roll.lua")
+);
+const FENCED_ROLL: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/roll.lua"),
+    include_str!("lua/fence.lua"),
+    include_str!("lua/fenced_roll.lua"),
+    include_str!("lua/each_roll.lua")
 );
 
 const DEBIT: &str = concat!(
@@ -173,6 +192,8 @@ impl Scripts {
             beat: ScriptText::new(BEAT),
             release: ScriptText::new(RELEASE),
             occupancy: ScriptText::new(OCCUPANCY),
+            roll: ScriptText::new(ROLL),
+            fenced_roll: ScriptText::new(FENCED_ROLL),
         }
     }
 }
