@@ -2,7 +2,6 @@
 
 mod bench;
 mod ci;
-mod picture;
 mod plots;
 mod prove;
 mod prove_budget;

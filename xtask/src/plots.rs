@@ -8,8 +8,8 @@ use throttlekit_conformance::fair::{Given, PICTURED, shares_over_time};
 use throttlekit_conformance::metering::{self, CAPS, Policy};
 use throttlekit_conformance::price::two_axes::{self, CORRELATIONS, LONG_RUNS};
 
-use crate::picture::{Axis, Line, Panel, Picture, Scale};
 use crate::prove::run_fast;
+use picture::{Axis, Line, Panel, Picture, Scale};
 
 const RED: &str = "#c0392b";
 const ORANGE: &str = "#e67e22";

@@ -11,12 +11,15 @@
 //! * [`price`] judges prices by other solvers and by what they earn, and its planted bugs.
 //! * [`fair`] judges whoever shares a budget by weight, nested or not, and its planted bugs.
 //! * [`budget`] lets fleets debit one token budget, and its planted bugs.
+//! * [`inference`] plays backends of a known capacity to whatever infers a ceiling, and its planted bugs.
 //! * [`metering`] plays three ways to meter tokens beside each other.
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
 //! * [`throttle`] plays calls to a backend that is full, and its planted bugs.
 //! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
 //! * [`guard`] holds what slots in process promise, and its planted bugs.
+//! * [`slots`] holds who may work in how many slots, and its planted bugs.
+//! * [`rolls`] examines whoever keeps the rolls of fleets, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
 //!
@@ -35,12 +38,15 @@ mod dice;
 pub mod fair;
 pub mod golden;
 pub mod guard;
+pub mod inference;
 pub mod laws;
 pub mod learn;
 pub mod metering;
 pub mod price;
 pub mod regions;
+pub mod rolls;
 pub mod sketch;
+pub mod slots;
 mod spec;
 pub mod stores;
 pub mod streams;

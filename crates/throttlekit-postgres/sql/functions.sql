@@ -459,12 +459,16 @@ BEGIN
     FOR i IN 1 .. cardinality(p_keys) LOOP
         DELETE FROM @schema@.state WHERE key = p_keys[i];
         DELETE FROM @schema@.pool WHERE key = p_keys[i];
+        DELETE FROM @schema@.slot_keys WHERE key = p_keys[i];
+        DELETE FROM @schema@.slots WHERE key = p_keys[i];
+        DELETE FROM @schema@.roll WHERE key = p_keys[i];
     END LOOP;
 END
 $function$;
 
--- Deletes rows that have been idle for p_grace µs, and pools and names of returns and debits that have been over for as
--- long, at most p_max together, and tells how many. Rows that are held are not idle, so it waits for none.
+-- Deletes rows that have been idle for p_grace µs, and pools, rolls, leases and names of returns and debits that have
+-- been over for as long, at most p_max together, and tells how many. Rows that are held are not idle, so it waits for
+-- none.
 CREATE OR REPLACE FUNCTION @schema@.sweep(p_now bigint, p_grace bigint, p_max bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
@@ -473,6 +477,9 @@ DECLARE
     names bigint;
     debits bigint;
     pools bigint;
+    slots bigint;
+    keys text[];
+    rolls bigint;
 BEGIN
     DELETE FROM @schema@.returned WHERE name IN (
         SELECT r.name FROM @schema@.returned r WHERE r.expires < now - p_grace LIMIT p_max FOR UPDATE SKIP LOCKED
@@ -488,12 +495,26 @@ BEGIN
         LIMIT p_max - names - debits FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS pools = ROW_COUNT;
+    -- A key's row goes with its leases, which are all over when it is idle.
+    WITH gone AS (
+        DELETE FROM @schema@.slot_keys WHERE key IN (
+            SELECT k.key FROM @schema@.slot_keys k WHERE k.idle_at < now - p_grace
+            LIMIT p_max - names - debits - pools FOR UPDATE SKIP LOCKED
+        ) RETURNING key
+    ) SELECT array_agg(gone.key) INTO keys FROM gone;
+    DELETE FROM @schema@.slots WHERE key = ANY (keys);
+    slots := coalesce(cardinality(keys), 0);
+    DELETE FROM @schema@.roll WHERE key IN (
+        SELECT r.key FROM @schema@.roll r WHERE r.expires < now - p_grace
+        LIMIT p_max - names - debits - pools - slots FOR UPDATE SKIP LOCKED
+    );
+    GET DIAGNOSTICS rolls = ROW_COUNT;
     -- Last, since it is the largest to search and its rows are waited for.
     DELETE FROM @schema@.state WHERE key IN (
         SELECT s.key FROM @schema@.state s WHERE s.idle_at < now - p_grace
-        LIMIT p_max - names - debits - pools FOR UPDATE SKIP LOCKED
+        LIMIT p_max - names - debits - pools - slots - rolls FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS deleted = ROW_COUNT;
-    RETURN deleted + names + debits + pools;
+    RETURN deleted + names + debits + pools + slots + rolls;
 END
 $function$;

@@ -38,7 +38,9 @@ mod lend;
 mod link;
 mod parcel;
 mod pool;
+mod rolls;
 mod schema;
+mod slots;
 mod store;
 mod sweep;
 

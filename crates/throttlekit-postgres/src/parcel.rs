@@ -221,6 +221,6 @@ impl<'a> Reply<'a> {
     }
 }
 
-fn cut_short() -> StoreError {
+pub(crate) fn cut_short() -> StoreError {
     StoreError::misconfigured("the functions on the server do not reply as this version's do")
 }

@@ -12,7 +12,7 @@ use crate::error::from_server;
 use crate::link::{Link, Statement};
 
 /// Goes up with every change of the table or of what a function takes or answers.
-const VERSION: i32 = 3;
+const VERSION: i32 = 4;
 const SERVER_MIN: i32 = 130_000;
 /// Names the lock under which one process at a time creates or upgrades. Any number does that no one else picks.
 const MIGRATION_LOCK: i64 = 0x7468_726f_7474_6c65;
@@ -24,6 +24,8 @@ const FUNCTIONS: &str = include_str!("../sql/functions.sql");
 const LENDING: &str = include_str!("../sql/lending.sql");
 const DEBITS: &str = include_str!("../sql/debits.sql");
 const POOL: &str = include_str!("../sql/pool.sql");
+const SLOTS: &str = include_str!("../sql/slots.sql");
+const ROLL: &str = include_str!("../sql/roll.sql");
 const FRAGMENTS: [(&str, &str); 4] = [
     ("@declare@", include_str!("../sql/declare.sql")),
     ("@decide@", include_str!("../sql/decide.sql")),
@@ -142,7 +144,7 @@ impl Schema {
         let mut text = format!(
             "DO $do$ BEGIN IF to_regnamespace('{name}') IS NULL THEN CREATE SCHEMA @schema@; END IF; END $do$;
              CREATE TABLE IF NOT EXISTS @schema@.version (number int PRIMARY KEY);
-             {TABLES} {FUNCTIONS} {LENDING} {DEBITS} {POOL}
+             {TABLES} {FUNCTIONS} {LENDING} {DEBITS} {POOL} {SLOTS} {ROLL}
              INSERT INTO @schema@.version VALUES ({VERSION}) ON CONFLICT DO NOTHING"
         );
         for (mark, fragment) in FRAGMENTS {
@@ -159,8 +161,8 @@ impl Schema {
                     current_setting('fsync'), current_setting('synchronous_standby_names') <> '',
                     (SELECT max(relpersistence::text) FROM pg_class WHERE oid = ANY (ARRAY(
                         SELECT to_regclass(name)::oid FROM unnest($1::text[]) name)))";
-        let tables =
-            ["state", "returned", "debits", "pool"].map(|table| format!("{}.{table}", self.quoted()));
+        let tables = ["state", "returned", "debits", "pool", "slots", "roll"]
+            .map(|table| format!("{}.{table}", self.quoted()));
         let row = link.one_row(&Statement(text.into()), &[(&tables.as_slice(), Type::TEXT_ARRAY)]).await?;
         let persistence: Option<String> = row.get(6);
         if row.get(1) {

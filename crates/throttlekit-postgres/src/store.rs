@@ -56,6 +56,11 @@ pub(crate) struct Statements {
     pub(crate) give_back: Statement,
     pub(crate) debit: Statement,
     pub(crate) grant_region: Statement,
+    pub(crate) acquire_slot: Statement,
+    pub(crate) beat_slots: Statement,
+    pub(crate) release_slots: Statement,
+    pub(crate) slot_occupancy: Statement,
+    pub(crate) swap_roll: Statement,
     forget: Statement,
 }
 
@@ -246,6 +251,11 @@ impl Statements {
             give_back: call("give_back($1, $2, $3, $4)"),
             debit: call("debit($1, $2, $3, $4, $5, $6)"),
             grant_region: call("grant_region($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
+            acquire_slot: call("slot_acquire($1, $2, $3::uuid, $4::uuid, $5, $6)"),
+            beat_slots: call("slot_beat($1, $2, $3, $4, $5, $6)"),
+            release_slots: call("slot_release($1, $2, $3, $4, $5)"),
+            slot_occupancy: call("slot_occupancy($1, $2)"),
+            swap_roll: call("swap_roll($1, $2, $3, $4, $5)"),
             forget: call("forget($1)"),
         })
     }

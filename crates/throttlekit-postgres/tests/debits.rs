@@ -67,11 +67,12 @@ async fn a_schema_without_debits_is_upgraded() {
     ask(&store, "k", &form, 6).await.unwrap();
     let older = "DROP FUNCTION tk_budget_upgrade.debit; DROP TABLE tk_budget_upgrade.debits;
                  DROP FUNCTION tk_budget_upgrade.grant_region; DROP FUNCTION tk_budget_upgrade.pool_share;
-                 DROP TABLE tk_budget_upgrade.pool;
+                 DROP TABLE tk_budget_upgrade.pool; DROP FUNCTION tk_budget_upgrade.slot_acquire;
+                 DROP TABLE tk_budget_upgrade.slots; DROP TABLE tk_budget_upgrade.slot_keys;
                  UPDATE tk_budget_upgrade.version SET number = 2";
     client().await.batch_execute(older).await.unwrap();
     let error = builder(schema).migrate_on_connect(false).connect().await.unwrap_err();
-    assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("version 2, not 3")), "{error}");
+    assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("version 2, not 4")), "{error}");
     let store = builder(schema).connect().await.unwrap();
     let debited = debit(&store, &form, 1, 3).await.unwrap();
     assert_eq!(debited.outcome.decisions[0].remaining, 1);

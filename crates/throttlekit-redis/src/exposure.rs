@@ -71,10 +71,13 @@ impl Books {
 
     /// Takes note of an answer and of the limits it was about.
     pub(crate) fn answered<'a>(&self, now: Timestamp, limits: impl Iterator<Item = &'a SharedForm>) {
+        self.answered_for(now, limits.map(memory_of).max().unwrap_or(0));
+    }
+
+    /// The same for an answer about what counts for so long, in µs.
+    pub(crate) fn answered_for(&self, now: Timestamp, longest: u64) {
         self.now.store(now.as_micros(), Relaxed);
-        if let Some(longest) = limits.map(memory_of).max() {
-            self.longest.fetch_max(longest, Relaxed);
-        }
+        self.longest.fetch_max(longest, Relaxed);
         if self.changed.load(Relaxed) {
             let dated = |change: &mut Change| _ = change.at.get_or_insert(now.as_micros());
             self.lost().recent.iter_mut().for_each(dated);

@@ -51,10 +51,12 @@ mod past;
 mod pool;
 mod replication;
 mod request;
+mod rolls;
 mod route;
 mod script;
 mod sentinel;
 mod slot;
+mod slots;
 mod store;
 mod wire;
 

@@ -20,6 +20,13 @@ pub(crate) struct Scripts {
     pub(crate) fenced_debit: ScriptText,
     pub(crate) pool: ScriptText,
     pub(crate) fenced_pool: ScriptText,
+    pub(crate) acquire: ScriptText,
+    pub(crate) fenced_acquire: ScriptText,
+    pub(crate) beat: ScriptText,
+    pub(crate) release: ScriptText,
+    pub(crate) occupancy: ScriptText,
+    pub(crate) roll: ScriptText,
+    pub(crate) fenced_roll: ScriptText,
 }
 
 // `#!lua` declares a script that writes: a replica, or a server without memory for it, refuses it before it begins.
@@ -94,6 +101,23 @@ const FENCED_POOL: &str = concat!(
     include_str!("lua/each_pool.lua")
 );
 
+const ROLL: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/roll.lua"),
+    include_str!("lua/each_roll.lua")
+);
+const FENCED_ROLL: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/roll.lua"),
+    include_str!("lua/fence.lua"),
+    include_str!("lua/fenced_roll.lua"),
+    include_str!("lua/each_roll.lua")
+);
+
 const DEBIT: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
@@ -110,6 +134,45 @@ const FENCED_DEBIT: &str = concat!(
     include_str!("lua/debit.lua")
 );
 
+const ACQUIRE: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/slots.lua"),
+    include_str!("lua/acquire.lua"),
+    include_str!("lua/each_acquire.lua")
+);
+const FENCED_ACQUIRE: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/slots.lua"),
+    include_str!("lua/acquire.lua"),
+    include_str!("lua/fence.lua"),
+    include_str!("lua/each_acquire.lua")
+);
+const BEAT: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/slots.lua"),
+    include_str!("lua/beat.lua")
+);
+const RELEASE: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/slots.lua"),
+    include_str!("lua/release.lua")
+);
+const OCCUPANCY: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/slots.lua"),
+    include_str!("lua/occupancy.lua")
+);
+
 impl Scripts {
     pub(crate) fn new() -> Self {
         Self {
@@ -124,6 +187,13 @@ impl Scripts {
             fenced_debit: ScriptText::new(FENCED_DEBIT),
             pool: ScriptText::new(POOL),
             fenced_pool: ScriptText::new(FENCED_POOL),
+            acquire: ScriptText::new(ACQUIRE),
+            fenced_acquire: ScriptText::new(FENCED_ACQUIRE),
+            beat: ScriptText::new(BEAT),
+            release: ScriptText::new(RELEASE),
+            occupancy: ScriptText::new(OCCUPANCY),
+            roll: ScriptText::new(ROLL),
+            fenced_roll: ScriptText::new(FENCED_ROLL),
         }
     }
 }

@@ -104,7 +104,11 @@ impl RedisStore {
     }
 
     /// Parts that one call can take: those of one slot in a cluster, and never too many.
-    fn flights<'a, T>(&self, items: &'a [T], key: impl Fn(&'a T) -> &'a str) -> Vec<Flight<'a, T>> {
+    pub(crate) fn flights<'a, T>(
+        &self,
+        items: &'a [T],
+        key: impl Fn(&'a T) -> &'a str,
+    ) -> Vec<Flight<'a, T>> {
         let mut placed: Vec<(u16, usize, &T)> =
             items.iter().enumerate().map(|(place, item)| (self.slot(key(item)), place, item)).collect();
         placed.sort_by_key(|(slot, place, _)| (*slot, *place));
@@ -234,14 +238,14 @@ fn is_admitted(outcome: &Result<Outcome, StoreError>) -> bool {
 }
 
 /// What goes in one call, and where in the whole each item stands.
-struct Flight<'a, T> {
-    slot: u16,
+pub(crate) struct Flight<'a, T> {
+    pub(crate) slot: u16,
     places: Vec<usize>,
-    items: Vec<&'a T>,
+    pub(crate) items: Vec<&'a T>,
 }
 
 /// The answer to each item, where a flight without an answer has none for any of its own.
-fn each_in_order<T, A: Clone>(
+pub(crate) fn each_in_order<T, A: Clone>(
     flights: &[Flight<'_, T>],
     answers: Vec<Result<Vec<Result<A, StoreError>>, StoreError>>,
 ) -> Vec<Result<A, StoreError>> {

@@ -48,7 +48,7 @@ pub(crate) fn preamble(cmd: &mut Cmd, preamble: Preamble) {
 }
 
 /// A call on these keys. In a fence: beside each its seal, then the witness; and last of all, by the caller, the isolation.
-fn begin<'k>(
+pub(crate) fn begin<'k>(
     script: &ScriptText,
     by: By,
     head: Preamble,

@@ -34,6 +34,7 @@
 //! | a backend that refuses calls when it is full | [`AdaptiveThrottle`] |
 //! | a backend that slows down when it has too much at a time | [`Guard`]; [`KeyedGuard`] for each of many |
 //! | tokens of a language model, spent by streams whose length is not known | `TokenBudget`, with the feature `store` |
+//! | work of which a fleet runs only so much at a time | `SharedSlots`, with the feature `store` |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
 //!
 //! Each answers with a [`Decision`], and a denial is an answer, not an error. The only error is a [`LimitError`],
@@ -82,6 +83,8 @@ mod pricer;
 #[cfg(feature = "store")]
 mod shared;
 #[cfg(feature = "store")]
+pub mod slots;
+#[cfg(feature = "store")]
 pub mod store;
 mod sync;
 #[cfg(feature = "store")]
@@ -108,6 +111,8 @@ pub use overload::{AdaptiveThrottle, FloodLimiter, MergeableSketch, SketchLimite
 pub use pricer::Pricer;
 #[cfg(feature = "store")]
 pub use shared::{Answer, Guarantee, OnOutage, Receipt, SharedLimiter, Tally};
+#[cfg(feature = "store")]
+pub use slots::{HeldSlot, SharedSlots, SlotDesk};
 pub use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};
 pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, price, rate};
 #[cfg(feature = "store")]

@@ -16,7 +16,9 @@ pub(crate) struct Part {
     pub(crate) broken: Vec<String>,
 }
 
-const PARTS: [(&str, fn(bool) -> Result<Part>); 4] =
+type Prove = fn(bool) -> Result<Part>;
+
+const PARTS: [(&str, Prove); 4] =
     [("inference", inference::run), ("held", held::run), ("models", models::run), ("fleet", fleet::run)];
 
 /// Runs every part, or the one that is named, and fails if one of them found a law broken.
@@ -27,11 +29,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     let small = args.contains(&"--small");
     let named: Vec<_> = args.iter().filter(|&&arg| arg != "--small").collect();
     let known = |name: &&&str| PARTS.iter().any(|(part, _)| *part == **name);
-    ensure!(
-        named.iter().all(|name| known(name)),
-        "prove slots takes --small and names of parts: {}",
-        names()
-    );
+    ensure!(named.iter().all(known), "prove slots takes --small and names of parts: {}", names());
     let (mut figure, mut broken) = (Map::new(), Vec::new());
     for (name, part) in PARTS.iter().filter(|(part, _)| named.is_empty() || named.contains(&part)) {
         println!("── {name}");

@@ -2,23 +2,11 @@
 
 use core::time::Duration;
 
+use super::aimd::Aimd;
+use super::ceiling::{Ceiling, Rule};
+use super::gradient::Gradient;
+use super::round::{Round, Seen};
 use crate::Timestamp;
-
-/// Within which bounds a ceiling is inferred.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ceiling {
-    least: u32,
-    most: u32,
-    initial: u32,
-}
-
-impl Ceiling {
-    /// A ceiling between these two, which starts at the least.
-    pub fn between(least: u32, most: u32) -> Self {
-        let least = least.max(1);
-        Self { least, most: most.max(least), initial: least }
-    }
-}
 
 /// What one piece of work told when it was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,32 +24,76 @@ pub struct Sample {
 pub struct Estimator {
     ceiling: Ceiling,
     estimate: f64,
+    round: Round,
+    rule: Learned,
+    calibrated: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug)]
+enum Learned {
+    Gradient(Gradient),
+    Aimd(Aimd),
 }
 
 impl Estimator {
     /// An estimator that knows nothing yet.
     pub fn new(ceiling: Ceiling) -> Self {
-        Self { ceiling, estimate: f64::from(ceiling.initial) }
+        let rule = match ceiling.rule {
+            Rule::Gradient => Learned::Gradient(Gradient::new(ceiling.tolerance)),
+            Rule::Aimd { backoff } => Learned::Aimd(Aimd::new(backoff, ceiling.tolerance)),
+        };
+        let estimate = f64::from(ceiling.initial);
+        Self { ceiling, estimate, round: Round::default(), rule, calibrated: None }
     }
 
     /// How many at a time, now.
     pub fn limit(&self) -> u32 {
-        self.estimate as u32
+        libm::round(self.estimate) as u32
     }
 
     /// Work was done.
     pub fn success(&mut self, sample: Sample, now: Timestamp) -> u32 {
-        let _ = now;
-        if 2 * u64::from(sample.in_flight) >= u64::from(sample.allowed) {
-            self.estimate = (self.estimate + 1.0).min(f64::from(self.ceiling.most));
+        // No work takes no time: such a sample says nothing, and would be the least for ever.
+        if !sample.latency.is_zero()
+            && let Some(seen) = self.round.success(sample)
+        {
+            self.decide(seen, now);
         }
         self.limit()
     }
 
-    /// Work was turned away by the backend, or timed out.
+    /// Work was turned away by the backend, or timed out. How long that took says nothing of the backend.
     pub fn dropped(&mut self, now: Timestamp) -> u32 {
-        let _ = now;
-        self.estimate = (self.estimate * 0.9).max(f64::from(self.ceiling.least));
+        if let Some(seen) = self.round.dropped() {
+            self.decide(seen, now);
+        }
         self.limit()
+    }
+
+    fn decide(&mut self, seen: Seen, now: Timestamp) {
+        if self.recalibration_is_due(now) {
+            match &mut self.rule {
+                Learned::Gradient(gradient) => gradient.recalibrate(),
+                Learned::Aimd(aimd) => aimd.recalibrate(),
+            }
+        }
+        let limit = f64::from(self.limit());
+        let (least, most) = (f64::from(self.ceiling.least), f64::from(self.ceiling.most));
+        let aim = match &mut self.rule {
+            Learned::Gradient(gradient) => gradient.next(limit, limit <= least, seen),
+            Learned::Aimd(aimd) => aimd.next(limit, seen),
+        };
+        self.estimate = aim.clamp(least, most);
+        self.round.restart(self.estimate / limit);
+    }
+
+    fn recalibration_is_due(&mut self, now: Timestamp) -> bool {
+        let Some(every) = self.ceiling.recalibrate_every else { return false };
+        let since = *self.calibrated.get_or_insert(now);
+        let due = now.since(since) >= every;
+        if due {
+            self.calibrated = Some(now);
+        }
+        due
     }
 }

@@ -90,6 +90,11 @@ function healed.l(safe, key, p)
   return safe + ARGV[p + 2]
 end
 
+-- A lease or a beat that was lost is over for its owner after its life.
+function healed.h(safe, key, p)
+  return safe + ARGV[p + 2]
+end
+
 for kind, rule in pairs(rules) do
   rules[kind] = function(key, p)
     local allowed, seen, write = rule(key, p, kind)

@@ -1,6 +1,8 @@
 //! Small worlds, explored in full.
 
+pub mod case;
 pub mod catalogue;
+pub mod ceiling;
 pub mod check;
 pub mod counter_examples;
 pub mod network;

@@ -192,6 +192,10 @@ impl<C: Clock> Guard<C> {
         &self.slots
     }
 
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// The slot of one who was let in, with the time if its turn is one of those that are timed.
     #[inline(always)]
     pub(super) fn slot(&self, entry: Entry) -> Slot {

@@ -87,6 +87,13 @@ impl<C: Clock> OwnedPermit<C> {
         Self { guard: Some(guard), slot }
     }
 
+    /// How long it has been held, where it is one that is timed: for [`success_after`](Self::success_after), if the
+    /// slot outlasts what is to be learnt from.
+    pub fn elapsed(&self) -> Option<Duration> {
+        let guard = self.guard.as_ref().filter(|_| self.slot.is_timed())?;
+        Some(self.slot.sample(None, guard.now()).latency)
+    }
+
     /// See [`Permit::success`].
     pub fn success(mut self) {
         self.end(Ending::Success, None);

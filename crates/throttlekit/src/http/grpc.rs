@@ -32,16 +32,17 @@ pub(super) fn trailers_only<B>(refusal: Refusal<'_>, content_type: HeaderValue) 
 
 fn status(refusal: Refusal<'_>) -> u16 {
     match refusal {
-        Refusal::Denied(..) => 8,                  // RESOURCE_EXHAUSTED
-        Refusal::Missing(Missing::ByClient) => 3,  // INVALID_ARGUMENT
-        Refusal::Missing(Missing::ByServer) => 13, // INTERNAL
-        Refusal::Undecided => 14,                  // UNAVAILABLE
+        // Full is no UNAVAILABLE: clients try that again at once.
+        Refusal::Denied(..) | Refusal::Full(_) => 8, // RESOURCE_EXHAUSTED
+        Refusal::Missing(Missing::ByClient) => 3,    // INVALID_ARGUMENT
+        Refusal::Missing(Missing::ByServer) => 13,   // INTERNAL
+        Refusal::Undecided => 14,                    // UNAVAILABLE
     }
 }
 
 /// The wait as gRPC's retry policy reads it: a negative one stops the retries, none leaves them to the client.
 fn pushback_ms(refusal: Refusal<'_>) -> Option<i64> {
-    if let Refusal::Denied(_, Decision { retry_after: Retry::OnRelease, .. }) = refusal {
+    if let Refusal::Full(_) | Refusal::Denied(_, Decision { retry_after: Retry::OnRelease, .. }) = refusal {
         return None;
     }
     let wait_ms = refusal.wait().and_then(|wait| Retry::after(wait).wait_ms());

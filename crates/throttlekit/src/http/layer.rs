@@ -127,7 +127,8 @@ impl<A> fmt::Debug for AdmitLayer<A> {
 /// A wait that ends: [`AdmitLayer::delay`].
 pub(super) type Delay = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-type OfRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
+/// Something of a request.
+pub(super) type OfRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
 pub(super) struct Settings<A> {
     pub(super) choose: OfRequest<Result<Caller<A>, Missing>>,

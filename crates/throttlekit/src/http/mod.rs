@@ -62,6 +62,7 @@ mod client_address;
 mod forwarded;
 mod future;
 mod grpc;
+pub mod guard;
 mod headers;
 mod key;
 mod layer;

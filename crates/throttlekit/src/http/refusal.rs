@@ -13,6 +13,7 @@ use super::grpc;
 use super::headers::retry_secs;
 use super::key::Missing;
 use super::plan::Terms;
+use crate::guard::Full;
 use crate::{Decision, Retry};
 
 /// When to come back after nothing could be decided: soon, as the outage of a store is short or long but unknown.
@@ -27,6 +28,7 @@ const TYPE_UNDECIDED: &str = "https://iana.org/assignments/http-problem-types#te
 #[derive(Clone, Copy)]
 pub(super) enum Refusal<'a> {
     Denied(&'a Terms, Decision),
+    Full(Full),
     Missing(Missing),
     Undecided,
 }
@@ -57,7 +59,7 @@ impl Refusal<'_> {
         let title = status.canonical_reason().unwrap_or_default();
         let (kind, rest) = match self {
             Self::Denied(terms, decision) => (TYPE_DENIED, denied_members(terms, &decision)),
-            Self::Undecided => (TYPE_UNDECIDED, String::new()),
+            Self::Full(_) | Self::Undecided => (TYPE_UNDECIDED, String::new()),
             Self::Missing(_) => ("about:blank", String::new()),
         };
         let status = status.as_u16();
@@ -69,7 +71,7 @@ impl Refusal<'_> {
             Self::Denied(..) => StatusCode::TOO_MANY_REQUESTS,
             Self::Missing(Missing::ByClient) => StatusCode::BAD_REQUEST,
             Self::Missing(Missing::ByServer) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Undecided => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Full(_) | Self::Undecided => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -82,6 +84,7 @@ impl Refusal<'_> {
                 Retry::OnRelease => Some(RELEASE_WAIT),
                 Retry::Never => None,
             },
+            Self::Full(_) => Some(RELEASE_WAIT),
             Self::Missing(_) => None,
             Self::Undecided => Some(UNDECIDED_WAIT),
         }
@@ -91,6 +94,9 @@ impl Refusal<'_> {
     pub(super) fn detail(self) -> String {
         match self {
             Self::Denied(terms, decision) => denial(terms, &decision),
+            Self::Full(Full { limit, in_flight }) => format!(
+                "As many requests are being served as may be, {in_flight} of {limit}. One passes when another ends."
+            ),
             Self::Missing(Missing::ByClient) => "The request lacks what it is counted by.".into(),
             Self::Missing(Missing::ByServer) => "The server cannot tell who sent the request.".into(),
             Self::Undecided => "Whether the request may pass could not be decided.".into(),

@@ -4,6 +4,8 @@
 //! tk:{api/acme}g:user/alice      prefix, policy, home, rule, limit, key
 //! tk:{api/alice}g:               one limit without a name, where the key is its own home
 //! tk:{api/}p:                    the pool that the regions of a policy share
+//! tk:{api/acme}h:                who holds the slots of a key
+//! tk:{api/}r:                    the roll of a fleet
 //! ```
 //!
 //! Between the braces stands what picks the slot of a Redis cluster, so all keys with one home share a slot. Every
@@ -35,6 +37,16 @@ impl KeySpace {
     /// The name of the pool that the regions of `policy` share.
     pub fn pool(prefix: &str, policy: &str) -> String {
         Self::tagged(prefix, policy, "", "p").key(b"", b"")
+    }
+
+    /// Where `policy` keeps who holds the slots of its keys. Each key is its own home.
+    pub fn slots(prefix: &str, policy: &str) -> Self {
+        Self::tagged(prefix, policy, "", "h")
+    }
+
+    /// The name of the roll of the fleet `name`.
+    pub fn roll(prefix: &str, name: &str) -> String {
+        Self::tagged(prefix, name, "", "r").key(b"", b"")
     }
 
     /// A name as it is written in keys and in what lies under them: apart from every other, without separators, and
@@ -139,6 +151,8 @@ mod tests {
         assert_eq!(space("api", "user").key(b"acme", b"alice"), "tk:{api/acme}g:user/alice");
         assert_eq!(space("api", "").key(b"al:ice", b"al:ice"), "tk:{api/al%3aice}g:");
         assert_eq!(KeySpace::pool("tk", "api"), "tk:{api/}p:");
+        assert_eq!(KeySpace::slots("tk", "api").key(b"acme", b"acme"), "tk:{api/acme}h:");
+        assert_eq!(KeySpace::roll("tk", "api"), "tk:{api/}r:");
         assert_eq!([&b"eu west"[..], b"%", b""].map(KeySpace::part), ["eu%20west", "%25", "%"]);
     }
 

@@ -1,16 +1,21 @@
 //! The seam filled in one process: for tests, and for a service that is not yet a fleet.
 
+mod slots;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::fair::pool::PoolState;
 use throttlekit_core::lease::ReturnId;
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 
+use self::slots::SlotTables;
+use super::rolls::Rolls;
 use super::streams::{Search, Streams};
 use super::{Charge, Charges, Debit, Debited, GiveBack, LastDebit, LeaseAsk, Lent, Outcome};
-use super::{RegionAsk, RegionGrant, RegionPool};
+use super::{Kept, RegionAsk, RegionGrant, RegionPool, RollStore, Swapped};
 use super::{Settlement, Sight, Store, StoreError};
 use crate::builder::KEYS_MAX_DEFAULT;
 use crate::memory::{Locked, WideMap};
@@ -38,6 +43,8 @@ pub struct MemoryStore<C = WallClock> {
     /// Held while a debit is answered, so that the same one twice at once is charged once.
     streams: Mutex<Streams>,
     pools: Mutex<BTreeMap<Box<str>, PoolState>>,
+    slots: SlotTables,
+    rolls: Mutex<Rolls>,
 }
 
 impl MemoryStore {
@@ -65,6 +72,8 @@ impl<C: Clock> MemoryStore<C> {
             returned: Mutex::default(),
             streams: Mutex::default(),
             pools: Mutex::default(),
+            slots: SlotTables::default(),
+            rolls: Mutex::default(),
         }
     }
 
@@ -241,6 +250,9 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
         }
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         keys.iter().for_each(|key| drop(pools.remove(*key)));
+        keys.iter().for_each(|key| self.slots.forget(key));
+        let mut rolls = self.rolls.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.iter().for_each(|key| rolls.remove(key));
         Ok(())
     }
 }
@@ -259,6 +271,24 @@ impl<C: Clock + 'static> RegionPool for MemoryStore<C> {
         let state = pools.entry(ask.key.into()).or_default();
         let grant = pool.grant(state, ask.ask(), now).map_err(StoreError::misconfigured)?;
         Ok(RegionGrant { now, grant })
+    }
+}
+
+impl<C: Clock + 'static> RollStore for MemoryStore<C> {
+    async fn load(&self, key: &str) -> Result<Kept, StoreError> {
+        let rolls = self.rolls.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(rolls.load(key, self.now()))
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        version: u64,
+        bytes: &[u8],
+        keeps: Duration,
+    ) -> Result<Swapped, StoreError> {
+        let mut rolls = self.rolls.lock().unwrap_or_else(PoisonError::into_inner);
+        rolls.swap(key, version, bytes, keeps, self.now())
     }
 }
 
@@ -288,8 +318,6 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use throttlekit_core::rate::shared::SharedForm;
 
     use super::*;

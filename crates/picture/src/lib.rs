@@ -3,38 +3,50 @@
 use std::fmt::Write;
 
 /// A picture of panels that share their lines' names and colours.
-pub(crate) struct Picture {
-    pub(crate) panels: Vec<Panel>,
+pub struct Picture {
+    /// From left to right.
+    pub panels: Vec<Panel>,
 }
 
 /// One chart.
-pub(crate) struct Panel {
-    pub(crate) title: &'static str,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) lines: Vec<Line>,
+pub struct Panel {
+    /// Above it.
+    pub title: &'static str,
+    /// Across.
+    pub x: Axis,
+    /// Upwards.
+    pub y: Axis,
+    /// The later above the earlier.
+    pub lines: Vec<Line>,
 }
 
 /// One direction of a chart. The first and the last mark are its ends.
-pub(crate) struct Axis {
-    pub(crate) name: &'static str,
-    pub(crate) scale: Scale,
-    pub(crate) marks: Vec<(f64, String)>,
+pub struct Axis {
+    /// Written at its end.
+    pub name: &'static str,
+    /// How values lie on it.
+    pub scale: Scale,
+    /// Values, and what is written at them.
+    pub marks: Vec<(f64, String)>,
 }
 
 /// How values lie on an axis.
 #[derive(Clone, Copy)]
-pub(crate) enum Scale {
+pub enum Scale {
+    /// As they are.
     Even,
     /// By powers; values must be above zero.
     Powers,
 }
 
 /// One line of a chart. Lines of the same name stand in the legend once.
-pub(crate) struct Line {
-    pub(crate) name: &'static str,
-    pub(crate) colour: &'static str,
-    pub(crate) points: Vec<(f64, f64)>,
+pub struct Line {
+    /// In the legend.
+    pub name: &'static str,
+    /// As SVG writes it.
+    pub colour: &'static str,
+    /// Across, and up.
+    pub points: Vec<(f64, f64)>,
 }
 
 const PANEL_WIDTH: f64 = 330.0;
@@ -47,7 +59,7 @@ const HEIGHT: f64 = 350.0;
 
 impl Picture {
     /// The picture as a file's content.
-    pub(crate) fn svg(&self) -> String {
+    pub fn svg(&self) -> String {
         let width = STEP * self.panels.len() as f64;
         let mut svg = format!(
             "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {HEIGHT}' font-family='sans-serif' \
@@ -116,12 +128,12 @@ impl Panel {
 
 impl Axis {
     /// An axis with these marks, each named as it is written.
-    pub(crate) fn plain(name: &'static str, scale: Scale, marks: &[f64]) -> Self {
+    pub fn plain(name: &'static str, scale: Scale, marks: &[f64]) -> Self {
         Self { name, scale, marks: marks.iter().map(|&mark| (mark, mark.to_string())).collect() }
     }
 
     /// An even axis of parts of a whole, marked in percent.
-    pub(crate) fn percent(marks: &[f64]) -> Self {
+    pub fn percent(marks: &[f64]) -> Self {
         let named = |&mark: &f64| (mark, format!("{:.0} %", mark * 100.0));
         Self { name: "", scale: Scale::Even, marks: marks.iter().map(named).collect() }
     }

@@ -1,0 +1,141 @@
+//! Backends whose best ceiling is known: C at a time, and not one more.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// How a backend shares what it has among those who ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discipline {
+    /// C servers, and one queue before them: first come, first served.
+    Queue,
+    /// C cores that all share: everyone runs at once, and slower the more there are beyond C.
+    Sharing,
+}
+
+/// C servers or cores, and the calls they have.
+#[derive(Clone, Debug)]
+pub(super) enum Backend {
+    Queue(Queue),
+    Sharing(Sharing),
+}
+
+/// A call as the backend knows it: its name, and how long it takes if it need not wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    pub(super) call: u64,
+    pub(super) alone_ns: f64,
+}
+
+impl Backend {
+    pub(super) fn new(discipline: Discipline, capacity: u32) -> Self {
+        match discipline {
+            Discipline::Queue => Self::Queue(Queue { capacity, ..Queue::default() }),
+            Discipline::Sharing => Self::Sharing(Sharing { capacity, ..Sharing::default() }),
+        }
+    }
+
+    pub(super) fn set_capacity(&mut self, capacity: u32, now_ns: u64) {
+        match self {
+            Self::Queue(queue) => {
+                queue.capacity = capacity;
+                queue.start(now_ns);
+            }
+            Self::Sharing(sharing) => {
+                sharing.advance(now_ns);
+                sharing.capacity = capacity;
+            }
+        }
+    }
+
+    pub(super) fn arrive(&mut self, work: Work, now_ns: u64) {
+        match self {
+            Self::Queue(queue) => {
+                queue.waiting.push_back(work);
+                queue.start(now_ns);
+            }
+            Self::Sharing(sharing) => sharing.arrive(work, now_ns),
+        }
+    }
+
+    /// When the next call is done, if nothing else happens before.
+    pub(super) fn next_done_ns(&self) -> Option<u64> {
+        match self {
+            Self::Queue(queue) => queue.running.peek().map(|Reverse((at, _))| *at),
+            Self::Sharing(sharing) => sharing.next_done_ns(),
+        }
+    }
+
+    /// The call that is done now.
+    pub(super) fn finish(&mut self, now_ns: u64) -> u64 {
+        match self {
+            Self::Queue(queue) => queue.finish(now_ns),
+            Self::Sharing(sharing) => sharing.finish(now_ns),
+        }
+    }
+
+    /// The caller went away: who waits in the queue is struck off it, who runs keeps running for nothing.
+    pub(super) fn abandon(&mut self, call: u64) {
+        if let Self::Queue(queue) = self {
+            queue.waiting.retain(|work| work.call != call);
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Queue {
+    capacity: u32,
+    running: BinaryHeap<Reverse<(u64, u64)>>,
+    waiting: VecDeque<Work>,
+}
+
+impl Queue {
+    fn start(&mut self, now_ns: u64) {
+        while self.running.len() < self.capacity as usize
+            && let Some(work) = self.waiting.pop_front()
+        {
+            self.running.push(Reverse((now_ns + work.alone_ns as u64, work.call)));
+        }
+    }
+
+    fn finish(&mut self, now_ns: u64) -> u64 {
+        let Reverse((_, call)) = self.running.pop().expect("a call is running");
+        self.start(now_ns);
+        call
+    }
+}
+
+/// Everyone has had the same service since they came, so one clock of service tells who is done next.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sharing {
+    capacity: u32,
+    served_ns: f64,
+    at_ns: u64,
+    running: BinaryHeap<Reverse<(u64, u64)>>,
+}
+
+impl Sharing {
+    fn rate(&self) -> f64 {
+        (f64::from(self.capacity) / self.running.len().max(1) as f64).min(1.0)
+    }
+
+    fn advance(&mut self, now_ns: u64) {
+        self.served_ns += (now_ns - self.at_ns) as f64 * self.rate();
+        self.at_ns = now_ns;
+    }
+
+    fn arrive(&mut self, work: Work, now_ns: u64) {
+        self.advance(now_ns);
+        self.running.push(Reverse(((self.served_ns + work.alone_ns) as u64, work.call)));
+    }
+
+    fn next_done_ns(&self) -> Option<u64> {
+        let Reverse((done, _)) = self.running.peek()?;
+        let left = (*done as f64 - self.served_ns).max(0.0) / self.rate();
+        Some(self.at_ns + left.ceil() as u64)
+    }
+
+    fn finish(&mut self, now_ns: u64) -> u64 {
+        self.advance(now_ns);
+        self.running.pop().expect("a call is running").0.1
+    }
+}

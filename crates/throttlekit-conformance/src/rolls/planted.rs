@@ -1,0 +1,158 @@
+//! Stores of rolls with a deliberate bug, to show that the examination can fail.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use throttlekit::store::{
+    Charge, Charges, Debit, Debited, GiveBack, Kept, LeaseAsk, Lent, MemoryStore, Outcome, RollStore,
+    Settlement, Sight, Store, StoreError, Swapped,
+};
+use throttlekit::{Clock, ManualClock, Timestamp};
+
+/// What is wrong with a [`PlantedRolls`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum RollBug {
+    NoVersionCheck,
+    NoneSwapsAnything,
+    SaysDoneAndKeepsTheOld,
+    VersionsFromOne,
+    VersionByClockAlone,
+    NowOfTheFirstLook,
+    NewerWithoutItsVersion,
+    ForgetsWhenKeptNoLonger,
+    EndsAtZeroByte,
+    OneRollForAll,
+    ResetKeepsRolls,
+}
+
+/// Every bug with its name.
+pub const ROLL_BUGS: [(&str, RollBug); 11] = [
+    ("swap without version check", RollBug::NoVersionCheck),
+    ("a swap from none overwrites", RollBug::NoneSwapsAnything),
+    ("lost update", RollBug::SaysDoneAndKeepsTheOld),
+    ("versions from one", RollBug::VersionsFromOne),
+    ("version by clock alone", RollBug::VersionByClockAlone),
+    ("now from the client", RollBug::NowOfTheFirstLook),
+    ("newer without its version", RollBug::NewerWithoutItsVersion),
+    ("time to live as state", RollBug::ForgetsWhenKeptNoLonger),
+    ("ends at a zero byte", RollBug::EndsAtZeroByte),
+    ("one roll for all", RollBug::OneRollForAll),
+    ("reset keeps rolls", RollBug::ResetKeepsRolls),
+];
+
+/// A store in process with one bug. All but rolls is as it should be.
+pub struct PlantedRolls<C = ManualClock> {
+    clock: C,
+    bug: RollBug,
+    rolls: Mutex<Filed>,
+    rest: MemoryStore,
+}
+
+#[derive(Default)]
+struct Filed {
+    rolls: HashMap<String, (u64, Vec<u8>, Timestamp)>,
+    first_look: Option<Timestamp>,
+}
+
+impl<C: Clock> PlantedRolls<C> {
+    /// An empty one.
+    pub fn new(clock: C, bug: RollBug) -> Self {
+        Self { clock, bug, rolls: Mutex::default(), rest: MemoryStore::new() }
+    }
+
+    fn key<'k>(&self, key: &'k str) -> &'k str {
+        if self.bug == RollBug::OneRollForAll { "" } else { key }
+    }
+
+    fn now(&self, filed: &mut Filed) -> Timestamp {
+        let now = Timestamp::from_micros(self.clock.now().as_micros());
+        let first = *filed.first_look.get_or_insert(now);
+        if self.bug == RollBug::NowOfTheFirstLook { first } else { now }
+    }
+
+    fn look(&self, filed: &mut Filed, key: &str) -> Kept {
+        let now = self.now(filed);
+        let found = filed.rolls.get(self.key(key)).cloned();
+        let lasting = |&(.., expires): &(u64, Vec<u8>, Timestamp)| {
+            self.bug != RollBug::ForgetsWhenKeptNoLonger || now < expires
+        };
+        let (version, mut bytes, _) = found.filter(lasting).unwrap_or_default();
+        if self.bug == RollBug::EndsAtZeroByte {
+            bytes.truncate(bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len()));
+        }
+        Kept { bytes, version, now }
+    }
+}
+
+impl<C: Clock + 'static> RollStore for PlantedRolls<C> {
+    async fn load(&self, key: &str) -> Result<Kept, StoreError> {
+        let kept = self.look(&mut self.rolls.lock().unwrap_or_else(PoisonError::into_inner), key);
+        // As if an engine had answered: others come in between.
+        tokio::task::yield_now().await;
+        Ok(kept)
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        version: u64,
+        bytes: &[u8],
+        keeps: Duration,
+    ) -> Result<Swapped, StoreError> {
+        let mut filed = self.rolls.lock().unwrap_or_else(PoisonError::into_inner);
+        let lies = self.look(&mut filed, key);
+        let overwrites =
+            self.bug == RollBug::NoVersionCheck || self.bug == RollBug::NoneSwapsAnything && version == 0;
+        if lies.version != version && !overwrites {
+            let shown = if self.bug == RollBug::NewerWithoutItsVersion { version } else { lies.version };
+            return Ok(Swapped::Newer(Kept { version: shown, ..lies }));
+        }
+        if self.bug == RollBug::SaysDoneAndKeepsTheOld && version > 0 {
+            return Ok(Swapped::Done);
+        }
+        let next = match self.bug {
+            RollBug::VersionsFromOne => version + 1,
+            RollBug::VersionByClockAlone => lies.now.as_micros(),
+            _ => lies.now.as_micros().max(version + 1),
+        };
+        let expires = lies.now + keeps;
+        filed.rolls.insert(self.key(key).into(), (next, bytes.to_vec(), expires));
+        Ok(Swapped::Done)
+    }
+}
+
+impl<C: Clock + 'static> Store for PlantedRolls<C> {
+    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        self.rest.admit(asks).await
+    }
+
+    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+        self.rest.debit(debits).await
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+        self.rest.peek(charges).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
+        self.rest.settle(settlements).await
+    }
+
+    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+        self.rest.lease(asks).await
+    }
+
+    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        self.rest.give_back(backs).await
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        if self.bug != RollBug::ResetKeepsRolls {
+            let mut filed = self.rolls.lock().unwrap_or_else(PoisonError::into_inner);
+            keys.iter().for_each(|key| drop(filed.rolls.remove(self.key(key))));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Nodes that beat at once, and what they were granted, again in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit::Timestamp;
+use throttlekit::store::{Heard, ROLL_KEPT_DEFAULT, RollStore, beat};
+use throttlekit_core::concurrency::fleet::{Beat, Fold, Folded, Grant, NodeId, Report, Roll, Split};
+use tokio::task::JoinSet;
+
+use super::planted::{PlantedRolls, RollBug};
+use crate::check::{Check, ensure};
+
+const CEILING: u32 = 100;
+/// Longer than any race takes, so that all rises are of the roll and none of time.
+const LIVES: Duration = Duration::from_secs(600);
+
+/// What was seen.
+#[derive(Clone, Debug)]
+pub struct Race {
+    /// Beats that were answered with a grant.
+    pub granted: u64,
+    /// How often one beat came between the load and the swap of another.
+    pub lost: u64,
+    /// What is kept for all nodes in the end.
+    pub reserved: u64,
+}
+
+fn fold() -> Fold {
+    let (folded, split) = (Folded::LowerMedian, Split::Demand);
+    Fold { folded, split, initial: CEILING, most: CEILING, lives: LIVES, linger: Duration::ZERO }
+}
+
+/// Lets so many nodes beat so often, all at once, each as fast as it is answered, and judges what they were granted: no
+/// beat was lost, and the fold alone grants the same in the order in which the beats were swapped in.
+pub async fn race<R: RollStore>(store: R, key: &str, nodes: u32, beats: u64) -> Result<Race, String> {
+    let (store, key) = (Arc::new(store), Arc::<str>::from(key));
+    let mut running = JoinSet::new();
+    for node in 0..nodes {
+        running.spawn(beats_of(store.clone(), key.clone(), node, beats));
+    }
+    let mut heard = Vec::new();
+    while let Some(ended) = running.join_next().await {
+        heard.extend(ended.expect("a node does not panic")?);
+    }
+    heard.sort_by_key(|(.., grant)| grant.number);
+    let kept = store.load(&key).await.map_err(|error| error.to_string())?;
+    let roll = kept.roll(&key).map_err(|error| error.to_string())?;
+    replays(&heard, &roll)?;
+    let lost = heard.iter().map(|(_, heard, _)| u64::from(heard.races)).sum();
+    Ok(Race { granted: heard.len() as u64, lost, reserved: roll.reserved() })
+}
+
+/// Whether races find this bug, in so many attempts.
+pub async fn find_in_race(bug: RollBug, attempts: u64) -> Option<u64> {
+    for attempt in 1..=attempts {
+        let store = PlantedRolls::new(throttlekit::WallClock, bug);
+        if race(store, "k", 8, 40).await.is_err() {
+            return Some(attempt);
+        }
+    }
+    None
+}
+
+type Told = (Report, Heard, Grant);
+
+async fn beats_of<R: RollStore>(
+    store: Arc<R>,
+    key: Arc<str>,
+    node: u32,
+    beats: u64,
+) -> Result<Vec<Told>, String> {
+    let node_id = NodeId(u128::from(node) + 1);
+    let (mut told, mut held) = (Vec::new(), (0, 0));
+    for beat_number in 1..=beats {
+        let (applied, holds) = held;
+        let report = Report {
+            node: node_id,
+            beat: beat_number,
+            applied,
+            holds,
+            in_flight: holds,
+            limit: 0,
+            wants: node * 7 % 11,
+            leaving: false,
+        };
+        let heard = match beat(&*store, &key, &fold(), ROLL_KEPT_DEFAULT, &report).await {
+            Ok(heard) => heard,
+            // Too many others at once. The next report makes up for it.
+            Err(error) if error.is_outage() => continue,
+            Err(error) => return Err(error.to_string()),
+        };
+        let Beat::Grant(grant) = heard.beat else {
+            return Err(format!("{report:?} was answered {heard:?}"));
+        };
+        held = (grant.number, grant.share);
+        told.push((report, heard, grant));
+        tokio::task::yield_now().await;
+    }
+    Ok(told)
+}
+
+/// The grants again, by the fold alone.
+fn replays(told: &[Told], kept: &Roll) -> Check {
+    let mut roll = Roll::default();
+    let mut last = Timestamp::EPOCH;
+    for (report, heard, grant) in told {
+        last = last.max(heard.now);
+        let again = fold().beat(&mut roll, report, heard.now);
+        ensure(again == Beat::Grant(*grant), || {
+            format!("{report:?}\n  was granted {grant:?}\n  and by the fold alone {again:?}")
+        })?;
+    }
+    ensure(roll == *kept, || {
+        format!("what is kept in the end is not what was swapped in\n{roll:?}\n{kept:?}")
+    })
+}

@@ -1,0 +1,211 @@
+//! A store of rolls beside a plain map, answer for answer.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use throttlekit::store::{Kept, KeySpace, RollStore, Store, StoreError, Swapped};
+use throttlekit::{Clock, ManualClock, Timestamp};
+use tokio::task::JoinSet;
+
+use super::planted::{PlantedRolls, RollBug};
+use super::world::{KEYS, RollOperation, RollWorld};
+use crate::laws::Violation;
+use crate::stores::{LANES, policy_name};
+
+/// What was compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RollReport {
+    /// Worlds played.
+    pub timelines: u64,
+    /// Answers compared.
+    pub answers: u64,
+    /// Swaps that were done.
+    pub swapped: u64,
+    /// Swaps that found another version.
+    pub newer: u64,
+}
+
+impl RollReport {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            timelines: self.timelines + other.timelines,
+            answers: self.answers + other.answers,
+            swapped: self.swapped + other.swapped,
+            newer: self.newer + other.newer,
+        }
+    }
+}
+
+/// Plays the worlds of these seeds to a store. The first violation ends it.
+///
+/// `make` makes a store that reads the clock given; all it makes may share one engine, since each world has keys of its
+/// own.
+pub async fn examine_rolls<R, M, F>(make: M, seeds: Range<u64>) -> Result<RollReport, Violation>
+where
+    R: RollStore + Store,
+    M: Fn(ManualClock) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<R, StoreError>> + Send + 'static,
+{
+    let (make, next) = (Arc::new(make), Arc::new(AtomicU64::new(seeds.start)));
+    let mut running = JoinSet::new();
+    for _ in 0..LANES.min(seeds.end.saturating_sub(seeds.start)) {
+        running.spawn(lane(make.clone(), next.clone(), seeds.end));
+    }
+    let (mut report, mut first) = (RollReport::default(), None::<Violation>);
+    while let Some(ended) = running.join_next().await {
+        match ended.expect("a lane does not panic") {
+            Ok(played) => report = report.plus(played),
+            Err(violation) if first.as_ref().is_none_or(|v| violation.seed < v.seed) => {
+                first = Some(violation);
+            }
+            Err(_) => {}
+        }
+    }
+    first.map_or(Ok(report), Err)
+}
+
+/// How many worlds it takes until the examination finds a planted bug, if `worlds_max` are enough.
+pub async fn find_roll_bug(bug: RollBug, worlds_max: u64) -> Option<u64> {
+    let make = move |clock| async move { Ok(PlantedRolls::new(clock, bug)) };
+    examine_rolls(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
+}
+
+async fn lane<R, M, F>(make: Arc<M>, next: Arc<AtomicU64>, end: u64) -> Result<RollReport, Violation>
+where
+    R: RollStore + Store,
+    M: Fn(ManualClock) -> F + Send + Sync,
+    F: Future<Output = Result<R, StoreError>> + Send,
+{
+    let clock = ManualClock::default();
+    let failed = |seed, story| {
+        next.store(end, Relaxed);
+        Violation { seed, story }
+    };
+    let store =
+        make(clock.clone()).await.map_err(|error| failed(0, format!("no store to play on: {error}")))?;
+    let mut report = RollReport::default();
+    loop {
+        let seed = next.fetch_add(1, Relaxed);
+        if seed >= end {
+            return Ok(report);
+        }
+        let mut world = RollWorld::roll(seed);
+        match play(&store, &clock, &world).await {
+            Ok(played) => report = report.plus(played),
+            Err(mut story) => {
+                while let Some((smaller, told)) = fails_smaller(&store, &clock, &world).await {
+                    (world, story) = (smaller, told);
+                }
+                return Err(failed(seed, format!("{story}\n{world:#?}")));
+            }
+        }
+    }
+}
+
+async fn fails_smaller<R: RollStore + Store>(
+    store: &R,
+    clock: &ManualClock,
+    world: &RollWorld,
+) -> Option<(RollWorld, String)> {
+    for smaller in world.smaller() {
+        if let Err(story) = play(store, clock, &smaller).await {
+            return Some((smaller, story));
+        }
+    }
+    None
+}
+
+/// What should lie under each key, written again from what a swap promises.
+#[derive(Default)]
+struct Model(HashMap<String, (u64, Vec<u8>)>);
+
+impl Model {
+    fn load(&self, key: &str, now: Timestamp) -> Kept {
+        let (version, bytes) = self.0.get(key).cloned().unwrap_or_default();
+        Kept { bytes, version, now }
+    }
+
+    fn swap(&mut self, key: &str, version: u64, bytes: &[u8], now: Timestamp) -> Swapped {
+        let lies = self.load(key, now);
+        if lies.version != version {
+            return Swapped::Newer(lies);
+        }
+        self.0.insert(key.into(), (now.as_micros().max(version + 1), bytes.to_vec()));
+        Swapped::Done
+    }
+}
+
+/// Plays one world and leaves nothing; or what was told instead of what.
+async fn play<R: RollStore + Store>(
+    store: &R,
+    clock: &ManualClock,
+    world: &RollWorld,
+) -> Result<RollReport, String> {
+    let policy = policy_name(world.seed);
+    let keys: Vec<String> = (0..KEYS).map(|n| KeySpace::roll("tk", &format!("{policy} {n}"))).collect();
+    let played = play_on(store, &keys, clock, world).await;
+    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+    store.reset(&names).await.map_err(|error| error.to_string())?;
+    played
+}
+
+async fn play_on<R: RollStore + Store>(
+    store: &R,
+    keys: &[String],
+    clock: &ManualClock,
+    world: &RollWorld,
+) -> Result<RollReport, String> {
+    let (mut model, mut seen) = (Model::default(), vec![vec![0]; KEYS]);
+    let mut report = RollReport { timelines: 1, ..RollReport::default() };
+    clock.set(world.start);
+    for (index, operation) in world.operations.iter().enumerate() {
+        let now = clock.now();
+        let (key, version, bytes, keeps): (usize, u64, &[u8], Duration) = match operation {
+            RollOperation::Advance(by) => {
+                clock.advance(*by);
+                continue;
+            }
+            RollOperation::StepBack(by) => {
+                clock.set(Timestamp::from_nanos(now.as_nanos().saturating_sub(by.as_nanos() as u64)));
+                continue;
+            }
+            RollOperation::Reset(key) => {
+                store.reset(&[&keys[*key]]).await.map_err(|error| error.to_string())?;
+                model.0.remove(&keys[*key]);
+                continue;
+            }
+            RollOperation::Load(key) => {
+                let (want, got) = (model.load(&keys[*key], now), store.load(&keys[*key]).await);
+                seen[*key].push(want.version);
+                report.answers += 1;
+                same(index, &Ok(want), &got)?;
+                continue;
+            }
+            RollOperation::Swap { key, ago, bytes, keeps } => {
+                let versions = &seen[*key];
+                (*key, versions[versions.len().saturating_sub(1 + ago)], bytes, *keeps)
+            }
+            RollOperation::Guess(key, version) => (*key, *version, b"guess", Duration::from_secs(60)),
+        };
+        let want = model.swap(&keys[key], version, bytes, now);
+        report.answers += 1;
+        match &want {
+            Swapped::Done => report.swapped += 1,
+            Swapped::Newer(_) => report.newer += 1,
+        }
+        same(index, &Ok(want), &store.swap(&keys[key], version, bytes, keeps).await)?;
+    }
+    Ok(report)
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(
+    index: usize,
+    want: &Result<T, StoreError>,
+    got: &Result<T, StoreError>,
+) -> Result<(), String> {
+    crate::check::ensure(want == got, || format!("at operation {index}\n  want {want:?}\n  got  {got:?}"))
+}

@@ -1,0 +1,97 @@
+//! Random loads and swaps over time.
+
+use std::time::Duration;
+
+use throttlekit::Timestamp;
+
+use crate::Dice;
+
+const OPERATIONS_MAX: u64 = 40;
+pub(super) const KEYS: usize = 3;
+
+/// Rolls of a few fleets and what happens to them.
+#[derive(Clone, Debug)]
+pub struct RollWorld {
+    /// Replays it.
+    pub seed: u64,
+    /// When it begins.
+    pub start: Timestamp,
+    /// What happens, in order.
+    pub operations: Vec<RollOperation>,
+}
+
+/// What may happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RollOperation {
+    /// Time passes.
+    Advance(Duration),
+    /// The clock is set back.
+    StepBack(Duration),
+    /// Somebody looks, and remembers the version.
+    Load(usize),
+    /// Somebody swaps from a version that was seen so many looks ago.
+    Swap {
+        /// Which roll.
+        key: usize,
+        /// How many looks ago.
+        ago: usize,
+        /// The next roll: any bytes, as a store does not look.
+        bytes: Vec<u8>,
+        /// For how long it is kept.
+        keeps: Duration,
+    },
+    /// Somebody swaps from a version that may never have been.
+    Guess(usize, u64),
+    /// The roll is lost.
+    Reset(usize),
+}
+
+impl RollWorld {
+    /// The world of this seed.
+    pub fn roll(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let count = dice.between(1, OPERATIONS_MAX);
+        let operations = (0..count).map(|_| roll_operation(&mut dice)).collect();
+        let start = Timestamp::from_micros(1_700_000_000_000_000 + dice.below(1 << 45));
+        Self { seed, start, operations }
+    }
+
+    /// The same with one operation less.
+    pub(super) fn smaller(&self) -> impl Iterator<Item = Self> + '_ {
+        (0..self.operations.len()).map(|i| {
+            let mut world = self.clone();
+            world.operations.remove(i);
+            world
+        })
+    }
+}
+
+fn roll_operation(dice: &mut Dice) -> RollOperation {
+    let key = dice.below(KEYS as u64) as usize;
+    // Whole microseconds, as the clock of a store has.
+    let time = |dice: &mut Dice| Duration::from_micros(dice.any_size(200_000_000_000));
+    match dice.below(20) {
+        0..4 => RollOperation::Advance(time(dice)),
+        4 => RollOperation::StepBack(time(dice)),
+        5..10 => RollOperation::Load(key),
+        10 => RollOperation::Guess(key, dice.any_size(u64::MAX >> 1)),
+        11 => RollOperation::Reset(key),
+        _ => {
+            let ago = if dice.once_in(3) { dice.below(4) as usize } else { 0 };
+            // What is kept no longer may be dropped, and is not before somebody needs the room. An engine counts by its own
+            // time, which is shorter than any of these.
+            let keeps = Duration::from_secs(dice.pick(&[60, 3_600, 86_400]));
+            RollOperation::Swap { key, ago, bytes: roll_bytes(dice), keeps }
+        }
+    }
+}
+
+/// Bytes that need care where they are written down: none, zeros, line ends, spaces, numbers, what is no text.
+fn roll_bytes(dice: &mut Dice) -> Vec<u8> {
+    let length = dice.pick(&[0, 1, 2, 7, 61, 300]);
+    let mut bytes: Vec<u8> = (0..length).map(|_| dice.roll() as u8).collect();
+    if dice.once_in(3) {
+        bytes.splice(0..0, *dice.pick(&[b"\0\0\0", b" 7 ", b"\r\n1", b"-1 ", b"\xff\xfe\xfd"]));
+    }
+    bytes
+}

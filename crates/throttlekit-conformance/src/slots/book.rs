@@ -1,0 +1,219 @@
+//! Who holds which lease, written down in a plain list; and the same with a deliberate bug.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use throttlekit::store::{Beat, Full, Occupancy, SLOTS_MAX, Slot, SlotAnswer, SlotAsk, SlotLease};
+use throttlekit::store::{SlotStep, SlotStore, StoreError};
+use throttlekit::{Clock, ManualClock, Retry, Timestamp};
+
+/// What is wrong with a [`Book`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum SlotBug {
+    BeatRevives,
+    BeatByNameAlone,
+    BeatShortens,
+    ReleaseByNameAlone,
+    ReleaseFreesTheOldest,
+    PurgeForgotten,
+    PurgeLate,
+    PurgeEarly,
+    CountBeforePurge,
+    RetryTakesTwo,
+    RetryRenews,
+    RetryUnderTheCeiling,
+    CeilingKept,
+    OneTooMany,
+    RoomByTheFirst,
+    ClockGoesBack,
+    DenialMovesTime,
+    TimeOutlivesLeases,
+}
+
+/// Every bug with its name.
+pub const SLOT_BUGS: [(&str, SlotBug); 18] = [
+    ("a beat revives", SlotBug::BeatRevives),
+    ("a beat by the lease's name alone", SlotBug::BeatByNameAlone),
+    ("a beat shortens", SlotBug::BeatShortens),
+    ("a release by the lease's name alone", SlotBug::ReleaseByNameAlone),
+    ("a second release frees another's", SlotBug::ReleaseFreesTheOldest),
+    ("the purge is forgotten", SlotBug::PurgeForgotten),
+    ("the purge is a tick late", SlotBug::PurgeLate),
+    ("the purge is a tick early", SlotBug::PurgeEarly),
+    ("the count is of before the purge", SlotBug::CountBeforePurge),
+    ("a retry takes two", SlotBug::RetryTakesTwo),
+    ("a retry renews", SlotBug::RetryRenews),
+    ("a retry is denied under a full ceiling", SlotBug::RetryUnderTheCeiling),
+    ("the first ceiling is kept", SlotBug::CeilingKept),
+    ("one more than the ceiling", SlotBug::OneTooMany),
+    ("room when the first is over", SlotBug::RoomByTheFirst),
+    ("the clock goes back", SlotBug::ClockGoesBack),
+    ("a denial moves time", SlotBug::DenialMovesTime),
+    ("time outlives leases", SlotBug::TimeOutlivesLeases),
+];
+
+/// The leases of one key in a plain list: what every store of slots must answer, said as simply as can be.
+#[derive(Clone, Debug, Default)]
+pub struct Book {
+    /// Lease, owner, end.
+    leases: Vec<(u128, u128, Timestamp)>,
+    last: Timestamp,
+    first_most: Option<u32>,
+    bug: Option<SlotBug>,
+}
+
+impl Book {
+    fn has(&self, bug: SlotBug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    /// The instant that holds, whether leases were over at it, and how many there were before they went.
+    fn clear(&mut self, now: Timestamp) -> (Timestamp, bool, usize) {
+        let now = if self.has(SlotBug::ClockGoesBack) { now } else { now.max(self.last) };
+        let before = self.leases.len();
+        let tick = Duration::from_micros(1);
+        match self.bug {
+            Some(SlotBug::PurgeForgotten) => {}
+            Some(SlotBug::PurgeLate) => self.leases.retain(|lease| lease.2 >= now),
+            Some(SlotBug::PurgeEarly) => self.leases.retain(|lease| lease.2 > now + tick),
+            _ => self.leases.retain(|lease| lease.2 > now),
+        }
+        (now, before != self.leases.len(), before)
+    }
+
+    fn close(&mut self, now: Timestamp, changed: bool) {
+        if self.leases.is_empty() && !self.has(SlotBug::TimeOutlivesLeases) {
+            self.last = Timestamp::EPOCH;
+        } else if changed {
+            self.last = now;
+        }
+    }
+
+    /// As [`SlotStore::acquire`].
+    pub fn acquire(&mut self, ask: &SlotAsk<'_>, now: Timestamp) -> SlotAnswer {
+        let (now, cleared, before) = self.clear(now);
+        let most =
+            if self.has(SlotBug::CeilingKept) { *self.first_most.get_or_insert(ask.most) } else { ask.most };
+        let most = most.min(SLOTS_MAX) as usize;
+        let held = if self.has(SlotBug::CountBeforePurge) { before } else { self.leases.len() };
+        let own = self.leases.iter_mut().find(|lease| (lease.0, lease.1) == (ask.lease.0, ask.owner.0));
+        let repeats = match self.bug {
+            Some(SlotBug::RetryTakesTwo) => None,
+            Some(SlotBug::RetryUnderTheCeiling) if held >= most => None,
+            _ => own,
+        };
+        let slot = |until: Timestamp| Slot { until, lives: until.since(now) };
+        let step = if let Some(lease) = repeats {
+            if self.bug == Some(SlotBug::RetryRenews) {
+                lease.2 = lease.2.max(now + ask.lives);
+            }
+            SlotStep::Admit { slot: slot(lease.2), held: held as u32 }
+        } else if held < most + usize::from(self.has(SlotBug::OneTooMany)) {
+            self.leases.push((ask.lease.0, ask.owner.0, now + ask.lives));
+            SlotStep::Admit { slot: slot(now + ask.lives), held: held as u32 + 1 }
+        } else {
+            SlotStep::Deny(self.full(held, most, now))
+        };
+        let writes = matches!(step, SlotStep::Admit { .. }) || self.has(SlotBug::DenialMovesTime);
+        self.close(now, cleared || writes);
+        SlotAnswer { now, step }
+    }
+
+    fn full(&self, held: usize, most: usize, now: Timestamp) -> Full {
+        if most == 0 {
+            return Full { held: held as u32, retry: Retry::Never, room_in: None };
+        }
+        let mut ends: Vec<_> = self.leases.iter().map(|lease| lease.2).collect();
+        ends.sort_unstable();
+        let place = if self.has(SlotBug::RoomByTheFirst) { 0 } else { held - most };
+        let room_in = ends.get(place).map(|end| end.since(now));
+        Full { held: held as u32, retry: Retry::OnRelease, room_in }
+    }
+
+    /// As [`SlotStore::heartbeat`], for one lease.
+    pub fn beat(&mut self, at: &SlotLease<'_>, lives: Duration, now: Timestamp) -> Beat {
+        let (now, cleared, _) = self.clear(now);
+        let by_name = self.has(SlotBug::BeatByNameAlone);
+        let (shortens, revives) = (self.has(SlotBug::BeatShortens), self.has(SlotBug::BeatRevives));
+        let mine = |lease: &&mut (u128, u128, Timestamp)| {
+            lease.0 == at.lease.0 && (lease.1 == at.owner.0 || by_name)
+        };
+        let until = match self.leases.iter_mut().find(mine) {
+            Some(lease) => {
+                lease.2 = if shortens { now + lives } else { lease.2.max(now + lives) };
+                Some(lease.2)
+            }
+            None if revives => {
+                self.leases.push((at.lease.0, at.owner.0, now + lives));
+                Some(now + lives)
+            }
+            None => None,
+        };
+        self.close(now, cleared || until.is_some());
+        until.map_or(Beat::Lost, |until| Beat::Held(Slot { until, lives: until.since(now) }))
+    }
+
+    /// As [`SlotStore::release`], for one lease.
+    pub fn release(&mut self, at: &SlotLease<'_>, now: Timestamp) -> bool {
+        let (now, cleared, _) = self.clear(now);
+        let by_name = self.has(SlotBug::ReleaseByNameAlone);
+        let mine =
+            |lease: &(u128, u128, Timestamp)| lease.0 == at.lease.0 && (lease.1 == at.owner.0 || by_name);
+        let place = self.leases.iter().position(mine);
+        if let Some(place) = place {
+            self.leases.remove(place);
+        } else if self.has(SlotBug::ReleaseFreesTheOldest) && !self.leases.is_empty() {
+            self.leases.remove(0);
+        }
+        self.close(now, cleared || place.is_some());
+        place.is_some()
+    }
+
+    /// As [`SlotStore::occupancy`].
+    pub fn look(&self, now: Timestamp) -> Occupancy {
+        let mut seen = self.clone();
+        let (now, ..) = seen.clear(now);
+        Occupancy { now, held: seen.leases.len() as u32 }
+    }
+}
+
+/// A store of slots in process with one bug.
+#[derive(Debug)]
+pub struct PlantedSlots {
+    clock: ManualClock,
+    bug: SlotBug,
+    books: Mutex<HashMap<String, Book>>,
+}
+
+impl PlantedSlots {
+    /// An empty one.
+    pub fn new(clock: ManualClock, bug: SlotBug) -> Self {
+        Self { clock, bug, books: Mutex::default() }
+    }
+
+    fn with<T>(&self, key: &str, change: impl FnOnce(&mut Book, Timestamp) -> T) -> T {
+        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = || Book { bug: Some(self.bug), ..Book::default() };
+        change(books.entry(key.into()).or_insert_with(fresh), self.clock.now())
+    }
+}
+
+impl SlotStore for PlantedSlots {
+    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+        Ok(self.with(ask.key, |book, now| book.acquire(ask, now)))
+    }
+
+    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
+        leases.iter().map(|at| Ok(self.with(at.key, |book, now| book.beat(at, lives, now)))).collect()
+    }
+
+    async fn release(&self, leases: &[SlotLease<'_>]) -> Vec<Result<bool, StoreError>> {
+        leases.iter().map(|at| Ok(self.with(at.key, |book, now| book.release(at, now)))).collect()
+    }
+
+    async fn occupancy(&self, keys: &[&str]) -> Result<Vec<Occupancy>, StoreError> {
+        Ok(keys.iter().map(|key| self.with(key, |book, now| book.look(now))).collect())
+    }
+}

@@ -1,0 +1,19 @@
+//! `slots`: no more are held than the ceiling, and nobody works in a slot that another holds.
+//!
+//! * [`examine_slots`] plays timelines to a [`SlotStore`](throttlekit::store::SlotStore) and to a naive book of leases, and
+//!   compares every answer: slots on an engine are those in process.
+//! * [`check_holders`] lets holders acquire, beat and release over a network that loses and delays messages, with clocks
+//!   that drift, pauses, and tables that are lost: no more work at a time than there are slots.
+//! * [`slot_storm`] lets many callers take and leave slots of one key at once.
+
+mod book;
+mod holders;
+mod same;
+mod storm;
+mod world;
+
+pub use book::{Book, PlantedSlots, SLOT_BUGS, SlotBug};
+pub use holders::{HOLDER_BUGS, HolderBug, Seen, check_holders, find_holder_bug};
+pub use same::{SlotReport, examine_slots, find_slot_bug};
+pub use storm::{SlotStorm, slot_storm};
+pub use world::{SlotOperation, SlotWorld};

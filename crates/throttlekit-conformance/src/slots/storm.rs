@@ -1,0 +1,113 @@
+//! Very many callers take and leave the slots of one key at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use throttlekit::store::{Beat, KeySpace, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore};
+use tokio::task::JoinSet;
+
+use crate::Dice;
+
+const MOST: u32 = 4;
+const TASKS: u64 = 16;
+/// Long enough that no lease is over before its task is done with it.
+const LIVES: Duration = Duration::from_secs(30);
+
+/// What was seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SlotStorm {
+    /// The ceiling.
+    pub most: u32,
+    /// Slots that were taken.
+    pub taken: u64,
+    /// Asks that were denied.
+    pub denied: u64,
+    /// The most that were held at a time, by those who held them.
+    pub at_once: u32,
+    /// The most that the store said are held.
+    pub counted: u32,
+    /// What the store says is held when all have left.
+    pub leaked: u32,
+    /// Answers that were not as they must be: a foreign release that freed, a beat that was lost, a release that was
+    /// refused, a retry that was denied.
+    pub wrong: u64,
+}
+
+/// Tasks take slots, ask again, beat, try to release another's, and release their own twice, so many times each.
+pub async fn slot_storm<S: SlotStore + Clone>(store: S, policy: &str, rounds: u64) -> SlotStorm {
+    let key: Arc<str> = KeySpace::slots("tk", policy).key(b"storm", b"storm").into();
+    let (seen, over) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        tasks.spawn(caller(store.clone(), key.clone(), task, rounds, seen.clone()));
+    }
+    let watch = tokio::spawn(watch(store.clone(), key.clone(), over.clone()));
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("a caller does not panic");
+    }
+    over.store(true, SeqCst);
+    let counted = watch.await.expect("the watch does not panic");
+    let left = store.occupancy(&[&key]).await.expect("the store answers");
+    SlotStorm {
+        most: MOST,
+        taken: seen.taken.load(SeqCst),
+        denied: seen.denied.load(SeqCst),
+        at_once: seen.most.load(SeqCst),
+        counted,
+        leaked: left[0].held,
+        wrong: seen.wrong.load(SeqCst),
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    now: AtomicU32,
+    most: AtomicU32,
+    taken: AtomicU64,
+    denied: AtomicU64,
+    wrong: AtomicU64,
+}
+
+async fn watch<S: SlotStore>(store: S, key: Arc<str>, over: Arc<AtomicBool>) -> u32 {
+    let mut most = 0;
+    while !over.load(SeqCst) {
+        if let Ok(seen) = store.occupancy(&[&key]).await {
+            most = most.max(seen[0].held);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    most
+}
+
+async fn caller<S: SlotStore>(store: S, key: Arc<str>, task: u64, rounds: u64, seen: Arc<Counts>) {
+    let (mut dice, owner) = (Dice::new(task), Owner(task.into()));
+    for round in 0..rounds {
+        let lease = LeaseId(u128::from(task) << 64 | u128::from(round));
+        let ask = SlotAsk { key: &key, lease, owner, most: MOST, lives: LIVES };
+        let answer = store.acquire(&ask).await.expect("the store answers");
+        if matches!(answer.step, SlotStep::Deny(_)) {
+            seen.denied.fetch_add(1, SeqCst);
+            tokio::time::sleep(Duration::from_micros(dice.below(2_000))).await;
+            continue;
+        }
+        seen.taken.fetch_add(1, SeqCst);
+        seen.most.fetch_max(seen.now.fetch_add(1, SeqCst) + 1, SeqCst);
+        tokio::time::sleep(Duration::from_micros(dice.below(3_000))).await;
+        let mine = SlotLease { key: &key, lease, owner };
+        let foreign = SlotLease { owner: Owner(u128::MAX), ..mine };
+        let right = match dice.below(3) {
+            0 => {
+                matches!(store.acquire(&ask).await, Ok(again) if matches!(again.step, SlotStep::Admit { .. }))
+            }
+            1 => matches!(
+                store.heartbeat(&[mine, foreign], LIVES).await[..],
+                [Ok(Beat::Held(_)), Ok(Beat::Lost)]
+            ),
+            _ => store.release(&[foreign]).await == [Ok(false)],
+        };
+        seen.now.fetch_sub(1, SeqCst);
+        let right = right && store.release(&[mine, mine]).await == [Ok(true), Ok(false)];
+        seen.wrong.fetch_add(u64::from(!right), SeqCst);
+    }
+}

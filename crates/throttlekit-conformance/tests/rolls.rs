@@ -1,0 +1,31 @@
+//! Law `fleet-rolls`: rolls are swapped as the memory does, and no beat of a race is lost.
+
+use throttlekit::store::MemoryStore;
+use throttlekit_conformance::rolls::{ROLL_BUGS, RollBug, examine_rolls, find_in_race, find_roll_bug, race};
+
+#[tokio::test]
+async fn fleet_rolls_are_swapped_in_process_as_promised() {
+    let report = examine_rolls(|clock| async { Ok(MemoryStore::with_clock(clock)) }, 0..2_000).await;
+    let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(report.swapped > 1_000 && report.newer > 1_000, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fleet_rolls_lose_no_beat_of_a_race_in_process() {
+    let seen = race(MemoryStore::new(), "k", 16, 100).await.unwrap();
+    assert!(seen.granted > 1_000, "{seen:?}");
+}
+
+#[tokio::test]
+async fn fleet_rolls_every_planted_bug_is_found() {
+    for (name, bug) in ROLL_BUGS {
+        assert!(find_roll_bug(bug, 2_000).await.is_some(), "blind to {name}");
+    }
+}
+
+#[tokio::test]
+async fn fleet_rolls_a_race_shows_what_is_lost() {
+    for bug in [RollBug::NoVersionCheck, RollBug::SaysDoneAndKeepsTheOld] {
+        assert!(find_in_race(bug, 20).await.is_some(), "a race is blind to {bug:?}");
+    }
+}

@@ -1,0 +1,44 @@
+//! Law `slots`, at a size for every day; `cargo xtask prove slots held` takes more of everything.
+
+use throttlekit::store::MemoryStore;
+use throttlekit_conformance::slots::{
+    HOLDER_BUGS, SLOT_BUGS, Seen, check_holders, examine_slots, find_holder_bug, find_slot_bug,
+};
+
+#[tokio::test]
+async fn slots_in_process_answer_as_the_book_does() {
+    let report = examine_slots(|clock| async { Ok(MemoryStore::with_clock(clock)) }, 0..5_000).await;
+    let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(report.saw_all(), "{report:?}");
+}
+
+#[tokio::test]
+async fn every_planted_bug_of_slots_is_found() {
+    for (name, bug) in SLOT_BUGS {
+        assert!(find_slot_bug(bug, 2_000).await.is_some(), "blind to {name}");
+    }
+}
+
+#[test]
+fn slots_no_more_holders_work_than_there_are_slots_whatever_the_network_does() {
+    let mut all = Seen::default();
+    for seed in 0..1_000 {
+        let seen = check_holders(seed, None).unwrap_or_else(|violation| panic!("{violation}"));
+        all = Seen {
+            worked: all.worked + seen.worked,
+            fenced: all.fenced + seen.fenced,
+            lost: all.lost + seen.lost,
+            restarts: all.restarts + seen.restarts,
+            full: all.full + seen.full,
+        };
+    }
+    assert!(all.worked > 10_000 && all.fenced > 1_000 && all.lost > 100 && all.restarts > 100, "{all:?}");
+    assert!(all.full > 900, "slots are worked in: {all:?}");
+}
+
+#[test]
+fn slots_finds_every_planted_bug_of_holders() {
+    for (name, bug) in HOLDER_BUGS {
+        assert!(find_holder_bug(bug, 5_000).is_some(), "blind to {name}");
+    }
+}

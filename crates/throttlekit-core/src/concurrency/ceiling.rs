@@ -1,0 +1,75 @@
+//! Within which bounds a ceiling is inferred, and by which rule.
+
+use core::time::Duration;
+
+/// Within which bounds a ceiling is inferred, and by which rule.
+///
+/// ```
+/// use throttlekit_core::concurrency::Ceiling;
+///
+/// let ceiling = Ceiling::between(4, 512).starting_at(32);
+/// # let _ = ceiling;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ceiling {
+    pub(super) least: u32,
+    pub(super) most: u32,
+    pub(super) initial: u32,
+    pub(super) rule: Rule,
+    pub(super) tolerance: f64,
+    pub(super) recalibrate_every: Option<Duration>,
+}
+
+/// How the ceiling moves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Rule {
+    Gradient,
+    Aimd { backoff: f64 },
+}
+
+/// How much above the no-load latency is not yet a queue.
+const TOLERANCE: f64 = 0.09;
+
+impl Ceiling {
+    /// A ceiling between these two, which starts at the least.
+    pub fn between(least: u32, most: u32) -> Self {
+        let least = least.max(1);
+        Self {
+            least,
+            most: most.max(least),
+            initial: least,
+            rule: Rule::Gradient,
+            tolerance: TOLERANCE,
+            recalibrate_every: None,
+        }
+    }
+
+    /// Where it starts, if that lies between the bounds; else the nearer bound.
+    pub fn starting_at(self, initial: u32) -> Self {
+        Self { initial: initial.clamp(self.least, self.most), ..self }
+    }
+
+    /// Adds one a round while nothing queues, and multiplies by `backoff`, from 0.5 to 0.99, when something does.
+    pub fn aimd(self, backoff: f64) -> Self {
+        let backoff = if backoff.is_finite() { backoff.clamp(0.5, 0.99) } else { 0.9 };
+        Self { rule: Rule::Aimd { backoff }, ..self }
+    }
+
+    /// How far latency may rise above the no-load latency before that counts as a queue: 0.1 is a tenth. From 0
+    /// to 10; the ceiling settles about so far above the best.
+    pub fn tolerance(self, tolerance: f64) -> Self {
+        let tolerance = if tolerance.is_finite() { tolerance.clamp(0.0, 10.0) } else { TOLERANCE };
+        Self { tolerance, ..self }
+    }
+
+    /// Forgets the no-load latency this often and measures it anew at three quarters of the ceiling, for one round.
+    pub fn recalibrate_every(self, period: Duration) -> Self {
+        Self { recalibrate_every: Some(period), ..self }
+    }
+}
+
+impl Default for Ceiling {
+    fn default() -> Self {
+        Self::between(4, 512)
+    }
+}

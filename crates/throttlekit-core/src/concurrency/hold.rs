@@ -1,0 +1,162 @@
+//! One held slot, seen by whoever holds it.
+
+use core::time::Duration;
+
+use crate::Timestamp;
+use crate::lease::Margin;
+
+/// Beats in the life of a lease: two may be lost before it is over.
+const BEATS: u32 = 3;
+/// By how much beats are scattered, in parts of the time between them: a fifth early to a fifth late.
+const SCATTER: u32 = 5;
+
+/// When whoever holds a slot has to stop, by its own clock, and when it beats.
+///
+/// The store counts a lease from when it handled the ask; the holder from when it *sent* it, less what the clocks may
+/// drift. So the holder stops before the store can give the slot to another, whatever the network did. Once its deadline
+/// has passed it is fenced for ever: an answer that comes later cannot revive it.
+///
+/// ```text
+/// Held => Held    a beat was answered, before the deadline: the deadline moves to that of the beat
+/// Held => Fenced  the deadline passed, or the store said that the lease is lost
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hold {
+    margin: Margin,
+    lives: Duration,
+    deadline: Timestamp,
+    beats_at: Timestamp,
+    fenced: bool,
+}
+
+impl Hold {
+    /// A slot that was asked for at `sent`, lives for `lives` after the store's answer, and was answered just now.
+    ///
+    /// Fenced from the start where the answer took longer than the slot lives. `scatter` is drawn by the caller, any
+    /// number; see [`poll_beat`](Self::poll_beat).
+    pub fn begin(margin: Margin, sent: Timestamp, lives: Duration, scatter: u32, now: Timestamp) -> Self {
+        let deadline = margin.deadline(sent, lives);
+        let beats_at = sent + scattered(lives, scatter);
+        Self { margin, lives, deadline, beats_at, fenced: now >= deadline }
+    }
+
+    /// Until when work may run.
+    pub fn deadline(&self) -> Timestamp {
+        self.deadline
+    }
+
+    /// Whether work has to stop. Once it has, it always has.
+    pub fn is_fenced(&mut self, now: Timestamp) -> bool {
+        self.fenced |= now >= self.deadline;
+        self.fenced
+    }
+
+    /// When it wants to beat next, or never again.
+    pub fn next_beat(&self) -> Option<Timestamp> {
+        (!self.fenced).then_some(self.beats_at)
+    }
+
+    /// Whether a beat is to be sent now. The next is due a third of the life later, a fifth of that more or less, by
+    /// `scatter`: whoever draws it at random does not beat in step with others. It does not wait for the answer.
+    pub fn poll_beat(&mut self, scatter: u32, now: Timestamp) -> bool {
+        let due = !self.is_fenced(now) && now >= self.beats_at;
+        if due {
+            self.beats_at = now + scattered(self.lives, scatter);
+        }
+        due
+    }
+
+    /// The beat that was sent at `sent` was answered just now: the slot lives for so long, or is lost.
+    pub fn handle_beat(&mut self, sent: Timestamp, lives: Option<Duration>, now: Timestamp) {
+        if self.is_fenced(now) {
+            return;
+        }
+        match lives {
+            Some(lives) => {
+                self.deadline = self.deadline.max(self.margin.deadline(sent, lives));
+                self.fenced = now >= self.deadline;
+            }
+            None => self.fenced = true,
+        }
+    }
+
+    /// Stops here, whatever the store says.
+    pub fn fence(&mut self) {
+        self.fenced = true;
+    }
+}
+
+/// A third of a life, a fifth of that more or less.
+fn scattered(lives: Duration, scatter: u32) -> Duration {
+    let third = lives / BEATS;
+    let fifth = third / SCATTER;
+    let spread = fifth.as_nanos() * 2 * u128::from(scatter) / u128::from(u32::MAX);
+    third - fifth + Duration::from_nanos(spread as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIVES: Duration = Duration::from_millis(900);
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_millis(ms)
+    }
+
+    fn held(sent: u64, now: u64) -> Hold {
+        Hold::begin(Margin::NONE, at(sent), LIVES, u32::MAX / 2, at(now))
+    }
+
+    #[test]
+    fn the_deadline_counts_from_when_the_ask_was_sent() {
+        let mut hold = held(1_000, 1_400);
+        assert_eq!(hold.deadline(), at(1_900));
+        assert!(!hold.is_fenced(Timestamp::from_nanos(at(1_900).as_nanos() - 1)));
+        assert!(hold.is_fenced(at(1_900)));
+    }
+
+    #[test]
+    fn an_answer_that_took_a_life_is_of_no_use() {
+        assert!(!held(1_000, 1_899).is_fenced(at(1_000)));
+        assert!(held(1_000, 1_900).is_fenced(at(1_000)));
+    }
+
+    #[test]
+    fn a_beat_moves_the_deadline_from_when_it_was_sent_and_a_late_answer_does_not() {
+        let mut hold = held(1_000, 1_010);
+        hold.handle_beat(at(1_300), Some(LIVES), at(1_899));
+        assert_eq!(hold.deadline(), at(2_200));
+        hold.handle_beat(at(2_100), Some(LIVES), at(2_200));
+        assert!(hold.is_fenced(at(2_150)), "fenced for ever, also where the clock is read late");
+        assert_eq!(hold.next_beat(), None);
+    }
+
+    #[test]
+    fn an_answer_of_an_earlier_beat_takes_nothing_away() {
+        let mut hold = held(1_000, 1_010);
+        hold.handle_beat(at(1_600), Some(LIVES), at(1_650));
+        hold.handle_beat(at(1_300), Some(LIVES), at(1_660));
+        assert_eq!(hold.deadline(), at(2_500));
+    }
+
+    #[test]
+    fn who_hears_that_it_is_lost_stops_at_once() {
+        let mut hold = held(1_000, 1_010);
+        hold.handle_beat(at(1_300), None, at(1_310));
+        assert!(hold.is_fenced(at(1_310)));
+        hold.handle_beat(at(1_305), Some(LIVES), at(1_311));
+        assert!(hold.is_fenced(at(1_311)));
+    }
+
+    #[test]
+    fn beats_are_a_third_of_a_life_apart_a_fifth_more_or_less() {
+        assert_eq!(scattered(LIVES, 0), Duration::from_millis(240));
+        assert_eq!(scattered(LIVES, u32::MAX), Duration::from_millis(360));
+        let mut hold = Hold::begin(Margin::NONE, at(0), LIVES, 0, at(1));
+        assert!(!hold.poll_beat(0, Timestamp::from_nanos(at(240).as_nanos() - 1)));
+        assert!(hold.poll_beat(u32::MAX, at(240)));
+        assert!(!hold.poll_beat(0, at(599)) && hold.poll_beat(0, at(600)), "answered or not");
+        assert!(!hold.poll_beat(0, at(900)), "who is fenced has nothing to say");
+    }
+}

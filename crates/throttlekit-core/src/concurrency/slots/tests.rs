@@ -1,0 +1,142 @@
+use alloc::vec;
+
+use super::*;
+
+const LIVES: Duration = Duration::from_millis(100);
+const ANN: Owner = Owner(1);
+const BOB: Owner = Owner(2);
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_millis(ms)
+}
+
+fn take(table: &mut SlotTable, lease: u128, owner: Owner, most: u32, ms: u64) -> bool {
+    matches!(table.acquire(LeaseId(lease), owner, most, LIVES, at(ms)), SlotStep::Admit { .. })
+}
+
+fn denied(table: &mut SlotTable, most: u32, ms: u64) -> Full {
+    match table.acquire(LeaseId(99), BOB, most, LIVES, at(ms)) {
+        SlotStep::Deny(full) => full,
+        admitted => panic!("{admitted:?}"),
+    }
+}
+
+/// Two slots, taken at 1000 and 1010.
+fn two() -> SlotTable {
+    let mut table = SlotTable::default();
+    assert!(take(&mut table, 1, ANN, 2, 1_000) && take(&mut table, 2, ANN, 2, 1_010));
+    table
+}
+
+#[test]
+fn no_more_are_held_than_the_ceiling() {
+    let mut table = two();
+    let full = denied(&mut table, 2, 1_020);
+    assert_eq!(full, Full { held: 2, retry: Retry::OnRelease, room_in: Some(Duration::from_millis(80)) });
+    assert!(take(&mut table, 3, BOB, 3, 1_020), "a higher ceiling has room");
+    let full = denied(&mut table, 1, 1_030);
+    assert_eq!((full.held, full.room_in), (3, Some(Duration::from_millis(90))), "all three have to go");
+    let none = denied(&mut table, 0, 1_030);
+    assert_eq!((none.retry, none.room_in), (Retry::Never, None));
+}
+
+#[test]
+fn a_lease_is_held_until_its_end_and_not_at_it() {
+    let mut table = two();
+    assert_eq!(denied(&mut table, 2, 1_099).held, 2);
+    assert!(take(&mut table, 3, BOB, 2, 1_100));
+    let mut table = two();
+    assert_eq!(
+        (table.occupancy(at(1_099)), table.occupancy(at(1_100)), table.occupancy(at(1_110))),
+        (2, 1, 0)
+    );
+    assert_eq!(table.expire(at(1_099)), vec![]);
+    assert_eq!(table.expire(at(1_100)), vec![(LeaseId(1), ANN)]);
+    assert_eq!(table.next_expiry(), Some(at(1_110)));
+    assert_eq!(table.expire(at(5_000)), vec![(LeaseId(2), ANN)]);
+    assert!(table.is_idle());
+}
+
+#[test]
+fn a_repeated_ask_takes_no_second_slot_and_puts_nothing_off() {
+    let mut table = two();
+    let again = table.acquire(LeaseId(1), ANN, 1, LIVES, at(1_050));
+    let slot = Slot { until: at(1_100), lives: Duration::from_millis(50) };
+    assert_eq!(again, SlotStep::Admit { slot, held: 2 }, "also under a ceiling that has fallen");
+    assert!(!take(&mut table, 1, BOB, 2, 1_050), "another's lease of the same name is another lease");
+    assert!(take(&mut table, 1, BOB, 3, 1_050));
+    assert_eq!(table.occupancy(at(1_050)), 3);
+}
+
+#[test]
+fn a_beat_puts_the_end_off_and_revives_nothing() {
+    let mut table = two();
+    let beats = table.heartbeat(&[LeaseId(1), LeaseId(2), LeaseId(3)], ANN, LIVES, at(1_105));
+    let slot = Slot { until: at(1_205), lives: LIVES };
+    assert_eq!(beats, vec![Beat::Lost, Beat::Held(slot), Beat::Lost]);
+    assert_eq!(table.heartbeat(&[LeaseId(2)], BOB, LIVES, at(1_106)), vec![Beat::Lost]);
+    let short = table.heartbeat(&[LeaseId(2)], ANN, Duration::from_millis(1), at(1_106));
+    assert_eq!(short, vec![Beat::Held(Slot { until: at(1_205), lives: Duration::from_millis(99) })]);
+    assert!(table.release(LeaseId(2), ANN, at(1_107)));
+    assert_eq!(table.heartbeat(&[LeaseId(2)], ANN, LIVES, at(1_108)), vec![Beat::Lost]);
+}
+
+#[test]
+fn a_release_frees_one_slot_once_and_only_the_owners() {
+    let mut table = two();
+    assert!(!table.release(LeaseId(1), BOB, at(1_020)));
+    assert!(table.release(LeaseId(1), ANN, at(1_020)));
+    assert!(take(&mut table, 3, BOB, 2, 1_030));
+    assert!(!table.release(LeaseId(1), ANN, at(1_040)), "twice frees nobody else's");
+    assert_eq!(table.occupancy(at(1_040)), 2);
+    assert!(!table.release(LeaseId(2), ANN, at(1_110)), "it is over");
+}
+
+#[test]
+fn time_does_not_go_back_while_anything_is_held() {
+    let mut table = two();
+    assert!(take(&mut table, 3, ANN, 3, 500));
+    assert_eq!(
+        table.heartbeat(&[LeaseId(3)], ANN, LIVES, at(1)),
+        vec![Beat::Held(Slot { until: at(1_110), lives: LIVES })]
+    );
+    for lease in 1..=3 {
+        assert!(table.release(LeaseId(lease), ANN, at(1)));
+    }
+    assert!(table.is_idle());
+    assert!(
+        take(&mut table, 4, ANN, 1, 500) && table.next_expiry() == Some(at(600)),
+        "nothing held, nothing known"
+    );
+}
+
+#[test]
+fn a_denial_that_clears_nothing_away_writes_nothing() {
+    let mut table = two();
+    let before = table.clone();
+    denied(&mut table, 2, 1_090);
+    assert_eq!(table.heartbeat(&[LeaseId(7)], ANN, LIVES, at(1_091)), vec![Beat::Lost]);
+    assert!(!table.release(LeaseId(7), ANN, at(1_092)));
+    assert_eq!(table, before);
+}
+
+#[test]
+fn a_table_that_was_lost_is_quiet_until_its_holders_have_stopped() {
+    let mut table = SlotTable::recovering(at(1_100));
+    assert_eq!(table.heartbeat(&[LeaseId(1)], ANN, LIVES, at(1_050)), vec![Beat::Lost]);
+    let full = denied(&mut table, 5, 1_099);
+    let wait = Duration::from_millis(1);
+    assert_eq!(full, Full { held: 0, retry: Retry::After(wait), room_in: Some(wait) });
+    assert!(!table.is_idle());
+    assert!(take(&mut table, 1, ANN, 1, 1_100));
+    assert_eq!(denied(&mut table, 1, 1_100).retry, Retry::OnRelease);
+}
+
+#[test]
+fn a_ceiling_beyond_the_cap_is_the_cap() {
+    let mut table = SlotTable::default();
+    for lease in 0..SLOTS_MAX {
+        assert!(take(&mut table, lease.into(), ANN, u32::MAX, 1));
+    }
+    assert_eq!(denied(&mut table, u32::MAX, 1).held, SLOTS_MAX);
+}

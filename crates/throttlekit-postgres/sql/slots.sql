@@ -1,0 +1,191 @@
+-- Slots under leases. About p_now, words between at signs and the order of keys, see functions.sql.
+
+-- Of each key how many slots are held, the last instant at which that or an end changed, and from when on the row says no
+-- more than no row. Whoever changes a lease holds the key's row: so the count is exact.
+CREATE @unlogged@ TABLE IF NOT EXISTS @schema@.slot_keys (
+    key text COLLATE "C" PRIMARY KEY,
+    held int NOT NULL,
+    last bigint NOT NULL,
+    idle_at bigint NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- The leases, each of one owner, each until an instant.
+CREATE @unlogged@ TABLE IF NOT EXISTS @schema@.slots (
+    key text COLLATE "C",
+    lease uuid,
+    owner uuid,
+    ends bigint NOT NULL,
+    CONSTRAINT slots_pkey PRIMARY KEY (key, lease, owner)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX IF NOT EXISTS slots_by_end ON @schema@.slots (key, ends);
+
+-- Takes out the leases of a key that are over, and says how many there were. To be called with the key's row in hand.
+CREATE OR REPLACE FUNCTION @schema@.slots_purge(p_key text, now bigint) RETURNS int
+LANGUAGE plpgsql VOLATILE AS $function$
+DECLARE
+    over int;
+BEGIN
+    DELETE FROM @schema@.slots s WHERE s.key = p_key AND s.ends <= now;
+    GET DIAGNOSTICS over = ROW_COUNT;
+    RETURN over;
+END
+$function$;
+
+-- Writes a key's row after a change that leaves so many held. Where nothing is held, nothing is remembered.
+CREATE OR REPLACE FUNCTION @schema@.slots_changed(p_key text, p_held int, now bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $function$
+BEGIN
+    UPDATE @schema@.slot_keys k SET
+        held = p_held,
+        last = CASE WHEN p_held = 0 THEN 0 ELSE now END,
+        idle_at = CASE WHEN p_held = 0 THEN now ELSE (SELECT max(s.ends) FROM @schema@.slots s WHERE s.key = p_key) END
+    WHERE k.key = p_key;
+END
+$function$;
+
+-- Takes a slot under a lease. Mirrors SlotTable::acquire.
+--
+--   p_most    the ceiling
+--   p_lives   how long it lives, in µs
+--
+-- Result: 1 or 0, instant, how many were held, end of the asker's own lease or 0, when there is room or 0; see SlotSight.
+--
+-- The row is taken first, so the instant is one at which it is held.
+CREATE OR REPLACE FUNCTION @schema@.slot_acquire(
+    p_now bigint, p_key text, p_lease uuid, p_owner uuid, p_most int, p_lives bigint
+) RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE AS $function$
+DECLARE
+    row @schema@.slot_keys;
+    now bigint;
+    over int;
+    own bigint;
+    room bigint;
+    taken boolean;
+BEGIN
+    LOOP
+        SELECT * INTO row FROM @schema@.slot_keys k WHERE k.key = p_key FOR UPDATE;
+        EXIT WHEN FOUND;
+        INSERT INTO @schema@.slot_keys VALUES (p_key, 0, 0, 0) ON CONFLICT DO NOTHING;
+    END LOOP;
+    now := greatest(@clock@, row.last);
+    over := @schema@.slots_purge(p_key, now);
+    row.held := row.held - over;
+    IF row.held < 0 OR row.last < 0 THEN
+        RAISE EXCEPTION '%: no slots', p_key USING ERRCODE = 'TK001';
+    END IF;
+    SELECT s.ends INTO own FROM @schema@.slots s WHERE s.key = p_key AND s.lease = p_lease AND s.owner = p_owner;
+    taken := own IS NOT NULL OR row.held < p_most;
+    IF own IS NULL AND taken THEN
+        INSERT INTO @schema@.slots VALUES (p_key, p_lease, p_owner, now + p_lives);
+    ELSIF own IS NULL AND p_most > 0 THEN
+        -- As many as are too many have to go, and one more.
+        SELECT s.ends INTO room FROM @schema@.slots s WHERE s.key = p_key
+        ORDER BY s.ends OFFSET row.held - p_most LIMIT 1;
+    END IF;
+    IF taken OR over > 0 THEN
+        PERFORM @schema@.slots_changed(p_key, row.held + (taken AND own IS NULL)::int, now);
+    END IF;
+    RETURN ARRAY[taken::int, now, row.held, coalesce(own, 0), coalesce(room, 0)];
+END
+$function$;
+
+-- Takes the rows of keys, in order, and says which are there.
+CREATE OR REPLACE FUNCTION @schema@.slots_take(p_keys text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $function$
+BEGIN
+    FOR i IN 1 .. cardinality(p_keys) LOOP
+        PERFORM 1 FROM @schema@.slot_keys k WHERE k.key = p_keys[i] FOR UPDATE;
+    END LOOP;
+END
+$function$;
+
+-- Lets leases live as long again. Mirrors SlotTable::heartbeat.
+--
+--   p_keys    every key, in order
+--   p_slots   per lease: its key's place in p_keys
+--
+-- Result: per lease the instant, and its end or 0 where it is lost.
+CREATE OR REPLACE FUNCTION @schema@.slot_beat(
+    p_now bigint, p_keys text[], p_slots int[], p_leases text[], p_owners text[], p_lives bigint
+) RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE AS $function$
+DECLARE
+    row @schema@.slot_keys;
+    clock bigint;
+    now bigint;
+    over int;
+    new_end bigint;
+    reply bigint[] := '{}';
+BEGIN
+    PERFORM @schema@.slots_take(p_keys);
+    clock := @clock@;
+    FOR i IN 1 .. cardinality(p_slots) LOOP
+        SELECT * INTO row FROM @schema@.slot_keys k WHERE k.key = p_keys[p_slots[i]];
+        now := greatest(clock, coalesce(row.last, 0));
+        new_end := NULL;
+        IF row.held > 0 THEN
+            over := @schema@.slots_purge(row.key, now);
+            UPDATE @schema@.slots s SET ends = greatest(s.ends, now + p_lives)
+            WHERE s.key = row.key AND s.lease = p_leases[i]::uuid AND s.owner = p_owners[i]::uuid
+            RETURNING s.ends INTO new_end;
+            IF over > 0 OR new_end IS NOT NULL THEN
+                PERFORM @schema@.slots_changed(row.key, row.held - over, now);
+            END IF;
+        END IF;
+        reply := reply || ARRAY[now, coalesce(new_end, 0)];
+    END LOOP;
+    RETURN reply;
+END
+$function$;
+
+-- Gives slots back. Mirrors SlotTable::release. Arguments as above. Result: per lease 1, or 0 where it was not held.
+CREATE OR REPLACE FUNCTION @schema@.slot_release(
+    p_now bigint, p_keys text[], p_slots int[], p_leases text[], p_owners text[]
+) RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE AS $function$
+DECLARE
+    row @schema@.slot_keys;
+    clock bigint;
+    now bigint;
+    over int;
+    freed int;
+    reply bigint[] := '{}';
+BEGIN
+    PERFORM @schema@.slots_take(p_keys);
+    clock := @clock@;
+    FOR i IN 1 .. cardinality(p_slots) LOOP
+        SELECT * INTO row FROM @schema@.slot_keys k WHERE k.key = p_keys[p_slots[i]];
+        freed := 0;
+        IF row.held > 0 THEN
+            now := greatest(clock, row.last);
+            over := @schema@.slots_purge(row.key, now);
+            DELETE FROM @schema@.slots s
+            WHERE s.key = row.key AND s.lease = p_leases[i]::uuid AND s.owner = p_owners[i]::uuid;
+            GET DIAGNOSTICS freed = ROW_COUNT;
+            IF over > 0 OR freed > 0 THEN
+                PERFORM @schema@.slots_changed(row.key, row.held - over - freed, now);
+            END IF;
+        END IF;
+        reply := reply || freed::bigint;
+    END LOOP;
+    RETURN reply;
+END
+$function$;
+
+-- How many slots of each key are held. Mirrors SlotTable::occupancy. Result: per key the instant, and how many.
+CREATE OR REPLACE FUNCTION @schema@.slot_occupancy(p_now bigint, p_keys text[]) RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE AS $function$
+DECLARE
+    now bigint;
+    count bigint;
+    reply bigint[] := '{}';
+BEGIN
+    FOR i IN 1 .. cardinality(p_keys) LOOP
+        SELECT greatest(@clock@, (SELECT k.last FROM @schema@.slot_keys k WHERE k.key = p_keys[i])) INTO now;
+        SELECT count(*) INTO count FROM @schema@.slots s WHERE s.key = p_keys[i] AND s.ends > now;
+        reply := reply || ARRAY[now, count];
+    END LOOP;
+    RETURN reply;
+END
+$function$;

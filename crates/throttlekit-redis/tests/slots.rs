@@ -1,0 +1,163 @@
+//! Slots under leases on real engines: answer for answer as the book, under contention, behind a fence, and beside keys that
+//! are not ours.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{cluster, plain, policy, single, valkey};
+use throttlekit::store::{
+    Beat, KeySpace, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore, StoreError,
+};
+use throttlekit_conformance::slots::{examine_slots, slot_storm};
+use throttlekit_redis::{Builder, Failover};
+
+/// Worlds per engine; `cargo xtask prove slots held` plays many more.
+const WORLDS: u64 = 400;
+const LIVES: Duration = Duration::from_millis(300);
+
+async fn answers_as_the_book_does(builder: Builder) {
+    let store = builder.connect().await.unwrap();
+    let make = move |clock| std::future::ready(Ok(store.at(clock)));
+    let report = examine_slots(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(report.saw_all(), "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_on_redis_are_those_in_process() {
+    answers_as_the_book_does(single()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_on_a_redis_cluster_are_those_in_process() {
+    answers_as_the_book_does(cluster()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_on_valkey_are_those_in_process() {
+    answers_as_the_book_does(valkey()).await;
+}
+
+async fn holds_the_ceiling_and_leaks_nothing(builder: Builder) {
+    let seen = slot_storm(builder.connect().await.unwrap(), &policy("slots"), 40).await;
+    assert_eq!((seen.leaked, seen.wrong), (0, 0), "{seen:?}");
+    assert!(seen.at_once <= seen.most && seen.counted <= seen.most, "{seen:?}");
+    assert!(seen.taken > 50 && seen.denied > 0, "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_a_storm_holds_the_ceiling_on_redis() {
+    holds_the_ceiling_and_leaks_nothing(single()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_a_storm_holds_the_ceiling_on_a_redis_cluster() {
+    holds_the_ceiling_and_leaks_nothing(cluster()).await;
+}
+
+fn key_of(name: &str) -> String {
+    KeySpace::slots("tk", &policy(name)).key(b"k", b"k")
+}
+
+fn ask(key: &str, lease: u128) -> SlotAsk<'_> {
+    SlotAsk { key, lease: LeaseId(lease), owner: Owner(7), most: 2, lives: LIVES }
+}
+
+#[tokio::test]
+async fn slots_that_are_not_ours_are_told_and_left_alone() {
+    let (store, mut beside) = (single().connect().await.unwrap(), plain("THROTTLEKIT_REDIS").await);
+    let foreign: [&[&str]; 4] =
+        [&["SET", "text"], &["RPUSH", "a list"], &["ZADD", "12", "no slots of ours"], &["ZADD", "12", "t"]];
+    for words in foreign {
+        let key = key_of("slots");
+        redis::cmd(words[0]).arg(&key).arg(&words[1..]).exec_async(&mut beside).await.unwrap();
+        let told = |answer: &Result<(), StoreError>| matches!(answer, Err(StoreError::BadState(said)) if said.contains(&*key));
+        let lease = SlotLease { key: &key, lease: LeaseId(1), owner: Owner(7) };
+        assert!(told(&store.acquire(&ask(&key, 1)).await.map(drop)), "{words:?}");
+        assert!(told(&store.heartbeat(&[lease], LIVES).await.remove(0).map(drop)), "{words:?}");
+        assert!(told(&store.release(&[lease]).await.remove(0).map(drop)), "{words:?}");
+        assert!(told(&store.occupancy(&[&key]).await.map(drop)), "{words:?}");
+        let left: bool = redis::cmd("EXISTS").arg(&key).query_async(&mut beside).await.unwrap();
+        assert!(left, "{words:?}");
+        redis::cmd("DEL").arg(&key).exec_async(&mut beside).await.unwrap();
+    }
+}
+
+/// What nobody holds takes no memory: at once where the last is released, and by the server's own time where its holders
+/// died.
+#[tokio::test]
+async fn where_nothing_is_held_nothing_is_kept() {
+    let store = single().grace(Duration::from_millis(100)).connect().await.unwrap();
+    let mut beside = plain("THROTTLEKIT_REDIS").await;
+    let key = key_of("slots");
+    store.acquire(&ask(&key, 1)).await.unwrap();
+    let ttl: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut beside).await.unwrap();
+    assert!((200..=401).contains(&ttl), "{ttl}");
+    let lease = SlotLease { key: &key, lease: LeaseId(1), owner: Owner(7) };
+    assert_eq!(store.release(&[lease]).await, [Ok(true)]);
+    let left: bool = redis::cmd("EXISTS").arg(&key).query_async(&mut beside).await.unwrap();
+    assert!(!left);
+    store.acquire(&ask(&key, 2)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(450)).await;
+    let left: bool = redis::cmd("EXISTS").arg(&key).query_async(&mut beside).await.unwrap();
+    assert!(!left);
+}
+
+/// A lease is over by the server's clock at its end and not before, and then cannot be revived.
+#[tokio::test]
+async fn slots_of_holders_that_died_come_back_by_the_servers_clock() {
+    let (store, key) = (single().connect().await.unwrap(), key_of("slots"));
+    let first = store.acquire(&ask(&key, 1)).await.unwrap();
+    store.acquire(&ask(&key, 2)).await.unwrap();
+    let mut denied = 0;
+    let took = loop {
+        let answer = store.acquire(&ask(&key, 3)).await.unwrap();
+        match answer.step {
+            SlotStep::Admit { .. } => break answer.now.since(first.now),
+            SlotStep::Deny(full) => {
+                denied += 1;
+                assert!(full.room_in.unwrap() <= LIVES);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+    };
+    assert!(denied > 10 && took >= LIVES && took < LIVES + LIVES / 2, "{took:?} after {denied}");
+    let late = SlotLease { key: &key, lease: LeaseId(1), owner: Owner(7) };
+    assert_eq!(store.heartbeat(&[late], LIVES).await, [Ok(Beat::Lost)]);
+    assert_eq!(store.release(&[late]).await, [Ok(false)]);
+}
+
+/// A server that cannot vouch for leases of a life ago admits nobody; one that can does.
+#[tokio::test]
+async fn a_fence_stands_before_slots_too() {
+    let fence = Failover::Fence { isolation: Duration::from_millis(1) };
+    let store = single().failover(fence).connect().await.unwrap();
+    let key = key_of("slots");
+    let day = SlotAsk { lives: Duration::from_secs(86_400), ..ask(&key, 1) };
+    let told = store.acquire(&day).await;
+    assert!(told.as_ref().is_err_and(StoreError::is_outage), "{told:?}");
+    assert_eq!(store.occupancy(&[&key]).await.unwrap()[0].held, 0, "and takes nothing");
+    // The server has been up for longer than this.
+    let brief = SlotAsk { lives: Duration::from_millis(50), ..ask(&key, 2) };
+    let mut taken = false;
+    for _ in 0..40 {
+        taken |=
+            store.acquire(&brief).await.is_ok_and(|answer| matches!(answer.step, SlotStep::Admit { .. }));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(taken);
+}
+
+/// Without replicas nobody hears of a lease: it is not handed out, and goes by itself.
+#[tokio::test]
+async fn who_waits_for_replicas_gets_no_slot_that_they_have_not_heard_of() {
+    let wait = Failover::Wait { replicas: 1, within: Duration::from_millis(20) };
+    let store = single().failover(wait).connect().await.unwrap();
+    let key = key_of("slots");
+    let told = store.acquire(&ask(&key, 1)).await;
+    assert!(told.as_ref().is_err_and(StoreError::is_outage), "{told:?}");
+    let lease = SlotLease { key: &key, lease: LeaseId(1), owner: Owner(7) };
+    let beat = store.heartbeat(&[lease], LIVES).await.remove(0);
+    assert!(beat.as_ref().is_err_and(StoreError::is_outage), "{beat:?}");
+    assert_eq!(store.release(&[lease]).await, [Ok(true)], "it was entered all the same");
+}

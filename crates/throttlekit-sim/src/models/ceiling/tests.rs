@@ -1,0 +1,49 @@
+use super::*;
+use crate::models::check::explore;
+
+#[test]
+fn worlds_have_as_many_states_as_were_published() {
+    for case in cases().iter().filter(|case| case.states < 50_000) {
+        let found = case.explore(1);
+        assert_eq!(case.wrong(&found), None);
+    }
+}
+
+/// The depth that was published too: the most steps on a shortest way to a state.
+#[test]
+fn the_acknowledged_handoff_is_as_deep_as_was_published() {
+    let found = explore(Handoff::published(2, 4, 3), 1);
+    assert_eq!((found.states, found.depth), (250_624, 37));
+}
+
+/// A snapshot of what was granted and said lets half as much again run, as was published; and no more.
+#[test]
+fn without_the_unacknowledged_maximum_half_as_much_again_runs() {
+    for limit in [4, 6] {
+        let found = explore(Handoff { reserve: Reserve::Snapshot, ..Handoff::trimmed(2, limit, 2) }, 1);
+        assert_eq!(found.violated, ["in flight within the ceiling"]);
+        assert!(found.missing.is_empty(), "{found:?}");
+    }
+}
+
+#[test]
+fn every_term_is_needed() {
+    for found in counter_examples() {
+        assert!(found.story.is_some(), "nothing breaks without: {}", found.removed);
+    }
+}
+
+#[test]
+fn a_margin_is_safe_from_the_skew_and_what_runs_on_and_not_one_tick_below() {
+    for skew_max in 0..=3 {
+        for work_max in 1..=3 {
+            for aborts in [true, false] {
+                let model = Fence { life: 9, margin: 0, skew_max, work_max, aborts, fences: true };
+                let margin = model.safe_margin();
+                assert!(explore(Fence { margin, ..model }, 1).holds(), "{model:?}");
+                let below = explore(Fence { margin: margin - 1, ..model }, 1);
+                assert_eq!(below.violated, ["in flight within the ceiling"], "{model:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! One request on its way through the layer.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::body::GuardBody;
+use super::layer::Settings;
+use crate::guard::{Ending, Full, OwnedPermit};
+use crate::http::body::AdmitBody;
+use crate::http::layer::Delay;
+use crate::http::refusal::Refusal;
+use crate::{BootClock, Clock};
+
+pin_project! {
+    /// The response of [`GuardService`](super::GuardService), to come.
+    ///
+    /// Dropped before that, it gives the slot back, or its place in the line, and teaches the guard nothing.
+    pub struct GuardFuture<S, B, R, C = BootClock>
+    where
+        S: Service<Request<B>>,
+        C: Clock,
+    {
+        #[pin]
+        step: Step<S, B, R, C>,
+    }
+}
+
+type Turn<C> = Pin<Box<dyn Future<Output = Result<OwnedPermit<C>, Full>> + Send>>;
+
+pin_project! {
+    /// Where the request stands.
+    #[project = StepProjected]
+    pub(super) enum Step<S, B, R, C>
+    where
+        S: Service<Request<B>>,
+        C: Clock,
+    {
+        // Waiting => Serving | Refused
+        Waiting { turn: Turn<C>, timer: Delay, held: Option<Held<S, B, C>> },
+        // Serving => done. An exempt request has no slot.
+        Serving { #[pin] response: S::Future, slot: Option<OwnedPermit<C>>, settings: Arc<Settings<C>> },
+        // Refused => done
+        Refused { response: Option<Response<AdmitBody<R>>> },
+    }
+}
+
+/// The request, and all that is needed once there is a slot.
+pub(super) struct Held<S, B, C: Clock> {
+    pub(super) service: S,
+    pub(super) request: Request<B>,
+    pub(super) settings: Arc<Settings<C>>,
+}
+
+impl<S: Service<Request<B>>, B, R, C: Clock> GuardFuture<S, B, R, C> {
+    pub(super) fn new(step: Step<S, B, R, C>) -> Self {
+        Self { step }
+    }
+}
+
+impl<S, B, R, C> Future for GuardFuture<S, B, R, C>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: Body<Data: From<String>>,
+    C: Clock,
+{
+    type Output = Result<Response<GuardBody<R, C>>, S::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let next = match self.as_mut().project().step.project() {
+                StepProjected::Waiting { turn, timer, held } => match turn.as_mut().poll(cx) {
+                    Poll::Ready(turn) => taken(held).at_its_turn(turn),
+                    Poll::Pending => {
+                        ready!(timer.as_mut().poll(cx));
+                        taken(held).in_vain()
+                    }
+                },
+                StepProjected::Serving { response, slot, settings } => {
+                    // Out of the future, which may outlive a panic that someone catches; on the stack it does not.
+                    let held = slot.take();
+                    return match response.poll(cx) {
+                        Poll::Ready(answer) => Poll::Ready(served(answer, held, settings)),
+                        Poll::Pending => {
+                            *slot = held;
+                            Poll::Pending
+                        }
+                    };
+                }
+                StepProjected::Refused { response } => {
+                    return Poll::Ready(Ok(taken(response).map(GuardBody::without_slot)));
+                }
+            };
+            self.as_mut().project().step.set(next);
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B, C: Clock> Held<S, B, C> {
+    fn at_its_turn<R>(mut self, turn: Result<OwnedPermit<C>, Full>) -> Step<S, B, R, C> {
+        match turn {
+            Ok(slot) => Step::Serving {
+                response: self.service.call(self.request),
+                slot: Some(slot),
+                settings: self.settings,
+            },
+            Err(full) => self.refused(full),
+        }
+    }
+
+    fn in_vain<R>(self) -> Step<S, B, R, C> {
+        let (limit, in_flight) = self.settings.guard.snapshot();
+        self.refused(Full { limit, in_flight })
+    }
+
+    fn refused<R>(self, full: Full) -> Step<S, B, R, C> {
+        Step::Refused { response: Some(Refusal::Full(full).answer(self.request.headers())) }
+    }
+}
+
+/// The response with the slot in its body; without one, the backend has failed.
+fn served<R: Body<Data: From<String>>, E, C: Clock>(
+    answer: Result<Response<R>, E>,
+    slot: Option<OwnedPermit<C>>,
+    settings: &Settings<C>,
+) -> Result<Response<GuardBody<R, C>>, E> {
+    match (answer, slot) {
+        (Ok(response), Some(slot)) => {
+            let ending = (settings.ending)(response.status());
+            if ending == Ending::Dropped {
+                // What turned the request away is told at once; the few words of it need no slot.
+                slot.dropped();
+                return Ok(response.map(|body| GuardBody::without_slot(AdmitBody::service(body))));
+            }
+            Ok(response.map(|body| GuardBody::holding(AdmitBody::service(body), slot, ending)))
+        }
+        (Ok(response), None) => Ok(response.map(|body| GuardBody::without_slot(AdmitBody::service(body)))),
+        (Err(error), slot) => {
+            slot.into_iter().for_each(OwnedPermit::dropped);
+            Err(error)
+        }
+    }
+}
+
+fn taken<T>(held: &mut Option<T>) -> T {
+    held.take().expect("a future is not polled after it is done")
+}
+
+impl<S: Service<Request<B>>, B, R, C: Clock> fmt::Debug for GuardFuture<S, B, R, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,115 @@
+//! The layer as users build it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use http::request::Parts;
+use tower_layer::Layer;
+
+use super::GuardService;
+use crate::guard::{Class, Ending};
+use crate::http::layer::{Delay, OfRequest};
+use crate::{BootClock, Clock, Guard};
+
+/// A tower layer that lets at most so many requests be served at a time.
+///
+/// Clones share the guard. See the [module](super) for what it does and an example.
+pub struct GuardLayer<C: Clock = BootClock> {
+    settings: Arc<Settings<C>>,
+}
+
+impl<C: Clock> GuardLayer<C> {
+    /// A layer before whatever this guard protects. Layers may share a guard.
+    pub fn new(guard: Arc<Guard<C>>) -> Self {
+        let settings = Settings {
+            guard,
+            class: Arc::new(|_| Class::default()),
+            exempt: Arc::new(|_| false),
+            ending: Arc::new(ending_of),
+            wait: None,
+        };
+        Self { settings: Arc::new(settings) }
+    }
+
+    /// Of which class a request is; of the first until told.
+    pub fn class(self, class: impl Fn(&Parts) -> Class + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.class = Arc::new(class))
+    }
+
+    /// Which requests need no slot, such as health checks; none until told.
+    pub fn exempt(self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.exempt = Arc::new(exempt))
+    }
+
+    /// What a response's status says of the backend.
+    pub fn ending(self, ending: impl Fn(StatusCode) -> Ending + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.ending = Arc::new(ending))
+    }
+
+    /// How long a request may wait for its turn, by a timer such as `tokio::time::sleep`; none waits until told.
+    ///
+    /// How many may wait is the guard's: [`GuardBuilder::depth_max`](crate::guard::GuardBuilder::depth_max).
+    pub fn wait<F>(self, most: Duration, sleep: impl Fn(Duration) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.with(|settings| settings.wait = Some(Arc::new(move || Box::pin(sleep(most)))))
+    }
+
+    fn with(mut self, set: impl FnOnce(&mut Settings<C>)) -> Self {
+        set(Arc::make_mut(&mut self.settings));
+        self
+    }
+}
+
+fn ending_of(status: StatusCode) -> Ending {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            Ending::Dropped
+        }
+        status if status.is_success() || status.is_redirection() => Ending::Success,
+        _ => Ending::Ignored,
+    }
+}
+
+impl<S, C: Clock> Layer<S> for GuardLayer<C> {
+    type Service = GuardService<S, C>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        GuardService::new(inner, Arc::clone(&self.settings))
+    }
+}
+
+impl<C: Clock> Clone for GuardLayer<C> {
+    fn clone(&self) -> Self {
+        Self { settings: Arc::clone(&self.settings) }
+    }
+}
+
+impl<C: Clock> fmt::Debug for GuardLayer<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardLayer").finish_non_exhaustive()
+    }
+}
+
+pub(super) struct Settings<C: Clock> {
+    pub(super) guard: Arc<Guard<C>>,
+    pub(super) class: OfRequest<Class>,
+    pub(super) exempt: OfRequest<bool>,
+    pub(super) ending: Arc<dyn Fn(StatusCode) -> Ending + Send + Sync>,
+    pub(super) wait: Option<Arc<dyn Fn() -> Delay + Send + Sync>>,
+}
+
+impl<C: Clock> Clone for Settings<C> {
+    fn clone(&self) -> Self {
+        Self {
+            guard: Arc::clone(&self.guard),
+            class: Arc::clone(&self.class),
+            exempt: Arc::clone(&self.exempt),
+            ending: Arc::clone(&self.ending),
+            wait: self.wait.clone(),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The service around a service: a slot, then serve; or refuse.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::body::GuardBody;
+use super::future::{GuardFuture, Held, Step};
+use super::layer::Settings;
+use crate::http::refusal::Refusal;
+use crate::{BootClock, Clock};
+
+/// A service that [`GuardLayer`](super::GuardLayer) stands in front of.
+pub struct GuardService<S, C: Clock = BootClock> {
+    inner: S,
+    settings: Arc<Settings<C>>,
+}
+
+impl<S, C: Clock> GuardService<S, C> {
+    pub(super) fn new(inner: S, settings: Arc<Settings<C>>) -> Self {
+        Self { inner, settings }
+    }
+}
+
+impl<S, C, B, R> Service<Request<B>> for GuardService<S, C>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    R: Body<Data: From<String>>,
+    C: Clock + 'static,
+{
+    type Response = Response<GuardBody<R, C>>;
+    type Error = S::Error;
+    type Future = GuardFuture<S, B, R, C>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let fresh = self.inner.clone();
+        let mut ready = mem::replace(&mut self.inner, fresh); // the clone was never polled ready
+        let settings = Arc::clone(&self.settings);
+        let (parts, body) = request.into_parts();
+        let (exempt, class) = ((settings.exempt)(&parts), (settings.class)(&parts));
+        let request = Request::from_parts(parts, body);
+        if exempt {
+            return GuardFuture::new(Step::Serving { response: ready.call(request), slot: None, settings });
+        }
+        GuardFuture::new(match (settings.guard.try_acquire_owned(class), &settings.wait) {
+            (Ok(slot), _) => Step::Serving { response: ready.call(request), slot: Some(slot), settings },
+            (Err(_), Some(wait)) => {
+                let (timer, turn) = (wait(), Box::pin(Arc::clone(&settings.guard).acquire_owned(class)));
+                Step::Waiting { turn, timer, held: Some(Held { service: ready, request, settings }) }
+            }
+            (Err(full), None) => {
+                Step::Refused { response: Some(Refusal::Full(full).answer(request.headers())) }
+            }
+        })
+    }
+}
+
+impl<S: Clone, C: Clock> Clone for GuardService<S, C> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), settings: Arc::clone(&self.settings) }
+    }
+}
+
+impl<S: fmt::Debug, C: Clock> fmt::Debug for GuardService<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardService").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,196 @@
+use std::future::{pending, poll_fn, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use super::*;
+use crate::Guard;
+use crate::guard::{Ceiling, GuardStats};
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn at_once<F: Future>(future: F) -> F::Output {
+    match poll(pin!(future)) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it has to wait"),
+    }
+}
+
+fn request() -> Request<()> {
+    Request::new(())
+}
+
+type Answer<B = String> = Result<Response<B>, &'static str>;
+
+fn serving<B, F: Future<Output = Answer<B>> + Send>(
+    serve: impl Fn() -> F + Clone,
+) -> impl Service<Request<()>, Response = Response<B>, Error = &'static str, Future = F> + Clone {
+    service_fn(move |_| serve())
+}
+
+fn status(status: StatusCode) -> Answer {
+    let mut response = Response::new(String::from("done"));
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+/// What a guard has learnt, and how many are still in flight.
+fn learnt(guard: &Guard) -> (u64, u64, u32) {
+    let GuardStats { samples, dropped, in_flight, .. } = guard.stats();
+    (samples, dropped, in_flight)
+}
+
+#[test]
+fn a_slot_is_held_until_the_body_has_been_read() {
+    let guard = Arc::new(Guard::fixed(1));
+    let service = GuardLayer::new(Arc::clone(&guard)).layer(serving(|| ready(status(StatusCode::OK))));
+    let response = at_once(service.clone().oneshot(request())).unwrap();
+    assert_eq!(guard.in_flight(), 1);
+    let refused = at_once(service.clone().oneshot(request())).unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let words = at_once(refused.into_body().collect()).unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&words).contains("1 of 1"), "{words:?}");
+    assert_eq!(at_once(response.into_body().collect()).unwrap().to_bytes(), "done");
+    assert_eq!(guard.in_flight(), 0);
+}
+
+#[test]
+fn a_grpc_client_reads_that_it_is_full_and_is_not_told_to_come_at_once() {
+    let guard = Arc::new(Guard::fixed(1));
+    let _taken = guard.try_acquire();
+    let service = GuardLayer::new(Arc::clone(&guard)).layer(serving(|| ready(status(StatusCode::OK))));
+    let mut call = request();
+    call.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+    let refused = at_once(service.oneshot(call)).unwrap();
+    assert_eq!(refused.headers()["grpc-status"], "8");
+    assert!(!refused.headers().contains_key("grpc-retry-pushback-ms"));
+}
+
+#[test]
+fn what_is_learnt_depends_on_the_status() {
+    for (code, learns) in [
+        (200, (1, 0, 0)),
+        (304, (1, 0, 0)),
+        (404, (0, 0, 0)),
+        (500, (0, 0, 0)),
+        (429, (0, 1, 0)),
+        (503, (0, 1, 0)),
+        (504, (0, 1, 0)),
+    ] {
+        let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+        let code = StatusCode::from_u16(code).unwrap();
+        let service = GuardLayer::new(Arc::clone(&guard)).layer(serving(move || ready(status(code))));
+        let response = at_once(service.oneshot(request())).unwrap();
+        at_once(response.into_body().collect()).unwrap();
+        assert_eq!(learnt(&guard), learns, "{code}");
+    }
+}
+
+#[test]
+fn a_service_that_fails_is_a_drop_and_so_is_a_body_that_breaks_off() {
+    let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+    let layer = GuardLayer::new(Arc::clone(&guard));
+    assert!(
+        at_once(layer.layer(serving(|| ready(Answer::<String>::Err("broken")))).oneshot(request())).is_err()
+    );
+    assert_eq!(learnt(&guard), (0, 1, 0));
+    let body = at_once(layer.layer(serving(|| ready(Ok(Response::new(Breaks))))).oneshot(request())).unwrap();
+    assert!(at_once(body.into_body().collect()).is_err());
+    assert_eq!(learnt(&guard), (0, 2, 0));
+}
+
+#[test]
+fn a_client_that_goes_away_teaches_nothing() {
+    let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+    let layer = GuardLayer::new(Arc::clone(&guard));
+    {
+        let mut served = pin!(layer.layer(serving(pending::<Answer>)).oneshot(request()));
+        assert!(poll(served.as_mut()).is_pending());
+        assert_eq!(guard.in_flight(), 1);
+    }
+    assert_eq!(learnt(&guard), (0, 0, 0), "while it was served");
+    drop(at_once(layer.layer(serving(|| ready(status(StatusCode::OK)))).oneshot(request())).unwrap());
+    assert_eq!(learnt(&guard), (0, 0, 0), "while it was answered");
+}
+
+#[test]
+fn a_panic_is_a_drop_even_where_someone_catches_it() {
+    let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+    let service =
+        GuardLayer::new(Arc::clone(&guard)).layer(serving(|| poll_fn(|_| -> Poll<Answer> { panic!() })));
+    let mut served = Box::pin(service.oneshot(request()));
+    assert!(catch_unwind(AssertUnwindSafe(|| poll(served.as_mut()).is_ready())).is_err());
+    drop(served);
+    assert_eq!(learnt(&guard), (0, 1, 0));
+}
+
+#[test]
+fn an_empty_body_holds_nothing_since_servers_do_not_read_it() {
+    let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+    let service =
+        GuardLayer::new(Arc::clone(&guard)).layer(serving(|| ready(Ok(Response::new(String::new())))));
+    let _unread = at_once(service.oneshot(request())).unwrap();
+    assert_eq!(learnt(&guard), (1, 0, 0));
+}
+
+#[test]
+fn the_last_frame_gives_the_slot_back_since_servers_do_not_poll_after_it() {
+    let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+    let service = GuardLayer::new(Arc::clone(&guard)).layer(serving(|| ready(status(StatusCode::OK))));
+    let mut body = at_once(service.oneshot(request())).unwrap().into_body();
+    assert!(at_once(body.frame()).is_some());
+    assert_eq!(learnt(&guard), (1, 0, 0));
+}
+
+#[test]
+fn an_exempt_request_needs_no_slot() {
+    let guard = Arc::new(Guard::fixed(0));
+    let layer = GuardLayer::new(guard).exempt(|request| request.uri.path() == "/healthz");
+    let service = layer.layer(serving(|| ready(status(StatusCode::OK))));
+    let ask = |path: &str| at_once(service.clone().oneshot(Request::get(path).body(()).unwrap()));
+    assert_eq!(ask("/healthz").unwrap().status(), StatusCode::OK);
+    assert_eq!(ask("/").unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_its_turn_but_not_longer_than_it_may() {
+    let guard = Arc::new(Guard::builder(1).depth_max(4).build());
+    let layer = GuardLayer::new(Arc::clone(&guard)).wait(Duration::from_millis(100), tokio::time::sleep);
+    let service = layer.layer(serving(|| ready(status(StatusCode::OK))));
+    let first = service.clone().oneshot(request()).await.unwrap();
+    let second = tokio::spawn(service.clone().oneshot(request()));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(guard.stats().waiting, 1);
+    drop(first);
+    let second = second.await.unwrap().unwrap();
+    assert_eq!(second.status(), StatusCode::OK);
+
+    let third = service.oneshot(request()).await.unwrap();
+    assert_eq!(third.status(), StatusCode::SERVICE_UNAVAILABLE, "the second is still being read");
+    assert_eq!((guard.stats().waiting, guard.in_flight()), (0, 1));
+}
+
+/// A body that fails.
+struct Breaks;
+
+impl Body for Breaks {
+    type Data = <String as Body>::Data;
+    type Error = &'static str;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, &'static str>>> {
+        Poll::Ready(Some(Err("broken off")))
+    }
+}

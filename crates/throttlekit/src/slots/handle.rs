@@ -1,0 +1,235 @@
+//! What users hold.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use throttlekit_core::concurrency::{Hold, SlotStep};
+use throttlekit_core::lease::Margin;
+use throttlekit_core::{Decision, Retry, Timestamp};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::book::{Book, Leaves};
+use super::builder::SlotsBuilder;
+use super::held::HeldSlot;
+use super::keeper::{self, Keeper};
+use super::stats::SlotStats;
+use crate::hash::random_u64;
+use crate::store::{KeySpace, SlotAnswer, SlotAsk, SlotStore, StoreError};
+use crate::{BootClock, Guarantee, LeaseClock};
+
+/// When to come back after a refusal for an outage: breakers probe several times a second.
+const OUTAGE_RETRY: Duration = Duration::from_secs(1);
+
+/// Slots for each of many keys that a fleet shares. See [the module](super).
+pub struct SharedSlots<S, C = BootClock> {
+    keeper: Arc<Keeper<S, C>>,
+    keys: Arc<KeySpace>,
+    most: Arc<AtomicU32>,
+    margin: Margin,
+    /// The way to the keeper, which the first ask starts.
+    leaves: Leaves,
+}
+
+/// The answer to who wants a slot.
+#[derive(Debug)]
+pub struct Admission<C: LeaseClock = BootClock> {
+    /// Whether there is one; if not, when to come back.
+    pub decision: Decision,
+    /// What the answer is worth.
+    pub guarantee: Guarantee,
+    /// The slot, if there is one.
+    pub slot: Option<HeldSlot<C>>,
+    /// After how long there is room at the latest, if nobody beats and nobody asks meanwhile.
+    pub room_in: Option<Duration>,
+    /// Why the store did not decide, if so. Then the ask was refused.
+    pub outage: Option<StoreError>,
+}
+
+impl<S: SlotStore> SharedSlots<S> {
+    /// Describes slots of which `most` are held at a time, for each of many keys. The policy's name tells its keys apart
+    /// from those of others on the store.
+    pub fn builder(store: S, policy: &str, most: u32) -> SlotsBuilder<S> {
+        SlotsBuilder::new(store, policy, most)
+    }
+}
+
+impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
+    pub(super) fn new(chosen: SlotsBuilder<S, C>, margin: Margin) -> Self {
+        let (nobody_listens, _) = mpsc::channel(1);
+        let keeper = Keeper {
+            store: chosen.store,
+            book: Arc::new(Book::new(chosen.slots_max)),
+            clock: Arc::new(chosen.clock),
+            lives: chosen.lives,
+        };
+        Self {
+            keeper: Arc::new(keeper),
+            keys: Arc::new(KeySpace::slots(&chosen.prefix, &chosen.policy)),
+            most: Arc::new(AtomicU32::new(chosen.most)),
+            margin,
+            leaves: Arc::new(Mutex::new(nobody_listens)),
+        }
+    }
+
+    /// Asks for a slot of a key, in one call to the store.
+    ///
+    /// A denial says how many are held by `remaining` and that a release makes room. While the store does not answer, asks
+    /// are refused. Whoever goes away while this waits leaves nothing behind: the call is made to its end by a task of
+    /// its own, and a slot that nobody takes goes back.
+    pub async fn admit(&self, key: impl AsRef<[u8]>) -> Result<Admission<C>, StoreError> {
+        let (book, clock) = (&self.keeper.book, &self.keeper.clock);
+        let key = key.as_ref();
+        let Some(ticket) = book.enter(self.keys.key(key, key).into()) else {
+            book.counters.denied.fetch_add(1, Relaxed);
+            return Ok(Admission::refused(self.most(), Retry::OnRelease, self.guarantee()));
+        };
+        let slot = HeldSlot::asked_for(ticket, book.clone(), clock.clone(), self.leaves());
+        let asks = ask(self.keeper.clone(), slot, self.most(), self.margin);
+        match Handle::try_current() {
+            // As a task of its own, which lands whether or not anyone waits for it.
+            Ok(runtime) => runtime.spawn(asks).await.unwrap_or_else(|_| {
+                Err(StoreError::unavailable("the request was dropped before it was answered"))
+            }),
+            Err(_) => asks.await,
+        }
+    }
+
+    /// How many are held at a time, as of now.
+    pub fn most(&self) -> u32 {
+        self.most.load(Relaxed)
+    }
+
+    /// Changes how many are held at a time, for asks of this process from now on. Slots that are held stay held.
+    pub fn set_most(&self, most: u32) {
+        self.most.store(most, Relaxed);
+    }
+
+    /// How many slots of a key are held, by the fleet.
+    pub async fn occupancy(&self, key: impl AsRef<[u8]>) -> Result<u32, StoreError> {
+        let key = self.keys.key(key.as_ref(), key.as_ref());
+        let seen = self.keeper.store.occupancy(&[&key]).await?;
+        Ok(seen.first().map_or(0, |seen| seen.held))
+    }
+
+    /// What an answer is worth.
+    pub fn guarantee(&self) -> Guarantee {
+        self.keeper.store.guarantee()
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.keeper.store
+    }
+
+    /// What has been done.
+    pub fn stats(&self) -> SlotStats {
+        self.keeper.book.stats()
+    }
+
+    /// The way to the keeper. Where there is none it is started, if there is a runtime to run it.
+    fn leaves(&self) -> Leaves {
+        let mut leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
+        if leaves.is_closed() {
+            let (sender, queue) = mpsc::channel(keeper::QUEUED_MAX);
+            *leaves = sender;
+            drop(leaves);
+            if let Ok(runtime) = Handle::try_current() {
+                runtime.spawn(keeper::keep(self.keeper.clone(), queue));
+            }
+        }
+        self.leaves.clone()
+    }
+}
+
+/// Asks the store. Dropped on the way, and also where no answer came, the slot is released: it may have been entered.
+async fn ask<S: SlotStore, C: LeaseClock + 'static>(
+    keeper: Arc<Keeper<S, C>>,
+    slot: HeldSlot<C>,
+    most: u32,
+    margin: Margin,
+) -> Result<Admission<C>, StoreError> {
+    let (ticket, book) = (slot.ticket(), &keeper.book);
+    let lives = keeper.lives;
+    let ask = SlotAsk { key: &ticket.key, lease: ticket.lease, owner: book.owner, most, lives };
+    let sent = keeper.clock.now();
+    let answer = keeper.store.acquire(&ask).await;
+    let admission = match answer {
+        Ok(answer) => answered(&keeper, slot, answer, most, margin, sent),
+        Err(error) if error.is_outage() => Admission::without_store(most, error),
+        Err(error) => return Err(error),
+    };
+    let counters = &keeper.book.counters;
+    let counter = if admission.slot.is_some() { &counters.admitted } else { &counters.denied };
+    counter.fetch_add(1, Relaxed);
+    Ok(admission)
+}
+
+fn answered<S: SlotStore, C: LeaseClock + 'static>(
+    keeper: &Keeper<S, C>,
+    slot: HeldSlot<C>,
+    answer: SlotAnswer,
+    most: u32,
+    margin: Margin,
+    sent: Timestamp,
+) -> Admission<C> {
+    let guarantee = keeper.store.guarantee();
+    match answer.step {
+        SlotStep::Admit { slot: lent, held } => {
+            let now = keeper.clock.now();
+            let mut hold = Hold::begin(margin, sent, lent.lives, random_u64() as u32, now);
+            if hold.is_fenced(now) {
+                return Admission::without_store(most, StoreError::Deadline(keeper.lives));
+            }
+            slot.begin(hold);
+            let decision = decision(true, most, held, answer.now + keeper.lives, Retry::Now);
+            Admission { decision, guarantee, slot: Some(slot), room_in: None, outage: None }
+        }
+        SlotStep::Deny(full) => {
+            slot.forget();
+            let decision = decision(false, most, full.held, answer.now + keeper.lives, full.retry);
+            Admission { decision, guarantee, slot: None, room_in: full.room_in, outage: None }
+        }
+    }
+}
+
+fn decision(allowed: bool, most: u32, held: u32, reset_at: Timestamp, retry_after: Retry) -> Decision {
+    Decision {
+        allowed,
+        limit: most.into(),
+        remaining: most.saturating_sub(held).into(),
+        reset_at,
+        retry_after,
+    }
+}
+
+impl<C: LeaseClock> Admission<C> {
+    fn refused(most: u32, retry: Retry, guarantee: Guarantee) -> Self {
+        let decision = decision(false, most, most, Timestamp::EPOCH, retry);
+        Self { decision, guarantee, slot: None, room_in: None, outage: None }
+    }
+
+    fn without_store(most: u32, error: StoreError) -> Self {
+        let refused = Self::refused(most, Retry::After(OUTAGE_RETRY), Guarantee::Closed);
+        Self { outage: Some(error), ..refused }
+    }
+}
+
+impl<S, C> Clone for SharedSlots<S, C> {
+    fn clone(&self) -> Self {
+        Self {
+            keeper: self.keeper.clone(),
+            keys: self.keys.clone(),
+            most: self.most.clone(),
+            margin: self.margin,
+            leaves: self.leaves.clone(),
+        }
+    }
+}
+
+impl<S: SlotStore, C: LeaseClock + 'static> std::fmt::Debug for SharedSlots<S, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedSlots").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,131 @@
+//! What a caller holds while work runs.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::concurrency::Hold;
+use tokio::sync::oneshot;
+
+use super::book::{Book, Leave, Leaves, Ticket};
+use crate::{BootClock, LeaseClock};
+
+/// Proof that a slot is held, by this process, until a deadline that beats put off.
+///
+/// Dropped, it is given back by a task of the slots' own; where no runtime is left to do that, and where a process ends,
+/// it comes back when its lease is over.
+pub struct HeldSlot<C: LeaseClock = BootClock> {
+    ticket: Arc<Ticket>,
+    book: Arc<Book>,
+    clock: Arc<C>,
+    leaves: Leaves,
+    /// Whether the store may know of it.
+    owed: bool,
+}
+
+/// The slot is not held any more: the deadline passed, or the store gave it to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fenced;
+
+impl<C: LeaseClock> HeldSlot<C> {
+    pub(super) fn asked_for(ticket: Arc<Ticket>, book: Arc<Book>, clock: Arc<C>, leaves: Leaves) -> Self {
+        Self { ticket, book, clock, leaves, owed: true }
+    }
+
+    pub(super) fn begin(&self, hold: Hold) {
+        self.ticket.begin(hold);
+    }
+
+    /// The store does not know of it.
+    pub(super) fn forget(mut self) {
+        self.owed = false;
+    }
+
+    pub(super) fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    /// Until when work may run, by the clock that the slots were built with, as of now: beats put it off.
+    pub fn deadline(&self) -> Timestamp {
+        self.ticket.deadline()
+    }
+
+    /// Whether work has to stop. Once it has, it always has. Look before every step that must not be done twice.
+    pub fn is_fenced(&self) -> bool {
+        self.ticket.is_fenced(self.clock.now())
+    }
+
+    /// Waits until work has to stop.
+    pub async fn fenced(&self) {
+        loop {
+            let rung = self.ticket.bell.notified();
+            let now = self.clock.now();
+            if self.ticket.is_fenced(now) {
+                return;
+            }
+            // Beats put the deadline off, and losses bring it forward: both ring.
+            let _ = tokio::time::timeout(self.deadline().since(now), rung).await;
+        }
+    }
+
+    /// Works until the work is done or has to stop; then it is dropped where it stands.
+    ///
+    /// The clock is looked at before every step, so that a process which was paused past its deadline does not take
+    /// another.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
+        let (mut work, mut fenced) = (pin!(work), pin!(self.fenced()));
+        poll_fn(|context| {
+            if self.is_fenced() || fenced.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(Fenced));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
+    }
+
+    /// Gives the slot back, and says whether it was held to the end. If this is dropped while it waits, the slot goes back
+    /// all the same.
+    pub async fn release(mut self) -> bool {
+        let (told, hears) = oneshot::channel();
+        self.leave(Some(told));
+        hears.await.unwrap_or(false)
+    }
+
+    fn leave(&mut self, told: Option<oneshot::Sender<bool>>) {
+        if !std::mem::take(&mut self.owed) {
+            return;
+        }
+        if self.ticket.deadline() > Timestamp::EPOCH && self.is_fenced() {
+            self.book.counters.fenced.fetch_add(1, Relaxed);
+        }
+        Leave { ticket: self.ticket.clone(), told }.send(&self.leaves, &self.book.counters);
+    }
+}
+
+impl<C: LeaseClock> Drop for HeldSlot<C> {
+    fn drop(&mut self) {
+        self.leave(None);
+        self.book.strike(self.ticket.lease);
+    }
+}
+
+impl<C: LeaseClock> fmt::Debug for HeldSlot<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldSlot")
+            .field("key", &self.ticket.key)
+            .field("deadline", &self.deadline())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Fenced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the slot is not held any more: stop, and ask for another")
+    }
+}
+
+impl std::error::Error for Fenced {}

@@ -1,0 +1,96 @@
+//! Slots in this process's memory: the rule itself, a table for each key.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::concurrency::{Beat, SlotTable};
+
+use super::MemoryStore;
+use crate::Clock;
+use crate::store::slots::life;
+use crate::store::streams::Search;
+use crate::store::{Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError};
+
+/// How many keys have slots held at a time. One more is refused until the leases of another are over.
+const SLOT_KEYS_MAX: usize = 100_000;
+
+/// The tables of all keys of which any slot is held.
+#[derive(Default)]
+pub(super) struct SlotTables(Mutex<(HashMap<Box<str>, SlotTable>, Search)>);
+
+impl SlotTables {
+    /// Nothing under it runs code of others, so a panic leaves nothing half done.
+    fn lock(&self) -> MutexGuard<'_, (HashMap<Box<str>, SlotTable>, Search)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn acquire(&self, ask: &SlotAsk<'_>, lives: Duration, now: Timestamp) -> Result<SlotAnswer, StoreError> {
+        let (tables, search) = &mut *self.lock();
+        if tables.len() >= SLOT_KEYS_MAX && !tables.contains_key(ask.key) {
+            if search.is_due(now) {
+                tables.retain(|_, table| table.occupancy(now) > 0);
+            }
+            if tables.len() >= SLOT_KEYS_MAX {
+                return Err(StoreError::unavailable(format_args!("slots of {SLOT_KEYS_MAX} keys are held")));
+            }
+        }
+        let table = tables.entry(ask.key.into()).or_default();
+        let now = table.instant(now);
+        let step = table.acquire(ask.lease, ask.owner, ask.most, lives, now);
+        if table.is_idle() {
+            tables.remove(ask.key);
+        }
+        Ok(SlotAnswer { now, step })
+    }
+
+    /// What `change` does to the table of a lease's key, or nothing where no slot of it is held.
+    fn change<T>(&self, key: &str, change: impl FnOnce(&mut SlotTable) -> T) -> Option<T> {
+        let (tables, _) = &mut *self.lock();
+        let table = tables.get_mut(key)?;
+        let answer = change(table);
+        if table.is_idle() {
+            tables.remove(key);
+        }
+        Some(answer)
+    }
+
+    pub(super) fn forget(&self, key: &str) {
+        self.lock().0.remove(key);
+    }
+}
+
+impl<C: Clock + 'static> SlotStore for MemoryStore<C> {
+    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+        self.slots.acquire(ask, life(ask.lives)?, self.now())
+    }
+
+    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
+        let now = self.now();
+        let beat = |at: &SlotLease<'_>| {
+            let lives = life(lives)?;
+            let beat = |table: &mut SlotTable| table.heartbeat(&[at.lease], at.owner, lives, now).pop();
+            Ok(self.slots.change(at.key, beat).flatten().unwrap_or(Beat::Lost))
+        };
+        leases.iter().map(beat).collect()
+    }
+
+    async fn release(&self, leases: &[SlotLease<'_>]) -> Vec<Result<bool, StoreError>> {
+        let now = self.now();
+        let release = |at: &SlotLease<'_>| {
+            let release = |table: &mut SlotTable| table.release(at.lease, at.owner, now);
+            Ok(self.slots.change(at.key, release).unwrap_or(false))
+        };
+        leases.iter().map(release).collect()
+    }
+
+    async fn occupancy(&self, keys: &[&str]) -> Result<Vec<Occupancy>, StoreError> {
+        let (now, tables) = (self.now(), self.slots.lock());
+        let look = |key: &&str| match tables.0.get(*key) {
+            Some(table) => Occupancy { now: table.instant(now), held: table.occupancy(now) },
+            None => Occupancy { now, held: 0 },
+        };
+        Ok(keys.iter().map(look).collect())
+    }
+}

@@ -1,0 +1,239 @@
+//! Slots that a fleet shares, seen by who holds them.
+#![cfg(feature = "store")]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use throttlekit::slots::Fenced;
+use throttlekit::store::{
+    Beat, MemoryStore, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError,
+};
+use throttlekit::{Guarantee, Retry, SharedSlots};
+
+const LIVES: Duration = Duration::from_millis(300);
+
+/// Slots in memory behind a network: every call waits some turns before and after, and may be cut off.
+#[derive(Clone, Default)]
+struct Far {
+    store: Arc<MemoryStore>,
+    turns: u32,
+    cut: Arc<AtomicBool>,
+    flights: Arc<AtomicU64>,
+    largest: Arc<AtomicU64>,
+}
+
+/// Gives way so many times.
+struct Turns(u32);
+
+impl Future for Turns {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.0 == 0 {
+            return Poll::Ready(());
+        }
+        self.0 -= 1;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Far {
+    async fn way(&self) -> Result<(), StoreError> {
+        Turns(self.turns).await;
+        if self.cut.load(SeqCst) { Err(StoreError::unavailable("cut off")) } else { Ok(()) }
+    }
+}
+
+impl SlotStore for Far {
+    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+        self.way().await?;
+        let answer = self.store.acquire(ask).await;
+        self.way().await?;
+        answer
+    }
+
+    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
+        self.flights.fetch_add(1, SeqCst);
+        self.largest.fetch_max(leases.len() as u64, SeqCst);
+        if let Err(error) = self.way().await {
+            return vec![Err(error); leases.len()];
+        }
+        self.store.heartbeat(leases, lives).await
+    }
+
+    async fn release(&self, leases: &[SlotLease<'_>]) -> Vec<Result<bool, StoreError>> {
+        if let Err(error) = self.way().await {
+            return vec![Err(error); leases.len()];
+        }
+        self.store.release(leases).await
+    }
+
+    async fn occupancy(&self, keys: &[&str]) -> Result<Vec<Occupancy>, StoreError> {
+        self.store.occupancy(keys).await
+    }
+}
+
+fn slots(far: &Far, most: u32) -> SharedSlots<Far> {
+    SharedSlots::builder(far.clone(), "gpu", most).lives(LIVES).build().unwrap()
+}
+
+/// Waits until as many slots of the key are held.
+async fn settles(slots: &SharedSlots<Far>, held: u32) -> bool {
+    for _ in 0..2_000 {
+        if slots.occupancy("acme").await == Ok(held) {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    false
+}
+
+#[tokio::test]
+async fn no_more_are_held_than_the_ceiling_and_a_release_makes_room() {
+    let slots = slots(&Far::default(), 2);
+    let first = slots.admit("acme").await.unwrap();
+    let second = slots.admit("acme").await.unwrap();
+    assert_eq!((first.decision.remaining, second.decision.remaining), (1, 0));
+    assert_eq!(second.guarantee, Guarantee::Exact);
+    let third = slots.admit("acme").await.unwrap();
+    assert!(third.slot.is_none() && third.decision.retry_after == Retry::OnRelease);
+    assert!(third.room_in.is_some_and(|wait| wait <= LIVES));
+    assert!(slots.admit("another").await.unwrap().slot.is_some(), "each key has its own");
+    assert!(first.slot.unwrap().release().await);
+    assert!(slots.admit("acme").await.unwrap().slot.is_some());
+    slots.set_most(3);
+    assert!(slots.admit("acme").await.unwrap().slot.is_some(), "a higher ceiling has room");
+}
+
+#[tokio::test]
+async fn what_is_dropped_goes_back_also_by_a_panic() {
+    let slots = slots(&Far::default(), 1);
+    drop(slots.admit("acme").await.unwrap());
+    assert!(settles(&slots, 0).await);
+    let held = slots.admit("acme").await.unwrap();
+    let panics = tokio::spawn(async move {
+        let _held = held;
+        panic!("of the caller's own");
+    });
+    assert!(panics.await.is_err());
+    assert!(settles(&slots, 0).await);
+    let stats = slots.stats();
+    assert_eq!((stats.held, stats.released), (0, 2), "given back, and not only over: {stats:?}");
+}
+
+/// `slots`: a future that is dropped at any await point leaves nothing behind.
+#[tokio::test]
+async fn slots_dropped_at_every_await_point_leak_nothing() {
+    for turns in 0..3 {
+        let far = Far { turns, ..Far::default() };
+        let slots = slots(&far, 1_000);
+        let mut landed = 0;
+        for polls in 0..24 {
+            let mut context = Context::from_waker(Waker::noop());
+            let mut admit = Box::pin(slots.admit("acme"));
+            for _ in 0..polls {
+                if let Poll::Ready(answer) = admit.as_mut().poll(&mut context) {
+                    assert!(answer.unwrap().slot.is_some());
+                    landed += 1;
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            drop(admit);
+        }
+        assert!(landed > 0 && landed < 24, "{landed} of 24");
+        assert!(settles(&slots, 0).await, "{:?}", slots.stats());
+        let stats = slots.stats();
+        assert_eq!(
+            (stats.held, stats.released),
+            (0, stats.admitted),
+            "given back, and not only over: {stats:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn beats_keep_a_slot_for_many_lives_and_go_together() {
+    let far = Far::default();
+    let slots = slots(&far, 1_000);
+    let mut held = Vec::new();
+    for _ in 0..300 {
+        held.push(slots.admit("acme").await.unwrap().slot.unwrap());
+    }
+    tokio::time::sleep(LIVES * 4).await;
+    assert!(held.iter().all(|slot| !slot.is_fenced()));
+    assert_eq!(slots.occupancy("acme").await, Ok(300));
+    let stats = slots.stats();
+    assert!(stats.beats >= 300 * 9 && stats.flights <= stats.beats / 4, "{stats:?}");
+    assert!(far.largest.load(SeqCst) <= 128);
+    drop(held);
+    assert!(settles(&slots, 0).await);
+    let flights = far.flights.load(SeqCst);
+    tokio::time::sleep(LIVES).await;
+    assert_eq!(far.flights.load(SeqCst), flights, "nobody beats for nothing");
+}
+
+#[tokio::test]
+async fn who_hears_nothing_from_the_store_stops_in_time() {
+    let far = Far::default();
+    let slots = slots(&far, 1);
+    let slot = slots.admit("acme").await.unwrap().slot.unwrap();
+    far.cut.store(true, SeqCst);
+    let refused = slots.admit("acme").await.unwrap();
+    assert!(refused.slot.is_none() && refused.guarantee == Guarantee::Closed && refused.outage.is_some());
+    let steps = AtomicU64::new(0);
+    let work = async {
+        loop {
+            steps.fetch_add(1, SeqCst);
+            assert_eq!(far.store.occupancy(&[]).await, Ok(vec![]));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let begun = tokio::time::Instant::now();
+    let ended: Result<(), Fenced> = slot.run(work).await;
+    assert_eq!(ended, Err(Fenced));
+    assert!(steps.load(SeqCst) > 10 && begun.elapsed() < LIVES + LIVES / 10, "{:?}", begun.elapsed());
+    far.cut.store(false, SeqCst);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(slot.is_fenced(), "for ever");
+    drop(slot);
+    assert!(slots.stats().fenced == 1);
+}
+
+#[tokio::test]
+async fn who_is_told_that_it_is_lost_stops_at_once() {
+    let far = Far::default();
+    let slots = slots(&far, 1);
+    let slot = slots.admit("acme").await.unwrap().slot.unwrap();
+    far.store.reset(&["tk:{gpu/acme}h:"]).await.unwrap();
+    let other = slots.admit("acme").await.unwrap();
+    assert!(other.slot.is_some(), "the store gave it to another");
+    tokio::time::timeout(LIVES * 2 / 3, slot.fenced()).await.expect("with the next beat");
+    assert_eq!(slots.stats().lost, 1);
+    assert!(!slot.release().await);
+    assert_eq!(slots.occupancy("acme").await, Ok(1), "the other's stays");
+}
+
+#[tokio::test]
+async fn a_process_holds_no_more_than_it_may() {
+    let far = Far::default();
+    let slots = SharedSlots::builder(far, "gpu", 10).lives(LIVES).slots_max(2).build().unwrap();
+    let held = [slots.admit("a").await.unwrap(), slots.admit("b").await.unwrap()];
+    let third = slots.admit("c").await.unwrap();
+    assert!(third.slot.is_none() && third.decision.retry_after == Retry::OnRelease);
+    drop(held);
+    assert!(slots.admit("c").await.unwrap().slot.is_some());
+}
+
+#[test]
+fn leases_that_the_clocks_would_eat_are_refused() {
+    let build = |lives| SharedSlots::builder(MemoryStore::new(), "gpu", 1).lives(lives).build();
+    assert!(build(Duration::from_millis(10)).is_ok());
+    assert!(matches!(build(Duration::from_millis(9)), Err(StoreError::Misconfigured(_))));
+    assert!(matches!(build(Duration::from_secs(25 * 3_600)), Err(StoreError::Misconfigured(_))));
+}
