@@ -57,6 +57,14 @@ impl Backend {
         }
     }
 
+    /// How many calls it has.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Queue(queue) => queue.running.len() + queue.waiting.len(),
+            Self::Sharing(sharing) => sharing.running.len(),
+        }
+    }
+
     /// When the next call is done, if nothing else happens before.
     pub(super) fn next_done_ns(&self) -> Option<u64> {
         match self {

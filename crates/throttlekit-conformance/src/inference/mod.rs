@@ -1,6 +1,15 @@
 //! `inference`: a ceiling settles near the best one, and follows when that moves.
+//!
+//! Backends whose best ceiling is known, C servers behind one queue or C cores that share, are played to the
+//! estimator that ships in a closed loop: there are always more callers than the ceiling lets in. Below C servers
+//! idle, above it calls only queue. The same laws judge guards with a planted bug.
 
 mod backend;
+mod examine;
+mod judge;
+mod laws;
+mod planted;
+mod published;
 mod service;
 mod world;
 
@@ -8,6 +17,19 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Estimator, Sample};
 
 pub use backend::Discipline;
+pub use examine::{
+    CAPACITIES, Findings, LARGE, Large, RECOVERED_SHARE, Recovery, STEPS, Settling, Size, examine,
+    examine_large, shipped,
+};
+pub use judge::{
+    LATENCY_BAR, MEAN_BAR, NEAR_BAR, NEAR_SHARE, RECOVERY_BAR, Stretch, THROUGHPUT_BAR, recovery,
+};
+pub use laws::{
+    LEAST, MOST, Make, check_denials, check_dips, check_hang, check_light, check_recovery, check_refusals,
+    check_share, check_timeouts, recover, settle, warm_up,
+};
+pub use planted::{PLANTED, Planted, Wiring, examine_planted, first_implementation};
+pub use published::{Faults, Published};
 pub use service::{SERVICES, Service};
 pub use world::{ALONE_MS, Point, Step, World, play};
 

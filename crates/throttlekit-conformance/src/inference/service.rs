@@ -54,3 +54,15 @@ fn lognormal(deviation: f64, dice: &mut Dice) -> f64 {
     let normal = (-2.0 * (1.0 - unit(dice)).ln()).sqrt() * (TAU * unit(dice)).cos();
     (variance.sqrt() * normal - variance / 2.0).exp()
 }
+
+impl Service {
+    /// Whether times vary so little that a ceiling must settle by its bars at every seed.
+    pub fn settling_is_judged(self) -> bool {
+        matches!(self, Self::Steady | Self::Jittered | Self::Moderate | Self::Wide)
+    }
+
+    /// Whether times vary so little that 200 completions suffice to tell a step from chance.
+    pub fn recovery_is_judged(self) -> bool {
+        matches!(self, Self::Steady | Self::Jittered)
+    }
+}

@@ -13,6 +13,8 @@ use crate::Dice;
 /// How long a call takes at first if it need not wait, on average.
 pub const ALONE_MS: u64 = 50;
 const ALONE_NS: f64 = (ALONE_MS * 1_000_000) as f64;
+/// How long a refusal takes.
+const REFUSAL_NS: u64 = 1_000_000;
 
 /// What a guard has to cope with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +33,11 @@ pub struct World {
     pub callers: Option<u32>,
     /// After how many times the mean service a caller gives up.
     pub timeout: Option<f64>,
+    /// Who comes while so many are at the backend is refused within a millisecond.
+    pub refuses_beyond: Option<u32>,
+    /// The guard is told of one call in so many, and of that part of what is in flight and allowed, as a node of a
+    /// fleet is.
+    pub nodes: u32,
     /// How many completions are played.
     pub completions: u64,
 }
@@ -55,6 +62,8 @@ impl World {
             denied_per_mille: 0,
             callers: None,
             timeout: None,
+            refuses_beyond: None,
+            nodes: 1,
             completions,
         }
     }
@@ -110,7 +119,7 @@ struct Play<'a, I> {
     dice: Dice,
     backend: Backend,
     calls: HashMap<u64, Call>,
-    /// Who gives up when; all wait equally long, so in this order.
+    /// Who gives up or is refused when; all wait equally long, so in this order.
     patience: VecDeque<(u64, u64)>,
     now_ns: u64,
     named: u64,
@@ -163,6 +172,10 @@ impl<'a, I: Infers> Play<'a, I> {
         self.named += 1;
         self.calls.insert(self.named, Call { begun_ns: self.now_ns, in_flight, allowed });
         let alone_ns = (ALONE_NS * self.stretch * self.world.service.draw(&mut self.dice)).max(1.0);
+        if self.world.refuses_beyond.is_some_and(|room| self.backend.len() >= room as usize) {
+            self.patience.push_back((self.now_ns + REFUSAL_NS, self.named));
+            return;
+        }
         self.backend.arrive(Work { call: self.named, alone_ns }, self.now_ns);
         if let Some(times) = self.world.timeout {
             self.patience.push_back((self.now_ns + (ALONE_NS * times) as u64, self.named));
@@ -192,8 +205,10 @@ impl<'a, I: Infers> Play<'a, I> {
     fn end(&mut self, call: u64, ending: Ending) {
         let Some(Call { begun_ns, in_flight, allowed }) = self.calls.remove(&call) else { return };
         let latency_ns = self.now_ns - begun_ns;
+        let [in_flight, allowed] = [in_flight, allowed].map(|of_all| of_all.div_ceil(self.world.nodes));
         let sample = Sample { latency: Duration::from_nanos(latency_ns), in_flight, allowed };
         let limit = match ending {
+            _ if !call.is_multiple_of(u64::from(self.world.nodes)) => self.infers.limit(),
             Ending::Success => self.infers.success(sample, self.now()),
             _ => self.infers.dropped(sample, self.now()),
         };

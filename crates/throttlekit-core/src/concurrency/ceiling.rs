@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-/// Within which bounds a ceiling is inferred, and by which rule.
+/// Within which bounds a ceiling is inferred, and by which rule: from 4 to 512 by the gradient, unless said otherwise.
 ///
 /// ```
 /// use throttlekit_core::concurrency::Ceiling;
@@ -28,7 +28,7 @@ pub(super) enum Rule {
 }
 
 /// How much above the no-load latency is not yet a queue.
-const TOLERANCE: f64 = 0.09;
+const TOLERANCE: f64 = 0.07;
 
 impl Ceiling {
     /// A ceiling between these two, which starts at the least.
@@ -55,14 +55,15 @@ impl Ceiling {
         Self { rule: Rule::Aimd { backoff }, ..self }
     }
 
-    /// How far latency may rise above the no-load latency before that counts as a queue: 0.1 is a tenth. From 0
+    /// How far latency may rise above the no-load latency before that counts as a queue: 0.1 is a tenth. From 0.02
     /// to 10; the ceiling settles about so far above the best.
     pub fn tolerance(self, tolerance: f64) -> Self {
-        let tolerance = if tolerance.is_finite() { tolerance.clamp(0.0, 10.0) } else { TOLERANCE };
+        let tolerance = if tolerance.is_finite() { tolerance.clamp(0.02, 10.0) } else { TOLERANCE };
         Self { tolerance, ..self }
     }
 
-    /// Forgets the no-load latency this often and measures it anew at three quarters of the ceiling, for one round.
+    /// Forgets the no-load latency this often. The gradient then measures it anew in its next dip, a tenth below the
+    /// best for a round, so throughput hardly shows it. Not needed where latency changes by steps: those are seen.
     pub fn recalibrate_every(self, period: Duration) -> Self {
         Self { recalibrate_every: Some(period), ..self }
     }

@@ -11,7 +11,8 @@ use crate::Timestamp;
 /// What one piece of work told when it was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// How long it took.
+    /// How long it took. For a language model, the time to the first token: the whole time tells more of how long
+    /// the answer was than of how loaded the model is.
     pub latency: Duration,
     /// How many were in flight when it was let in, itself among them.
     pub in_flight: u32,
@@ -20,12 +21,31 @@ pub struct Sample {
 }
 
 /// Infers how many at a time a backend takes before work queues up.
+///
+/// Work that ends as [`Ignored`](super::Ending::Ignored) is not told at all. The estimate is in units of the whole
+/// ceiling, also on a node that is allowed a share of it: only the ratio of what is in flight to what is allowed
+/// counts. In fixed memory, and a few additions for most samples.
+///
+/// ```
+/// use core::time::Duration;
+/// use throttlekit_core::Timestamp;
+/// use throttlekit_core::concurrency::{Ceiling, Estimator, Sample};
+///
+/// let mut estimator = Estimator::new(Ceiling::between(4, 512));
+/// for _ in 0..1_000 {
+///     let allowed = estimator.limit();
+///     let latency = Duration::from_millis(50);
+///     estimator.success(Sample { latency, in_flight: allowed, allowed }, Timestamp::EPOCH);
+/// }
+/// assert!(estimator.limit() > 50, "nothing queued, so there was room");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Estimator {
     ceiling: Ceiling,
     estimate: f64,
     round: Round,
     rule: Learned,
+    /// Since when the no-load latency was not forgotten.
     calibrated: Option<Timestamp>,
 }
 
@@ -43,7 +63,7 @@ impl Estimator {
             Rule::Aimd { backoff } => Learned::Aimd(Aimd::new(backoff, ceiling.tolerance)),
         };
         let estimate = f64::from(ceiling.initial);
-        Self { ceiling, estimate, round: Round::default(), rule, calibrated: None }
+        Self { ceiling, estimate, round: Round::new(), rule, calibrated: None }
     }
 
     /// How many at a time, now.
@@ -97,3 +117,6 @@ impl Estimator {
         due
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,41 +3,35 @@
 use super::Sample;
 use crate::time::nanos;
 
-/// Fewer than this many say nothing of how latencies vary.
+/// Fewer calls than this say nothing of how latencies vary.
 const BATCH_MIN: u32 = 8;
-/// More than this many are never waited for.
-const BATCH_MAX: u32 = 256;
+/// More calls than this, or half of what is in flight, are never waited for: what is left of the noise is averaged
+/// over rounds.
+const BATCH_ENOUGH: u32 = 40;
 /// How exact a mean should be: its standard error as a part of it.
-const ERROR_AIM: f64 = 0.025;
+const ERROR_AIM: f64 = 0.03;
 /// How much of the newest batch enters the running idea of how latencies vary.
 const SPREAD_GAIN: f64 = 0.25;
+/// What that idea begins with, and its least: no backend is as steady as it looks for a moment.
+const SPREAD_FIRST: f64 = 0.1;
+const SPREAD_MIN: f64 = 0.000_5;
 
 /// Gathers completions after a change of the ceiling.
 ///
-/// What was admitted before the change still met the old one, so as many completions as were in flight pass by first.
-/// Then a batch is averaged: the more latencies vary, the longer it is, so that noise is not taken for a queue.
+/// What was let in before the change met the old ceiling, so as many completions as were in flight pass by first; to
+/// act on them would be to act on the same news again and again. Then a batch is averaged, the longer the more
+/// latencies vary: one sample far below the mean must not become the no-load latency.
 #[derive(Clone, Debug)]
 pub(super) struct Round {
-    /// Completions to let pass.
+    /// Completions to let pass, and the first of them that count as the last look at the old ceiling.
     passing: u32,
-    /// In flight on this node when the last call that was done was let in.
+    last_look: u32,
+    /// In flight on this node when the call was let in that was done last.
     in_flight: u32,
     /// The squared deviation of latencies as a part of their squared mean, over the last batches.
     spread: f64,
-    whole: Batch,
-    part: Batch,
-    tail: u32,
     leaving: Batch,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Batch {
-    done: u32,
-    dropped: u32,
-    under_used: u32,
-    used: f64,
-    sum: f64,
-    squares: f64,
+    batch: Batch,
 }
 
 /// What a round has seen.
@@ -45,10 +39,10 @@ struct Batch {
 pub(super) struct Seen {
     /// The mean latency in nanoseconds, if any call was done.
     pub(super) latency: Option<f64>,
-    /// The mean latency of the last that met the level before.
-    pub(super) before: Option<f64>,
     /// The standard error of that as a part of it.
     pub(super) error: f64,
+    /// The mean latency of the last calls that met the ceiling before.
+    pub(super) before: Option<f64>,
     /// Which part of what was allowed was in flight.
     pub(super) used: f64,
     /// Which part of the calls was dropped.
@@ -57,103 +51,89 @@ pub(super) struct Seen {
     pub(super) under_used: bool,
 }
 
-impl Default for Round {
-    fn default() -> Self {
-        Self {
-            passing: 0,
-            in_flight: 0,
-            spread: 0.1,
-            whole: Batch::default(),
-            part: Batch::default(),
-            tail: 0,
-            leaving: Batch::default(),
-        }
-    }
-}
-
 impl Round {
-    /// Lets pass what met the old ceiling, which the new one is so many times.
+    pub(super) fn new() -> Self {
+        let (leaving, batch) = (Batch::default(), Batch::default());
+        Self { passing: 0, last_look: 0, in_flight: 0, spread: SPREAD_FIRST, leaving, batch }
+    }
+
+    /// Begins anew after the ceiling was multiplied by `times`.
     pub(super) fn restart(&mut self, times: f64) {
         self.passing = (f64::from(self.in_flight) * times.max(1.0)) as u32;
-        self.tail = (self.passing / 4).max(8);
+        self.last_look = (self.passing / 4).max(BATCH_MIN);
         self.leaving = Batch::default();
-        self.whole = Batch::default();
-        self.part = Batch::default();
+        self.batch = Batch::default();
     }
 
     /// A call was done. What the round has seen, if this ends it.
     pub(super) fn success(&mut self, sample: Sample) -> Option<Seen> {
         self.in_flight = sample.in_flight;
-        if self.passes() {
-            if self.passing < self.tail {
-                self.leaving.add(sample);
-            }
-            return None;
+        if self.passing == 0 {
+            self.batch.add(sample);
+            return self.close();
         }
-        self.part.add(sample);
-        self.close()
+        self.passing -= 1;
+        if self.passing < self.last_look {
+            self.leaving.add(sample);
+        }
+        None
     }
 
-    /// A call was dropped.
+    /// A call was dropped. What the round has seen, if this ends it.
     pub(super) fn dropped(&mut self) -> Option<Seen> {
-        if self.passes() {
-            return None;
+        if self.passing == 0 {
+            self.batch.dropped += 1;
+            return self.close();
         }
-        self.part.dropped += 1;
-        self.close()
-    }
-
-    fn passes(&mut self) -> bool {
-        let passes = self.passing > 0;
-        self.passing = self.passing.saturating_sub(1);
-        passes
+        self.passing -= 1;
+        None
     }
 
     fn close(&mut self) -> Option<Seen> {
-        if self.part.calls() < BATCH_MIN.max(self.in_flight / 4) {
+        let calls = self.batch.done + self.batch.dropped;
+        // Calls that came in one burst leave in one: of a small part of them all may have waited, or none.
+        if calls < BATCH_MIN.max(self.in_flight - self.in_flight / 3) {
             return None;
         }
-        self.whole.join(&self.part);
-        self.part = Batch::default();
-        let spread = self.whole.spread().max(self.spread);
-        let aim = ((spread / (ERROR_AIM * ERROR_AIM)) as u32).min(32.max(self.in_flight / 2));
-        if self.whole.calls() < aim.min(BATCH_MAX) {
+        // One batch across a step varies without bound, and must not make the next ones blind.
+        let varies = self.batch.spread().clamp(SPREAD_MIN, 2.0 * self.spread);
+        let spread = self.spread.max(varies);
+        let wanted = spread / (ERROR_AIM * ERROR_AIM);
+        if f64::from(calls) < wanted && calls < BATCH_ENOUGH {
             return None;
         }
-        let mut seen = self.whole.seen(spread);
-        seen.before = (self.leaving.done >= 4).then(|| self.leaving.mean());
+        self.spread += (varies - self.spread) * SPREAD_GAIN;
+        let before = (self.leaving.done >= BATCH_MIN / 2).then(|| self.leaving.mean());
+        let seen = self.batch.seen(spread, before);
+        self.batch = Batch::default();
         self.leaving = Batch::default();
-        self.spread += (self.whole.spread() - self.spread) * SPREAD_GAIN;
-        self.whole = Batch::default();
         Some(seen)
     }
+}
+
+/// Sums over calls.
+#[derive(Clone, Debug, Default)]
+struct Batch {
+    done: u32,
+    dropped: u32,
+    under_used: u32,
+    used: f64,
+    latency: f64,
+    squares: f64,
 }
 
 impl Batch {
     fn add(&mut self, sample: Sample) {
         let latency = nanos(sample.latency) as f64;
         self.done += 1;
-        self.sum += latency;
+        self.latency += latency;
         self.squares += latency * latency;
         self.used += f64::from(sample.in_flight) / f64::from(sample.allowed.max(1));
         self.under_used += u32::from(2 * u64::from(sample.in_flight) < u64::from(sample.allowed));
     }
 
-    fn calls(&self) -> u32 {
-        self.done + self.dropped
-    }
-
-    fn join(&mut self, other: &Self) {
-        self.done += other.done;
-        self.dropped += other.dropped;
-        self.under_used += other.under_used;
-        self.used += other.used;
-        self.sum += other.sum;
-        self.squares += other.squares;
-    }
-
     fn mean(&self) -> f64 {
-        self.sum / f64::from(self.done)
+        self.latency / f64::from(self.done)
     }
 
     fn spread(&self) -> f64 {
@@ -164,12 +144,12 @@ impl Batch {
         (self.squares / f64::from(self.done) / (mean * mean) - 1.0).max(0.0)
     }
 
-    fn seen(&self, spread: f64) -> Seen {
+    fn seen(&self, spread: f64, before: Option<f64>) -> Seen {
         let done = f64::from(self.done.max(1));
         Seen {
             latency: (self.done > 0).then(|| self.mean()),
-            before: None,
             error: libm::sqrt(spread / done),
+            before,
             used: if self.done > 0 { (self.used / done).min(1.0) } else { 1.0 },
             dropped: f64::from(self.dropped) / f64::from(self.done + self.dropped),
             under_used: 2 * self.under_used > self.done,

@@ -1,0 +1,102 @@
+//! The rule as it is published and as the first implementation had it, with the faults that were found in it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::concurrency::Sample;
+
+use super::Infers;
+use super::laws::{LEAST, MOST};
+
+/// What is wrong beyond the rule itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// A slot that another axis made useless is released as if work had been done in no time.
+    pub denials_are_samples: bool,
+    /// How long it took until a call was dropped enters the minimum.
+    pub drops_enter_minimum: bool,
+    /// A timeout is a success that took as long as the timeout.
+    pub timeouts_are_samples: bool,
+    /// The minimum is that of all times.
+    pub minimum_never_ages: bool,
+    /// When the minimum leaves the window, the newest value is forgotten in its place.
+    pub forgets_the_newest: bool,
+    /// Grows whether the ceiling is in use or not.
+    pub grows_under_used: bool,
+}
+
+/// estimate · clamp(tolerance · no-load / latency, ½, 1) + √estimate, smoothed, for every sample.
+#[derive(Clone, Debug)]
+pub struct Published {
+    faults: Faults,
+    tolerance: f64,
+    estimate: f64,
+    window: VecDeque<f64>,
+}
+
+const WINDOW: usize = 100;
+const SMOOTHING: f64 = 0.2;
+
+impl Published {
+    /// With these faults; the published tolerance is 2.
+    pub fn new(faults: Faults, tolerance: f64, initial: u32) -> Self {
+        Self { faults, tolerance, estimate: f64::from(initial), window: VecDeque::new() }
+    }
+
+    fn enter(&mut self, latency: f64) {
+        self.window.push_back(latency);
+        if self.window.len() > WINDOW && !self.faults.minimum_never_ages {
+            let forgotten = if self.faults.forgets_the_newest { WINDOW } else { 0 };
+            self.window.remove(forgotten);
+        }
+        if self.faults.minimum_never_ages {
+            self.window = [self.no_load()].into();
+        }
+    }
+
+    fn no_load(&self) -> f64 {
+        self.window.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    fn follow(&mut self, gradient: f64) -> u32 {
+        let next = self.estimate * gradient + self.estimate.sqrt();
+        self.estimate += (next - self.estimate) * SMOOTHING;
+        self.estimate = self.estimate.clamp(f64::from(LEAST), f64::from(MOST));
+        self.limit()
+    }
+}
+
+impl Infers for Published {
+    fn limit(&self) -> u32 {
+        self.estimate as u32
+    }
+
+    fn success(&mut self, sample: Sample, _now: Timestamp) -> u32 {
+        let latency = sample.latency.as_secs_f64() * 1_000.0;
+        self.enter(latency);
+        let under_used = 2.0 * f64::from(sample.in_flight) < self.estimate;
+        if under_used && !self.faults.grows_under_used {
+            return self.limit();
+        }
+        let gradient =
+            if latency > 0.0 { (self.tolerance * self.no_load() / latency).clamp(0.5, 1.0) } else { 1.0 };
+        self.follow(gradient)
+    }
+
+    fn dropped(&mut self, sample: Sample, now: Timestamp) -> u32 {
+        if self.faults.timeouts_are_samples {
+            return self.success(sample, now);
+        }
+        if self.faults.drops_enter_minimum {
+            self.enter(sample.latency.as_secs_f64() * 1_000.0);
+        }
+        self.follow(0.5)
+    }
+
+    fn ignored(&mut self, sample: Sample, now: Timestamp) {
+        if self.faults.denials_are_samples {
+            self.success(Sample { latency: Duration::ZERO, ..sample }, now);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Laws `inference_*`, at a size for every day; `cargo xtask prove slots inference` takes more of everything.
+
+use throttlekit_conformance::inference::{
+    self, MOST, PLANTED, Size, check_denials, check_dips, check_hang, check_light, check_share,
+    check_timeouts, examine, examine_planted, first_implementation, shipped,
+};
+
+const SMALL: Size = Size { seeds: 1, completions: 4_000 };
+
+#[test]
+fn inference_holds_in_every_world() {
+    let found = examine(&shipped, SMALL);
+    assert!(found.violations.is_empty(), "{:#?}", found.violations);
+    assert!(found.worlds > 100);
+}
+
+#[test]
+fn inference_survives_denials_on_another_axis() {
+    for per_mille in [10, 50, 100, 200] {
+        assert_eq!(check_denials(&shipped, per_mille, 11), Ok(()), "{per_mille} of a thousand denied");
+    }
+}
+
+#[test]
+fn inference_is_bounded_by_timeouts_and_rests_when_under_used() {
+    for initial in [4, 64, MOST] {
+        assert_eq!(check_timeouts(&shipped, initial, 11), Ok(()), "from {initial}");
+    }
+    assert_eq!(check_hang(&shipped, 11), Ok(()));
+    assert_eq!(check_light(&shipped, 11), Ok(()));
+}
+
+#[test]
+fn inference_is_in_units_of_the_whole_and_never_dips() {
+    assert_eq!(check_share(&shipped, 11), Ok(()));
+    assert_eq!(check_dips(&shipped, 11), Ok(()));
+}
+
+#[test]
+fn inference_finds_every_planted_bug() {
+    let (found, missed) = examine_planted();
+    assert!(missed.is_empty(), "blind to {missed:?}");
+    assert_eq!(found.len(), PLANTED.len());
+}
+
+#[test]
+fn the_first_implementation_collapsed_when_another_axis_denied() {
+    assert_eq!(first_implementation(0), 512);
+    assert!((10..=100).contains(&first_implementation(10)), "{}", first_implementation(10));
+    assert!(first_implementation(50) <= 6, "{}", first_implementation(50));
+    assert_eq!(inference::LEAST, 4);
+}
