@@ -5,6 +5,7 @@ pub mod catalogue;
 pub mod ceiling;
 pub mod check;
 pub mod counter_examples;
+pub mod fold;
 pub mod network;
 pub mod one_step;
 pub mod rolling_return;

@@ -107,7 +107,8 @@ impl Fold {
         let before = roll.members.get(&report.node);
         let high = match before {
             // Only the grant made last prunes. Whoever acknowledges an older one may still come to enforce any later.
-            Some(known) if known.number == report.applied => known.share,
+            // A grant of a roll that was lost may have the same number, and another share.
+            Some(known) if known.number == report.applied => known.share.max(report.holds),
             Some(known) => known.high.max(report.holds),
             None => report.holds,
         };

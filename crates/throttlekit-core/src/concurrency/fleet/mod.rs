@@ -54,7 +54,7 @@ pub struct Report {
 /// A share of the ceiling, until it is replaced or dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
-    /// Counts the grants of the whole fleet. A node never goes back to a lower one.
+    /// Counts the grants of the whole fleet. No node goes back to a lower one while its own lives.
     pub number: u64,
     /// How many the node may have in flight.
     pub share: u32,

@@ -43,7 +43,9 @@ pub struct Node {
     beat: u64,
     /// When the report was sent that is not answered yet.
     waiting: Option<Timestamp>,
-    /// The grant with the highest number, and when it dies.
+    /// The number of the grant that the last report said is in force; zero if none was.
+    acknowledged: u64,
+    /// The grant taken last, and when it dies.
     grant: Option<(Grant, Timestamp)>,
     /// What the last report said.
     told: Option<Occupancy>,
@@ -64,6 +66,7 @@ impl Node {
             beats,
             beat: 0,
             waiting: None,
+            acknowledged: 0,
             grant: None,
             told: None,
             next: Timestamp::EPOCH,
@@ -97,6 +100,7 @@ impl Node {
         (self.waiting, self.sent, self.told, self.owes) = (Some(now), now, Some(occupancy), false);
         self.next = now + self.spread(dice);
         let (applied, holds) = self.standing(now).map_or((0, 0), |grant| (grant.number, grant.share));
+        self.acknowledged = applied;
         let Occupancy { in_flight, limit, wants } = occupancy;
         let (node, beat, leaving) = (self.id, self.beat, self.leaving);
         Some(Report { node, beat, applied, holds, in_flight, limit, wants, leaving })
@@ -104,11 +108,18 @@ impl Node {
 
     /// The answer to the report that was sent at `sent`. True if it is the one that counts from now on; then apply its
     /// share before anything is reported again.
+    ///
+    /// Only the report under way is answered, and only if what it said of the grant in force still holds: whoever was
+    /// told is then right about this node, also if the roll was lost between. Anything else is dropped, and the node
+    /// beats again.
     pub fn handle_grant(&mut self, grant: Grant, sent: Timestamp, now: Timestamp) -> bool {
+        let awaited = self.waiting == Some(sent);
         self.answered(sent);
-        let older = self.grant.is_some_and(|(newest, _)| grant.number <= newest.number);
+        let standing = self.standing(now).map_or(0, |standing| standing.number);
         let dies = self.beats.margin.deadline(sent, grant.lives);
-        if older || now >= dies {
+        // It has nothing then, which nobody was told.
+        self.owes |= awaited && standing != self.acknowledged;
+        if !awaited || standing != self.acknowledged || grant.number <= standing || now >= dies {
             return false;
         }
         self.owes |= grant.share < self.share(now);

@@ -179,9 +179,36 @@ fn a_grant_dies_as_long_after_the_report_was_sent_as_it_lives() {
 #[test]
 fn a_node_never_goes_back_to_an_earlier_grant() {
     let mut node = Node::new(NodeId(1), BEATS);
+    node.poll_report(quiet(0), 0, at(10)).expect("the first");
     assert!(node.handle_grant(grant(5, 2), at(10), at(20)));
     assert!(!node.handle_grant(grant(4, 9), at(0), at(30)));
-    assert_eq!(node.share(at(30)), 2);
+    node.poll_report(quiet(0), 0, at(1_500)).expect("one is due");
+    assert!(!node.handle_grant(grant(5, 9), at(1_500), at(1_510)));
+    assert_eq!(node.share(at(1_510)), 2);
+}
+
+#[test]
+fn only_the_report_under_way_is_answered() {
+    let mut node = Node::new(NodeId(1), BEATS);
+    node.poll_report(quiet(0), 0, at(0)).expect("the first");
+    node.handle_failure(at(0));
+    node.poll_report(quiet(0), 0, at(500)).expect("an eager one");
+    assert!(!node.handle_grant(grant(1, 5), at(0), at(510)), "it was given up");
+    assert!(node.handle_grant(grant(2, 5), at(500), at(520)));
+    assert!(!node.handle_grant(grant(3, 9), at(500), at(530)), "it was answered before");
+}
+
+/// Whoever was told that a grant is in force may have kept it for this node, and only for as long as it lived.
+#[test]
+fn an_answer_is_dropped_if_the_grant_that_the_report_named_has_died() {
+    let mut node = Node::new(NodeId(1), BEATS);
+    node.poll_report(quiet(0), 0, at(0)).expect("the first");
+    assert!(node.handle_grant(grant(7, 5), at(0), at(1)));
+    node.poll_report(quiet(0), 0, at(2_900)).expect("one is due");
+    assert!(!node.handle_grant(grant(8, 5), at(2_900), at(3_000)));
+    let next = node.poll_report(quiet(0), 0, at(3_001)).expect("an eager one");
+    assert_eq!((next.applied, next.holds), (0, 0));
+    assert!(node.handle_grant(grant(1, 5), at(3_001), at(3_002)), "numbers begin anew with a roll");
 }
 
 #[test]

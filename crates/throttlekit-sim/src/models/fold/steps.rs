@@ -1,0 +1,215 @@
+//! What can happen to a fleet, and what comes of it.
+
+use core::fmt;
+
+use throttlekit_core::concurrency::fleet::{Beat, Grant, Occupancy, Split};
+
+use super::built::{NOW, sent};
+use super::world::{Held, Kept, Letter, MEMBERS_MAX, Says, Seat, UNHEARD, World};
+use super::{Fleet, Seam};
+
+/// What one that wants much wants.
+const MUCH: u8 = 3;
+/// How far the numbers of a lost roll may be ahead of those of a new one: as good as any.
+const FAR: u8 = 40;
+
+/// What happens next. Seats and letters are told by their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A node reports, and wants so much.
+    Report(usize, u8),
+    /// A node waits no longer for an answer.
+    GiveUp(usize),
+    /// A message arrives.
+    Arrive(usize),
+    /// A message is lost.
+    Lose(usize),
+    /// The network makes two of a message.
+    Double(usize),
+    /// A node admits one.
+    Admit(usize),
+    /// One is done.
+    End(usize),
+    /// A tick passes.
+    Tick,
+    /// A node takes no more.
+    Leave(usize),
+    /// A process dies, and another is started.
+    Die(usize),
+    /// The roll is lost, when few grants or when many had been made.
+    LoseRoll(bool),
+}
+
+impl World {
+    pub(super) fn offer(&self, fleet: &Fleet, steps: &mut Vec<Step>) {
+        let under_way = self.letters.iter().flatten().count();
+        let is_room = under_way < fleet.room.letters;
+        for (at, seat) in self.seats.iter().enumerate().filter(|(_, seat)| seat.id != 0) {
+            self.offer_seat(fleet, at, seat, is_room, steps);
+        }
+        for at in 0..self.letters.len() {
+            if self.letters[at].is_some() {
+                steps.extend([Step::Arrive(at), Step::Lose(at)]);
+                steps.extend(is_room.then_some(Step::Double(at)));
+            }
+        }
+        steps.extend((self.left.ticks > 0).then_some(Step::Tick));
+        if self.left.losses > 0 && self.roll.number > 0 {
+            steps.extend([Step::LoseRoll(false), Step::LoseRoll(true)]);
+        }
+    }
+
+    fn offer_seat(&self, fleet: &Fleet, at: usize, seat: &Seat, is_room: bool, steps: &mut Vec<Step>) {
+        let can_report = is_room && seat.waiting.is_none() && self.left.reports > 0;
+        let wants_much = can_report && fleet.split == Split::Demand;
+        let can = [
+            (can_report, Step::Report(at, 0)),
+            (wants_much, Step::Report(at, MUCH)),
+            (seat.waiting.is_some(), Step::GiveUp(at)),
+            (u32::from(seat.in_flight) < fleet.share(seat), Step::Admit(at)),
+            (seat.in_flight > 0, Step::End(at)),
+            (self.left.leaves > 0 && !seat.leaving, Step::Leave(at)),
+            (self.left.deaths > 0 && seat.beat > 0, Step::Die(at)),
+        ];
+        steps.extend(can.into_iter().filter_map(|(can, step)| can.then_some(step)));
+    }
+
+    /// What comes of a step; nothing if there is no room for it.
+    pub(super) fn after(&self, fleet: &Fleet, step: Step) -> Option<Self> {
+        let mut world = *self;
+        match step {
+            Step::Report(at, wants) => world.report(fleet, at, wants),
+            Step::GiveUp(at) => world.seats[at].waiting = None,
+            Step::Arrive(at) => world.arrive(fleet, at)?,
+            Step::Lose(at) => world.letters[at] = None,
+            Step::Double(at) => world.put(self.letters[at]?),
+            Step::Admit(at) => world.seats[at].in_flight += 1,
+            Step::End(at) => world.seats[at].in_flight -= 1,
+            Step::Tick => world.tick(fleet),
+            Step::Leave(at) => {
+                world.left.leaves -= 1;
+                world.seats[at].leaving = true;
+            }
+            Step::Die(at) => {
+                world.left.deaths -= 1;
+                // Identities are drawn, so the new one comes anywhere in order; it comes last here.
+                world.seats[at] = Seat { id: u8::MAX, ..Seat::default() };
+            }
+            Step::LoseRoll(far) => world.lose_roll(fleet, far),
+        }
+        world.plain(fleet);
+        Some(world)
+    }
+
+    fn put(&mut self, letter: Letter) {
+        *self.letters.iter_mut().find(|place| place.is_none()).expect("there is room") = Some(letter);
+    }
+
+    fn report(&mut self, fleet: &Fleet, at: usize, wants: u8) {
+        let seat = &mut self.seats[at];
+        let mut node = fleet.node(seat);
+        let in_flight = if fleet.seam == Seam::TornReport { 0 } else { seat.in_flight };
+        let occupancy = Occupancy { in_flight: in_flight.into(), limit: 0, wants: wants.into() };
+        let mut report = node.poll_report(occupancy, 0, NOW).expect("a poll is a beat");
+        if fleet.seam == Seam::LeavesWithWork && report.leaving {
+            report.in_flight = 0;
+        }
+        (seat.beat, seat.waiting) = (report.beat as u8, Some(0));
+        self.left.reports -= 1;
+        self.put(Letter::of(&report));
+    }
+
+    fn arrive(&mut self, fleet: &Fleet, at: usize) -> Option<()> {
+        let letter = self.letters[at].take()?;
+        match letter.says {
+            Says::Report { .. } => self.hear(fleet, letter),
+            Says::Grant { number, share } => {
+                self.take(fleet, letter, fleet.grant(number, share));
+                Some(())
+            }
+        }
+    }
+
+    fn hear(&mut self, fleet: &Fleet, letter: Letter) -> Option<()> {
+        let (mut roll, mut report) = (self.roll.roll(), letter.report()?);
+        if fleet.seam == Seam::CountedOnArrival {
+            let known = self.roll.members.iter().flatten().find(|known| known.id == letter.id);
+            report.beat = known.map_or(1, |known| u64::from(known.beat) + 1);
+        }
+        let answer = fleet.fold().beat(&mut roll, &report, NOW);
+        self.roll = Kept::of(&roll)?;
+        if let Beat::Grant(Grant { number, share, .. }) = answer {
+            self.put(Letter { says: Says::Grant { number: number as u8, share: share as u8 }, ..letter });
+        }
+        Some(())
+    }
+
+    fn take(&mut self, fleet: &Fleet, letter: Letter, grant: Grant) {
+        let Some(seat) = self.seats.iter_mut().find(|seat| seat.id == letter.id) else { return };
+        let mut node = fleet.node(seat);
+        let age = if fleet.seam == Seam::ReplyAnchored { 0 } else { letter.age };
+        // What the driver says matches the report that is under way; what a seam says of its life does not change that.
+        let asked = sent(letter.beat, letter.age);
+        let counts = node.handle_grant(grant, asked, NOW);
+        if seat.waiting.is_some_and(|age| sent(seat.beat, age) == asked) {
+            seat.waiting = None;
+        }
+        let left = fleet.lives as i8 - age as i8;
+        if counts {
+            let held = fleet.held(grant, node.dies());
+            seat.grant = Some(Held { left, ..held });
+        } else if let (Seam::ObeysAny, Some(held)) = (fleet.seam, &mut seat.grant) {
+            (held.share, held.left) = (grant.share as u8, left);
+        }
+    }
+
+    fn tick(&mut self, fleet: &Fleet) {
+        self.left.ticks -= 1;
+        let grow = |age: &mut u8| *age = age.saturating_add(1);
+        self.letters.iter_mut().flatten().for_each(|letter| grow(&mut letter.age));
+        self.roll.members.iter_mut().flatten().for_each(|known| grow(&mut known.age));
+        if self.roll.quiet != UNHEARD {
+            self.roll.quiet = self.roll.quiet.saturating_sub(1);
+        }
+        for seat in &mut self.seats {
+            seat.waiting.iter_mut().for_each(grow);
+            let Some(held) = &mut seat.grant else { continue };
+            held.left -= 1;
+            if fleet.seam == Seam::Unfenced {
+                held.left = held.left.max(1);
+            }
+            // Work is stopped, or has ended by itself.
+            if held.left <= -(fleet.linger as i8) {
+                seat.in_flight = 0;
+            }
+        }
+    }
+
+    fn lose_roll(&mut self, fleet: &Fleet, far: bool) {
+        self.left.losses -= 1;
+        self.is_new_roll = true;
+        if far {
+            self.numbers().for_each(|number| *number = if *number == 0 { 0 } else { *number + FAR });
+        }
+        let quiet = if fleet.seam == Seam::NoQuiet { 0 } else { UNHEARD };
+        self.roll = Kept { number: 0, quiet, members: [None; MEMBERS_MAX] };
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Report(at, wants) => write!(f, "node {at} reports, and wants {wants}"),
+            Self::GiveUp(at) => write!(f, "node {at} gives up waiting"),
+            Self::Arrive(at) => write!(f, "message {at} arrives"),
+            Self::Lose(at) => write!(f, "message {at} is lost"),
+            Self::Double(at) => write!(f, "message {at} is doubled"),
+            Self::Admit(at) => write!(f, "node {at} admits one"),
+            Self::End(at) => write!(f, "node {at} is done with one"),
+            Self::Tick => write!(f, "a tick passes"),
+            Self::Leave(at) => write!(f, "node {at} leaves"),
+            Self::Die(at) => write!(f, "node {at} dies, and another is started"),
+            Self::LoseRoll(_) => write!(f, "the roll is lost"),
+        }
+    }
+}
