@@ -32,6 +32,7 @@
 //! | more keys than there is memory for: every address of a flood | [`FloodLimiter`], or [`SketchLimiter`] |
 //! | a backend that refuses calls when it is full | [`AdaptiveThrottle`] |
 //! | tokens of a language model, spent by streams whose length is not known | `TokenBudget`, with the feature `store` |
+//! | at most so many at a time, by many processes together | `FleetGuard`, with the feature `store` and a store |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
 //!
 //! Each answers with a [`Decision`], and a denial is an answer, not an error. The only error is a [`LimitError`],
@@ -66,6 +67,8 @@ pub mod budget;
 mod builder;
 mod clock;
 pub mod fair;
+#[cfg(feature = "store")]
+pub mod fleet;
 mod gate;
 pub mod guard;
 mod hash;
@@ -96,6 +99,8 @@ pub use clock::{
 #[cfg(feature = "store")]
 pub use fair::SharedFairLimiter;
 pub use fair::{FairLimiter, FairTree};
+#[cfg(feature = "store")]
+pub use fleet::FleetGuard;
 pub use gate::Gate;
 pub use guard::Guard;
 pub use hash::{KeyHash, SecretHash, TrustedHash};
