@@ -35,6 +35,7 @@
 //! | a backend that slows down when it has too much at a time | [`Guard`]; [`KeyedGuard`] for each of many |
 //! | tokens of a language model, spent by streams whose length is not known | `TokenBudget`, with the feature `store` |
 //! | work of which a fleet runs only so much at a time | `SharedSlots`, with the feature `store` |
+//! | at most so many at a time, by many processes together | `FleetGuard`, with the feature `store` and a store |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
 //!
 //! Each answers with a [`Decision`], and a denial is an answer, not an error. The only error is a [`LimitError`],
@@ -70,6 +71,8 @@ pub mod budget;
 mod builder;
 mod clock;
 pub mod fair;
+#[cfg(feature = "store")]
+pub mod fleet;
 mod gate;
 pub mod guard;
 mod hash;
@@ -102,6 +105,8 @@ pub use clock::{
 #[cfg(feature = "store")]
 pub use fair::SharedFairLimiter;
 pub use fair::{FairLimiter, FairTree};
+#[cfg(feature = "store")]
+pub use fleet::FleetGuard;
 pub use gate::Gate;
 pub use guard::{Guard, KeyedGuard};
 pub use hash::{KeyHash, SecretHash, TrustedHash};

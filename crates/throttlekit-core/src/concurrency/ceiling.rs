@@ -44,6 +44,16 @@ impl Ceiling {
         }
     }
 
+    /// Where inference begins.
+    pub fn initial(&self) -> u32 {
+        self.initial
+    }
+
+    /// What it never exceeds.
+    pub fn most(&self) -> u32 {
+        self.most
+    }
+
     /// Where it starts, if that lies between the bounds; else the nearer bound.
     pub fn starting_at(self, initial: u32) -> Self {
         Self { initial: initial.clamp(self.least, self.most), ..self }

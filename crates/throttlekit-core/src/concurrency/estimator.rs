@@ -90,6 +90,12 @@ impl Estimator {
         self.limit()
     }
 
+    /// Lowers the estimate to this, if it is above. For who is told by others how many are tried at all: beyond that
+    /// nothing was learnt.
+    pub fn at_most(&mut self, most: u32) {
+        self.estimate = self.estimate.min(f64::from(most.max(self.ceiling.least)));
+    }
+
     fn decide(&mut self, seen: Seen, now: Timestamp) {
         if self.recalibration_is_due(now) {
             match &mut self.rule {

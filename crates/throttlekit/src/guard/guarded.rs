@@ -97,6 +97,16 @@ impl<C: Clock> Guard<C> {
         }
     }
 
+    /// The same, and whether it is the first of sixteen turns: for who counts admissions.
+    #[cfg(feature = "store")]
+    #[inline(always)]
+    pub(crate) fn try_acquire_counted(&self, class: Class) -> Result<(Permit<'_, C>, bool), Full> {
+        match self.slots.enter(class) {
+            Ok(entry) => Ok((Permit::new(self, self.slot(entry)), entry.turn == 0)),
+            Err(seen) => Err(Full::at(seen)),
+        }
+    }
+
     /// A slot of a class, if there is one for it now.
     #[inline]
     pub fn try_acquire_as(&self, class: Class) -> Result<Permit<'_, C>, Full> {
@@ -150,6 +160,13 @@ impl<C: Clock> Guard<C> {
     /// Those in flight stay. Zero shuts the door.
     pub fn cap(&self, share: u32) {
         self.tuner.cap(share, self.clock.now(), &self.slots);
+    }
+
+    /// Infers no more than this, for now: where others decide as well, an estimate that runs ahead of them has learnt
+    /// nothing.
+    #[cfg(feature = "store")]
+    pub(crate) fn infer_at_most(&self, most: u32) {
+        self.tuner.infer_at_most(most, self.clock.now(), &self.slots);
     }
 
     /// So many at a time from now on, fixed: what was inferred is forgotten. A [`cap`](Self::cap) stays.

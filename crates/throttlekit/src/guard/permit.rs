@@ -66,6 +66,13 @@ impl<'a, C: Clock> Permit<'a, C> {
         guard.end(self.into_slot(), ending, latency);
     }
 
+    /// The same in a permit that lives on its own.
+    #[cfg(feature = "store")]
+    pub(crate) fn into_owned(self, guard: Arc<Guard<C>>) -> OwnedPermit<C> {
+        debug_assert!(std::ptr::eq(self.guard, &raw const *guard), "a slot of another guard");
+        OwnedPermit::new(guard, self.into_slot())
+    }
+
     /// The slot without its keeper, for one who keeps it otherwise.
     #[inline(always)]
     pub(super) fn into_slot(self) -> Slot {

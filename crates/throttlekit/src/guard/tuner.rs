@@ -70,6 +70,16 @@ impl Tuner {
         self.leave(desk, now, slots);
     }
 
+    /// Infers no more than this, for now.
+    #[cfg(feature = "store")]
+    pub(super) fn infer_at_most(&self, most: u32, now: Timestamp, slots: &Slots) {
+        let mut desk = self.lock();
+        if let Own::Inferred(estimator) = &mut desk.own {
+            estimator.at_most(most);
+        }
+        self.leave(desk, now, slots);
+    }
+
     /// So many, fixed.
     pub(super) fn fix(&self, limit: u32, now: Timestamp, slots: &Slots) {
         let mut desk = self.lock();

@@ -83,7 +83,13 @@ impl Node {
 
     /// The grant that counts at `now`.
     pub fn standing(&self, now: Timestamp) -> Option<Grant> {
-        self.grant.filter(|&(_, dies)| now < dies && !self.leaving).map(|(grant, _)| grant)
+        self.alive(now).filter(|_| !self.leaving)
+    }
+
+    /// The grant that has not died. Whoever leaves lets nothing in, and acknowledges it all the same: only then the
+    /// others have what of it is not in use.
+    fn alive(&self, now: Timestamp) -> Option<Grant> {
+        self.grant.filter(|&(_, dies)| now < dies).map(|(grant, _)| grant)
     }
 
     /// From when on nothing may be let in, unless another grant comes.
@@ -99,7 +105,7 @@ impl Node {
         self.beat += 1;
         (self.waiting, self.sent, self.told, self.owes) = (Some(now), now, Some(occupancy), false);
         self.next = now + self.spread(dice);
-        let (applied, holds) = self.standing(now).map_or((0, 0), |grant| (grant.number, grant.share));
+        let (applied, holds) = self.alive(now).map_or((0, 0), |grant| (grant.number, grant.share));
         self.acknowledged = applied;
         let Occupancy { in_flight, limit, wants } = occupancy;
         let (node, beat, leaving) = (self.id, self.beat, self.leaving);
@@ -115,21 +121,24 @@ impl Node {
     pub fn handle_grant(&mut self, grant: Grant, sent: Timestamp, now: Timestamp) -> bool {
         let awaited = self.waiting == Some(sent);
         self.answered(sent);
-        let standing = self.standing(now).map_or(0, |standing| standing.number);
+        let standing = self.alive(now).map_or(0, |standing| standing.number);
         let dies = self.beats.margin.deadline(sent, grant.lives);
         // It has nothing then, which nobody was told.
         self.owes |= awaited && standing != self.acknowledged;
         if !awaited || standing != self.acknowledged || grant.number <= standing || now >= dies {
             return false;
         }
-        self.owes |= grant.share < self.share(now);
+        // Whoever has left with nothing in flight is forgotten, and not to be heard of again.
+        let left = self.leaving && self.told.is_some_and(|told| told.in_flight == 0);
+        self.owes |= !left && self.alive(now).is_some_and(|before| grant.share < before.share);
         self.grant = Some((grant, dies));
         true
     }
 
-    /// The report that was sent at `sent` was not answered, or with no grant.
+    /// The report that was sent at `sent` was not answered, or with no grant. Whoever leaves says it again.
     pub fn handle_failure(&mut self, sent: Timestamp) {
         self.answered(sent);
+        self.owes |= self.leaving;
     }
 
     /// Lets nothing more in, from now on. Beat until [`gone`](Self::gone).

@@ -252,3 +252,47 @@ fn a_node_that_leaves_lets_nothing_in_and_beats_until_all_has_ended() {
     node.handle_grant(grant(3, 0), at(200), at(201));
     assert!(node.gone());
 }
+
+#[test]
+fn a_node_that_leaves_acknowledges_so_that_the_others_have_what_it_does_not_use() {
+    let (fold, mut node) = (fold(6), Node::new(NodeId(1), BEATS));
+    let mut roll = ready(&fold);
+    let mut beats = |node: &mut Node, in_flight, ms| {
+        let report = node.poll_report(quiet(in_flight), 0, at(ms)).expect("one is due");
+        node.handle_grant(granted(&fold, &mut roll, &report, ms), at(ms), at(ms));
+        roll.reserved()
+    };
+    assert_eq!(beats(&mut node, 0, 0), 6);
+    node.leave();
+    assert_eq!(beats(&mut node, 2, 100), 6, "told, not acknowledged");
+    assert_eq!(beats(&mut node, 2, 200), 2);
+    assert_eq!(beats(&mut node, 0, 300), 0);
+    assert!(node.gone());
+}
+
+#[test]
+fn a_node_that_leaves_with_nothing_in_flight_says_so_once() {
+    let (fold, mut node) = (fold(6), Node::new(NodeId(1), BEATS));
+    let mut roll = ready(&fold);
+    for ms in [0, 100] {
+        let report = node.poll_report(quiet(0), 0, at(ms)).expect("one is due");
+        node.handle_grant(granted(&fold, &mut roll, &report, ms), at(ms), at(ms));
+        assert_eq!(node.gone(), ms == 100);
+        if ms == 0 {
+            node.leave();
+        }
+    }
+    assert_eq!(roll.members().count(), 0);
+}
+
+#[test]
+fn a_last_word_that_was_not_heard_is_said_again() {
+    let mut node = Node::new(NodeId(1), BEATS);
+    node.leave();
+    node.poll_report(quiet(0), 0, at(0)).expect("at once");
+    node.handle_failure(at(0));
+    assert!(!node.gone());
+    node.poll_report(quiet(0), 0, at(100)).expect("again");
+    node.handle_grant(grant(1, 0), at(100), at(101));
+    assert!(node.gone());
+}

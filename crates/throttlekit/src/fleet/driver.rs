@@ -1,0 +1,148 @@
+//! The task of a fleet guard: drives the [`Node`] and puts in force what it was granted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::concurrency::fleet::{Beat, Fold, Node, Occupancy, Report};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::demand::Meter;
+use super::either::{Either, either};
+use super::guard::Shared;
+use crate::guard::GuardStats;
+use crate::hash::random_u64;
+use crate::store::{Heard, RollStore, StoreError, beat};
+use crate::{BootClock, Guard, LeaseClock};
+
+/// A node tells what it infers once it has learnt from so many: before, it would only tell where inference begins.
+const SAMPLES_MIN: u64 = 32;
+
+pub(super) struct Driver<R, C> {
+    pub(super) store: R,
+    pub(super) key: String,
+    pub(super) fold: Fold,
+    pub(super) keeps: Duration,
+    pub(super) deadline: Duration,
+    pub(super) spacing: Duration,
+    pub(super) node: Node,
+    pub(super) meter: Meter,
+    pub(super) infers: bool,
+    /// The guard lets in no more than the local share.
+    pub(super) fenced: bool,
+    pub(super) guard: Arc<Guard<BootClock>>,
+    pub(super) shared: Arc<Shared<C>>,
+    pub(super) leaves: watch::Receiver<bool>,
+}
+
+impl<R: RollStore, C: LeaseClock> Driver<R, C> {
+    pub(super) async fn run(mut self) {
+        let mut leaving = false;
+        while !self.node.gone() {
+            if !leaving && *self.leaves.borrow_and_update() {
+                leaving = true;
+                self.node.leave();
+            }
+            let now = self.shared.clock.now();
+            self.fence(now, leaving);
+            let occupancy = self.occupancy(now);
+            match self.node.poll_report(occupancy, random_u64() as u32, now) {
+                Some(report) => self.beat(&report, now).await,
+                None => self.rest(now).await,
+            }
+        }
+    }
+
+    /// Shuts the door, if the grant has died, before anything is reported: from then on the report is of a node that
+    /// enforces nothing, and what it has in flight becomes only less.
+    fn fence(&mut self, now: Timestamp, leaving: bool) {
+        if leaving {
+            self.guard.cap(0);
+        } else if !self.fenced && self.shared.is_dead(now) {
+            self.guard.cap(self.shared.local);
+            self.fenced = true;
+            self.shared.stats().fences += 1;
+        }
+    }
+
+    /// One load shows what is in flight, after the last share was put in force.
+    fn occupancy(&mut self, now: Timestamp) -> Occupancy {
+        let seen = self.guard.stats();
+        let in_flight = self.guard.in_flight();
+        let asked = in_flight.saturating_add(seen.waiting);
+        let wants = self.meter.wants(&self.shared.demand, asked, now).min(self.fold.most);
+        let limit = if self.infers { inferred(&seen) } else { 0 };
+        let mut stats = self.shared.stats();
+        (stats.wants, stats.inferred) = (wants, limit);
+        Occupancy { in_flight, limit, wants }
+    }
+
+    async fn beat(&mut self, report: &Report, sent: Timestamp) {
+        // The deadline first: who was stopped for long must not go on with a report of long ago.
+        let heard = beat(&self.store, &self.key, &self.fold, self.keeps, report);
+        let answer = match either(sleep(self.deadline), heard).await {
+            Either::This(()) => Err(StoreError::Deadline(self.deadline)),
+            Either::That(answer) => answer,
+        };
+        self.shared.stats().beats += 1;
+        match answer {
+            Ok(Heard { beat: Beat::Grant(grant), races, .. }) => {
+                // Read when the answer is there: if the grant before still lives, the store had not given it away.
+                let now = self.shared.clock.now();
+                let counts = self.node.handle_grant(grant, sent, now);
+                let mut stats = self.shared.stats();
+                stats.races += u64::from(races);
+                if counts {
+                    (stats.grants, stats.grant) = (stats.grants + 1, Some(grant));
+                    drop(stats);
+                    self.put_in_force(grant.ceiling, now);
+                } else {
+                    stats.stale += 1;
+                }
+            }
+            Ok(Heard { beat: Beat::Stale, .. }) => self.failed(sent, |stats| stats.stale += 1),
+            Ok(Heard { beat: Beat::Full, .. }) | Err(_) => self.failed(sent, |stats| stats.failed += 1),
+        }
+    }
+
+    /// The share first, then the row, then how long it lives; see `Lease`.
+    fn put_in_force(&mut self, ceiling: u32, now: Timestamp) {
+        let broken = self.shared.is_dead(now);
+        if broken && !self.fenced {
+            self.shared.stats().fences += 1;
+        }
+        if self.infers {
+            self.guard.infer_at_most(a_little_above(ceiling));
+        }
+        self.guard.cap(self.node.share(now));
+        self.shared.lease.extend(self.node.dies(), broken);
+        self.fenced = false;
+    }
+
+    fn failed(&mut self, sent: Timestamp, count: impl FnOnce(&mut super::FleetStats)) {
+        self.node.handle_failure(sent);
+        count(&mut self.shared.stats());
+    }
+
+    /// Until the next beat is due; but looks a few times in between for work that has ended and demand that has come,
+    /// which may make one due before, and for the end of the grant.
+    async fn rest(&mut self, now: Timestamp) {
+        let due = self.node.next_deadline().since(now);
+        let mut wait = due.clamp(self.spacing / 4, self.spacing);
+        if !self.fenced {
+            wait = wait.min(self.shared.lease.dies().since(now));
+        }
+        // Whoever holds the guard says that it leaves, or nothing; without them this task is ended.
+        let _ = either(self.leaves.changed(), sleep(wait.max(Duration::from_millis(1)))).await;
+    }
+}
+
+fn inferred(seen: &GuardStats) -> u32 {
+    if seen.samples + seen.dropped < SAMPLES_MIN { 0 } else { seen.own_limit }
+}
+
+/// What a node infers may run ahead of the ceiling of all by so much. Further it would know nothing: nobody has tried.
+fn a_little_above(ceiling: u32) -> u32 {
+    ceiling.saturating_add((ceiling / 8).max(2))
+}

@@ -1,0 +1,338 @@
+//! The guard over a store in process, on tokio's paused time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::lease::Margin;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::*;
+use crate::store::{Kept, MemoryStore, RollStore, StoreError, Swapped};
+use crate::{Clock, Guarantee, LeaseClock};
+
+const MS: Duration = Duration::from_millis(1);
+const LIVES: Duration = Duration::from_millis(1_200);
+const RAMPS: u32 = 24;
+
+/// Tokio's time, which stands still while something runs and jumps when nothing does.
+#[derive(Clone, Copy)]
+struct Paused(Instant);
+
+impl Clock for Paused {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(1_000_000) + self.0.elapsed()
+    }
+}
+
+impl LeaseClock for Paused {}
+
+/// A store that can be cut off, counts its calls, and takes a millisecond for each.
+struct Wire {
+    store: MemoryStore<Paused>,
+    calls: AtomicU64,
+}
+
+struct End(Arc<Wire>, Arc<AtomicBool>);
+
+impl End {
+    async fn pass(&self) -> Result<(), StoreError> {
+        self.0.calls.fetch_add(1, SeqCst);
+        sleep(MS / 2).await;
+        if self.1.load(SeqCst) { std::future::pending().await } else { Ok(()) }
+    }
+}
+
+impl RollStore for End {
+    async fn load(&self, key: &str) -> Result<Kept, StoreError> {
+        self.pass().await?;
+        self.0.store.load(key).await
+    }
+
+    async fn swap(
+        &self,
+        key: &str,
+        version: u64,
+        bytes: &[u8],
+        keeps: Duration,
+    ) -> Result<Swapped, StoreError> {
+        self.pass().await?;
+        self.0.store.swap(key, version, bytes, keeps).await
+    }
+}
+
+struct Fleet {
+    wire: Arc<Wire>,
+    clock: Paused,
+}
+
+impl Fleet {
+    /// A fleet whose roll has been quiet for long enough.
+    async fn ready() -> Self {
+        let clock = Paused(Instant::now());
+        let fleet = Self {
+            wire: Arc::new(Wire { store: MemoryStore::with_clock(clock), calls: AtomicU64::new(0) }),
+            clock,
+        };
+        let first = fleet.node(6);
+        sleep(LIVES + 100 * MS).await;
+        first.leave().await;
+        fleet
+    }
+
+    fn node(&self, ceiling: u32) -> FleetGuard<Paused> {
+        self.choosing(ceiling, Arc::default(), |builder| builder)
+    }
+
+    fn choosing(
+        &self,
+        ceiling: u32,
+        cut: Arc<AtomicBool>,
+        choose: impl FnOnce(FleetBuilder<End, Paused>) -> FleetBuilder<End, Paused>,
+    ) -> FleetGuard<Paused> {
+        let builder = FleetGuard::builder(End(self.wire.clone(), cut), "api", ceiling).clock(self.clock);
+        let builder = builder.lives(LIVES).beats_every(400 * MS).spacing(20 * MS).margin(Margin::NONE);
+        choose(builder).build()
+    }
+}
+
+/// Takes as many as it gets.
+fn fill<'a>(guard: &'a FleetGuard<Paused>) -> Vec<FleetPermit<'a, Paused>> {
+    std::iter::from_fn(|| guard.try_acquire().ok()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_is_handed_over_when_the_work_that_has_it_ends_and_not_before() {
+    let fleet = Fleet::ready().await;
+    let equal = |builder: FleetBuilder<End, Paused>| builder.split(Split::Equal);
+    let one = fleet.choosing(6, Arc::default(), equal);
+    sleep(50 * MS).await;
+    let held = fill(&one);
+    assert_eq!(held.len(), 6);
+    let two = fleet.choosing(6, Arc::default(), equal);
+    for _ in 0..100 {
+        sleep(10 * MS).await;
+        assert_eq!(fill(&two).len(), 0, "all six are in flight elsewhere");
+    }
+    let mut held = held.into_iter();
+    for given_back in 1..=3_usize {
+        held.next().unwrap().success();
+        sleep(450 * MS).await;
+        let more = fill(&two);
+        assert!(more.len() + 6 - given_back <= 6, "{} and {}", more.len(), 6 - given_back);
+        assert_eq!(one.snapshot().1 as usize, 6 - given_back);
+    }
+    assert_eq!(fill(&two).len(), 3);
+    assert!(one.try_acquire().is_err());
+}
+
+/// From the first beat of the newcomer until it has its due: with eager beats some round trips, with regular ones some
+/// periods.
+#[tokio::test(start_paused = true)]
+async fn eager_beats_collapse_the_ramp() {
+    async fn ramp(spacing: Duration) -> Duration {
+        let fleet = Fleet::ready().await;
+        let choose = |builder: FleetBuilder<End, Paused>| builder.split(Split::Equal).spacing(spacing);
+        let one = fleet.choosing(100, Arc::default(), choose);
+        sleep(500 * MS).await;
+        assert_eq!(one.snapshot().0, 100);
+        let (two, begun) = (fleet.choosing(100, Arc::default(), choose), Instant::now());
+        while two.snapshot().0 < 50 {
+            let _ = two.try_acquire().map(FleetPermit::ignored);
+            sleep(MS).await;
+            assert!(begun.elapsed() < LIVES * 3, "it never comes: {:?} {:?}", one.stats(), two.stats());
+        }
+        begun.elapsed()
+    }
+    let [mut eager, mut regular] = [Duration::ZERO; 2];
+    for _ in 0..RAMPS {
+        eager += ramp(20 * MS).await / RAMPS;
+        regular += ramp(400 * MS).await / RAMPS;
+    }
+    // Half a period until the first hears of it; then a beat to acknowledge and one to take, 20 ms each or 400.
+    assert!(eager < 450 * MS, "{eager:?}");
+    assert!(regular * 2 > eager * 3, "{regular:?} beside {eager:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_cut_off_lets_nothing_in_before_the_others_have_its_share() {
+    let fleet = Fleet::ready().await;
+    let cut = Arc::new(AtomicBool::new(false));
+    let one = fleet.choosing(6, cut.clone(), |builder| builder);
+    sleep(50 * MS).await;
+    let permit = one.try_acquire().unwrap();
+    assert_eq!(permit.guarantee(), Guarantee::Exact);
+    cut.store(true, SeqCst);
+    let two = fleet.node(6);
+    let begun = Instant::now();
+    let stopped = permit.run(sleep(LIVES * 10)).await;
+    assert_eq!(stopped, Err(Fenced));
+    assert!(begun.elapsed() <= LIVES, "{:?}", begun.elapsed());
+    assert!(permit.is_fenced());
+    assert_eq!(one.try_acquire().unwrap_err(), NotLetIn::Fenced);
+    assert!(two.snapshot().0 < 6, "the other has it later");
+    while two.snapshot().0 < 6 {
+        assert_eq!(one.try_acquire().unwrap_err(), NotLetIn::Fenced);
+        sleep(MS).await;
+        assert!(begun.elapsed() < LIVES * 2, "{:?}", two.stats());
+    }
+    drop(permit);
+    cut.store(false, SeqCst);
+    sleep(900 * MS).await;
+    let stats = one.stats();
+    assert!(!stats.fenced && stats.fences == 1 && stats.failed > 0, "{stats:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_let_in_before_a_fence_does_not_go_on_after_it() {
+    let fleet = Fleet::ready().await;
+    let cut = Arc::new(AtomicBool::new(false));
+    let one = fleet.choosing(6, cut.clone(), |builder| builder);
+    sleep(50 * MS).await;
+    let before = one.try_acquire_owned(crate::guard::Class::FIRST).unwrap();
+    cut.store(true, SeqCst);
+    sleep(LIVES * 2).await;
+    cut.store(false, SeqCst);
+    sleep(LIVES).await;
+    let after = one.try_acquire().unwrap();
+    assert!(before.is_fenced() && !after.is_fenced());
+    timeout(MS, before.fenced()).await.expect("at once");
+    timeout(LIVES * 5, after.fenced()).await.expect_err("it hears of its fleet");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_cut_off_may_go_on_with_a_share_of_its_own() {
+    let fleet = Fleet::ready().await;
+    let cut = Arc::new(AtomicBool::new(false));
+    let one = fleet.choosing(6, cut.clone(), |builder| builder.local(2));
+    sleep(50 * MS).await;
+    cut.store(true, SeqCst);
+    sleep(LIVES * 2).await;
+    let local = fill(&one);
+    assert_eq!(local.len(), 2);
+    assert!(local.iter().all(|permit| permit.guarantee() == Guarantee::Local && !permit.is_fenced()));
+    assert_eq!(one.try_acquire().unwrap_err(), NotLetIn::Fenced);
+    cut.store(false, SeqCst);
+    sleep(900 * MS).await;
+    assert_eq!(fill(&one).len(), 4, "those two count among the six");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_leaves_gives_its_share_at_once_and_is_gone_when_its_work_is() {
+    let fleet = Fleet::ready().await;
+    let (one, two) = (fleet.node(6), fleet.node(6));
+    sleep(1_000 * MS).await;
+    let held = one.try_acquire_owned(crate::guard::Class::FIRST).unwrap();
+    let mut leaving = Box::pin(one.leave());
+    timeout(200 * MS, &mut leaving).await.expect_err("one is in flight");
+    sleep(450 * MS).await;
+    let _ = timeout(MS, &mut leaving).await;
+    let _busy: Vec<_> = fill(&two);
+    sleep(450 * MS).await;
+    assert_eq!(two.snapshot().0, 5, "{:?}", two.stats());
+    held.success();
+    timeout(200 * MS, leaving).await.expect("nothing is in flight");
+    sleep(450 * MS).await;
+    assert_eq!(two.snapshot().0, 6, "{:?}", two.stats());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_dropped_is_missed_when_its_grant_has_died_and_comes_again_as_another() {
+    let fleet = Fleet::ready().await;
+    let one = fleet.node(6);
+    sleep(50 * MS).await;
+    assert_eq!(one.snapshot().0, 6);
+    drop(one);
+    let (again, begun) = (fleet.node(6), Instant::now());
+    while again.snapshot().0 < 6 {
+        sleep(MS).await;
+    }
+    let waited = begun.elapsed();
+    assert!((LIVES - 100 * MS..LIVES + 450 * MS).contains(&waited), "{waited:?}");
+    let calls = fleet.wire.calls.load(SeqCst);
+    drop(again);
+    sleep(LIVES * 4).await;
+    assert!(fleet.wire.calls.load(SeqCst) <= calls + 2, "whoever is gone does not beat");
+}
+
+/// Futures of permits, waits and leaves, dropped after any number of polls: nothing leaks.
+#[tokio::test(start_paused = true)]
+async fn whatever_is_dropped_at_any_await_gives_its_slot_back() {
+    let fleet = Fleet::ready().await;
+    let one = fleet.choosing(2, Arc::default(), |builder| builder.depth_max(4));
+    sleep(50 * MS).await;
+    for polls in 0..40 {
+        let (holder, other) = (one.try_acquire().unwrap(), one.try_acquire().unwrap());
+        let mut waits = Box::pin(async {
+            let permit = one.acquire(crate::guard::Class::FIRST).await.unwrap();
+            permit.run(sleep(3 * MS)).await.unwrap();
+            permit.success();
+        });
+        for poll in 0..polls {
+            if poll == 10 {
+                let _ = other.run(sleep(MS)).await;
+            }
+            if timeout(MS / 4, &mut waits).await.is_ok() {
+                break;
+            }
+            if poll == 20 {
+                break;
+            }
+        }
+        holder.success();
+        let _ = timeout(MS, &mut waits).await;
+        drop((waits, other));
+        assert_eq!(one.snapshot().1, 0, "after {polls} polls");
+    }
+    drop(Box::pin(one.leave()));
+    let two = fleet.node(2);
+    sleep(LIVES + 500 * MS).await;
+    let mut leaving = Box::pin(two.leave());
+    let _ = timeout(MS / 4, &mut leaving).await;
+    drop(leaving);
+    let three = fleet.node(2);
+    sleep(LIVES + 500 * MS).await;
+    assert_eq!(three.snapshot().0, 2);
+}
+
+/// Nodes whose demand is far apart: each is due what it wants.
+#[tokio::test(start_paused = true)]
+async fn shares_follow_what_is_asked() {
+    let fleet = Fleet::ready().await;
+    let nodes = [fleet.node(100), fleet.node(100)];
+    let asks = [90, 10];
+    for _ in 0..400 {
+        for (node, asks) in nodes.iter().zip(asks) {
+            let held: Vec<_> = (0..asks).filter_map(|_| node.try_acquire().ok()).collect();
+            sleep(5 * MS).await;
+            held.into_iter().for_each(FleetPermit::success);
+        }
+    }
+    let shares = nodes.each_ref().map(|node| node.snapshot().0);
+    assert!(shares[0] >= 85 && shares[1] >= 5 && shares.iter().sum::<u32>() <= 100, "{shares:?}");
+    let beats: u64 = nodes.iter().map(|node| node.stats().beats).sum();
+    assert!(beats < 120, "{beats} beats in four seconds: two a second and node, and some while shares move");
+}
+
+/// The store's clock stands in for nothing here: whoever infers tells it once it has learnt enough.
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_says_nothing_of_a_backend_that_it_has_not_seen() {
+    let fleet = Fleet::ready().await;
+    let ceiling = crate::guard::Ceiling::between(4, 64).starting_at(16);
+    let builder =
+        FleetGuard::builder(End(fleet.wire.clone(), Arc::default()), "api", ceiling).clock(fleet.clock);
+    let one = builder.lives(LIVES).beats_every(400 * MS).spacing(20 * MS).margin(Margin::NONE).build();
+    sleep(500 * MS).await;
+    let stats = one.stats();
+    assert_eq!((stats.inferred, stats.limit), (0, 16), "{stats:?}");
+    for _ in 0..200 {
+        one.try_acquire().unwrap().success_after(5 * MS);
+    }
+    sleep(500 * MS).await;
+    let stats = one.stats();
+    assert!(
+        stats.inferred >= 4 && stats.inferred <= 18,
+        "a little above the ceiling of all at the most: {stats:?}"
+    );
+}
