@@ -30,7 +30,8 @@
 //! While fewer than 20,000 endings a second come, every success is timed, in nanoseconds on [`BootClock`]. While more
 //! do, one admission in sixteen is timed; the others read no clock. It is one in sixteen until fewer than 10,000 a second
 //! come again, which the next timed one notices. A sample that finds another being learnt at that very moment is lost.
-//! Drops are neither sampled nor lost.
+//! Drops are counted and never lost; while one success in sixteen is a sample, sixteen drops teach what one does
+//! otherwise, so that their part of all endings is the true one.
 //!
 //! [`BootClock`]: crate::BootClock
 

@@ -19,29 +19,28 @@ pub(super) const ALL: u32 = TURNS;
 /// One turn of sixteen is.
 pub(super) const FEW: u32 = 1;
 
-/// How fast endings come, told by the samples themselves.
+/// How fast endings come, told by those that are learnt.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     since: Timestamp,
-    samples: u32,
+    endings: u32,
 }
 
 impl Pace {
-    /// How many turns are timed from now on, after a sample while `timed` were.
+    /// How many turns are timed from now on, after so many endings while `timed` were.
     ///
-    /// The window begins anew with each verdict. While few are timed each sample is looked at: a load that ceases is
-    /// noticed by the next one, at most sixteen admissions later.
-    pub(super) fn after_sample(&mut self, timed: u32, now: Timestamp) -> u32 {
+    /// The window begins anew with each verdict. While few are timed each ending that is learnt is looked at: a load that
+    /// ceases is noticed by the next one, at most sixteen admissions later, and one that turns into drops at once.
+    pub(super) fn after(&mut self, endings: u32, timed: u32, now: Timestamp) -> u32 {
         let took = now.since(self.since);
-        self.samples += 1;
-        let endings = self.samples * (TURNS / timed.max(1));
+        self.endings = self.endings.saturating_add(endings);
         let next = match timed {
-            ALL if endings >= WINDOW && took < FAST => FEW,
+            ALL if self.endings >= WINDOW && took < FAST => FEW,
             FEW if took > SLOW => ALL,
             same => same,
         };
-        if endings >= WINDOW || next != timed {
-            *self = Self { since: now, samples: 0 };
+        if self.endings >= WINDOW || next != timed {
+            *self = Self { since: now, endings: 0 };
         }
         next
     }
@@ -54,7 +53,7 @@ mod tests {
     fn played(pace: &mut Pace, mut timed: u32, samples: u32, apart: Duration, now: &mut Timestamp) -> u32 {
         for _ in 0..samples {
             *now = *now + apart;
-            timed = pace.after_sample(timed, *now);
+            timed = pace.after(TURNS / timed, timed, *now);
         }
         timed
     }
@@ -77,5 +76,12 @@ mod tests {
         let (mut pace, mut now) = (Pace::default(), Timestamp::from_millis(1_000));
         assert_eq!(played(&mut pace, ALL, 2 * WINDOW, Duration::from_micros(1), &mut now), FEW);
         assert_eq!(played(&mut pace, FEW, 1, Duration::from_secs(1), &mut now), ALL);
+    }
+
+    #[test]
+    fn a_load_that_turns_into_a_few_drops_is_noticed_by_the_first() {
+        let (mut pace, mut now) = (Pace::default(), Timestamp::from_millis(1_000));
+        assert_eq!(played(&mut pace, ALL, 2 * WINDOW, Duration::from_micros(1), &mut now), FEW);
+        assert_eq!(pace.after(1, FEW, now + Duration::from_secs(1)), ALL);
     }
 }

@@ -100,6 +100,23 @@ fn one_success_in_sixteen_is_a_sample_while_they_come_fast() {
 }
 
 #[test]
+fn a_backend_that_hangs_after_a_fast_time_is_noticed_drop_by_drop() {
+    let clock = ManualClock::at(Timestamp::EPOCH);
+    let ceiling = Ceiling::between(1, 100).starting_at(50);
+    let guard = Guard::builder(ceiling).clock(clock.clone()).build();
+    for _ in 0..20_000 {
+        clock.advance(Duration::from_micros(10));
+        guard.try_acquire().unwrap().success_after(Duration::from_micros(5));
+    }
+    let before = guard.limit();
+    for _ in 0..40 {
+        clock.advance(Duration::from_millis(10));
+        guard.try_acquire().unwrap().dropped();
+    }
+    assert!(guard.limit() <= before / 2, "{before} before, {} after 40 drops", guard.limit());
+}
+
+#[test]
 fn the_limit_in_force_is_the_least_of_the_own_and_the_share() {
     let guard = Guard::fixed(5);
     guard.cap(3);

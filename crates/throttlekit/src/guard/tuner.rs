@@ -6,7 +6,7 @@ use std::sync::{PoisonError, TryLockError};
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Estimator, Sample};
 
-use super::count::LIMIT_MAX;
+use super::count::{LIMIT_MAX, TURNS};
 use super::pace::Pace;
 use super::slots::Slots;
 use crate::sync::{AtomicU64, Mutex, MutexGuard};
@@ -29,6 +29,7 @@ struct Desk {
     /// What another authority leaves of it.
     share: u32,
     pace: Pace,
+    thinned: Thinned,
     samples: u64,
     dropped: u64,
 }
@@ -59,7 +60,14 @@ impl Own {
 
 impl Tuner {
     pub(super) fn new(own: Own) -> Self {
-        let desk = Desk { own, share: u32::MAX, pace: Pace::default(), samples: 0, dropped: 0 };
+        let desk = Desk {
+            own,
+            share: u32::MAX,
+            pace: Pace::default(),
+            thinned: Thinned::default(),
+            samples: 0,
+            dropped: 0,
+        };
         Self { desk: Mutex::new(desk), drops: AtomicU64::new(0) }
     }
 
@@ -107,7 +115,7 @@ impl Tuner {
     /// What was learnt, the drops until now among it.
     pub(super) fn learnt(&self, now: Timestamp, slots: &Slots) -> Learnt {
         let mut desk = self.lock();
-        desk.take_drops(&self.drops, now);
+        desk.take_drops(&self.drops, now, slots);
         let learnt = Learnt { own: desk.own.limit(), samples: desk.samples, dropped: desk.dropped };
         self.leave(desk, now, slots);
         learnt
@@ -124,7 +132,7 @@ impl Tuner {
     /// read-modify-write, so either this look sees the drop or the one who dropped saw the desk left.
     fn leave<'a>(&'a self, mut desk: MutexGuard<'a, Desk>, now: Timestamp, slots: &Slots) {
         loop {
-            desk.take_drops(&self.drops, now);
+            desk.take_drops(&self.drops, now, slots);
             Self::apply(desk, slots);
             if self.drops.fetch_add(0, AcqRel) == 0 {
                 return;
@@ -162,18 +170,63 @@ impl Desk {
         let Own::Inferred(estimator) = &mut self.own else { return };
         estimator.success(sample, now);
         self.samples += 1;
-        let timed = slots.timed.load(Relaxed);
-        let next = self.pace.after_sample(timed, now);
-        if next != timed {
-            slots.timed.store(next, Relaxed);
+        let timed = slots.timed.load(Relaxed).max(1);
+        self.keep_pace(TURNS / timed, now, slots);
+    }
+
+    /// Takes all drops there are, and learns as many of them as of successes.
+    fn take_drops(&mut self, drops: &AtomicU64, now: Timestamp, slots: &Slots) {
+        let taken = drops.swap(0, AcqRel);
+        self.dropped += taken;
+        if taken == 0 || matches!(self.own, Own::Fixed(_)) {
+            return;
+        }
+        let timed = self.keep_pace(u32::try_from(taken).unwrap_or(u32::MAX), now, slots);
+        let learnt = self.thinned.learnt(taken, timed).min(DROPS_AT_ONCE_MAX);
+        if let Own::Inferred(estimator) = &mut self.own {
+            (0..learnt).for_each(|_| _ = estimator.dropped(now));
         }
     }
 
-    fn take_drops(&mut self, drops: &AtomicU64, now: Timestamp) {
-        let taken = drops.swap(0, AcqRel);
-        self.dropped += taken;
-        if let Own::Inferred(estimator) = &mut self.own {
-            (0..taken.min(DROPS_AT_ONCE_MAX)).for_each(|_| _ = estimator.dropped(now));
+    /// How many turns are timed from now on.
+    fn keep_pace(&mut self, endings: u32, now: Timestamp, slots: &Slots) -> u32 {
+        let timed = slots.timed.load(Relaxed);
+        let next = self.pace.after(endings, timed, now);
+        if next != timed {
+            slots.timed.store(next, Relaxed);
         }
+        next
+    }
+}
+
+/// Drops as samples: while one success in sixteen is one, so is one drop, or their part of all endings would seem sixteen
+/// times as large as it is.
+#[derive(Debug, Default)]
+struct Thinned {
+    /// What was not learnt yet, in sixteenths of a sample.
+    owed: u64,
+}
+
+impl Thinned {
+    /// How many samples so many drops are, while so many turns are timed. What is left over stays owed.
+    fn learnt(&mut self, drops: u64, timed: u32) -> u64 {
+        self.owed = self.owed.saturating_add(drops.saturating_mul(timed.into()));
+        let learnt = self.owed / u64::from(TURNS);
+        self.owed %= u64::from(TURNS);
+        learnt
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::pace::{ALL, FEW};
+    use super::*;
+
+    #[test]
+    fn drops_are_as_many_samples_as_successes_are() {
+        let mut thinned = Thinned::default();
+        assert_eq!(thinned.learnt(10, ALL), 10);
+        assert_eq!([15, 1, 15, 17].map(|drops| thinned.learnt(drops, FEW)), [0, 1, 0, 2]);
+        assert_eq!((0..1_600).map(|_| thinned.learnt(1, FEW)).sum::<u64>(), 100);
     }
 }
