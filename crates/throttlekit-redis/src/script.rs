@@ -23,6 +23,7 @@ pub(crate) struct Scripts {
     pub(crate) acquire: ScriptText,
     pub(crate) fenced_acquire: ScriptText,
     pub(crate) beat: ScriptText,
+    pub(crate) fenced_beat: ScriptText,
     pub(crate) release: ScriptText,
     pub(crate) occupancy: ScriptText,
     pub(crate) roll: ScriptText,
@@ -156,7 +157,18 @@ const BEAT: &str = concat!(
     include_str!("lua/now.lua"),
     include_str!("lua/state.lua"),
     include_str!("lua/slots.lua"),
-    include_str!("lua/beat.lua")
+    include_str!("lua/beat.lua"),
+    include_str!("lua/each_beat.lua")
+);
+const FENCED_BEAT: &str = concat!(
+    "#!lua\n",
+    include_str!("lua/now.lua"),
+    include_str!("lua/state.lua"),
+    include_str!("lua/slots.lua"),
+    include_str!("lua/beat.lua"),
+    include_str!("lua/fence.lua"),
+    include_str!("lua/fenced_beat.lua"),
+    include_str!("lua/each_beat.lua")
 );
 const RELEASE: &str = concat!(
     "#!lua\n",
@@ -190,6 +202,7 @@ impl Scripts {
             acquire: ScriptText::new(ACQUIRE),
             fenced_acquire: ScriptText::new(FENCED_ACQUIRE),
             beat: ScriptText::new(BEAT),
+            fenced_beat: ScriptText::new(FENCED_BEAT),
             release: ScriptText::new(RELEASE),
             occupancy: ScriptText::new(OCCUPANCY),
             roll: ScriptText::new(ROLL),

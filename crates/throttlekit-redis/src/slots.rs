@@ -61,9 +61,14 @@ impl RedisStore {
         flight: &Flight<'_, SlotLease<'_>>,
         lives: Duration,
     ) -> Result<Vec<Result<Beat, StoreError>>, StoreError> {
-        let (script, head, leases) = (&self.scripts.beat, self.preamble(), &flight.items);
+        let (scripts, head, leases) = (&self.scripts, self.preamble(), &flight.items);
         let lives = SlotLease::lives_micros(lives)?;
-        let cmd = |by| on_leases(script, by, head, leases, Some(lives));
+        let cmd = |by| match &self.fences {
+            None => beat(&scripts.beat, by, head, leases, lives, None),
+            Some(fences) => {
+                beat(&scripts.fenced_beat, by, head, leases, lives, Some(&fences.at(flight.slot)))
+            }
+        };
         let reply = self.route.charge(flight.slot, leases.len() as u64, cmd).await?;
         let beats = each(leases, &reply.value, |lease, numbers| match numbers {
             [now, ends] => lease.beat(instant(*now)?, *ends),
@@ -83,7 +88,7 @@ impl RedisStore {
         flight: &Flight<'_, SlotLease<'_>>,
     ) -> Result<Vec<Result<bool, StoreError>>, StoreError> {
         let (script, head, leases) = (&self.scripts.release, self.preamble(), &flight.items);
-        let answer = self.route.call(flight.slot, |by| on_leases(script, by, head, leases, None)).await?;
+        let answer = self.route.call(flight.slot, |by| release(script, by, head, leases)).await?;
         each(leases, &answer, |_, numbers| match numbers {
             [held @ (0 | 1)] => Ok(*held == 1),
             _ => Err(unexpected()),
@@ -128,21 +133,33 @@ fn acquire(
     cmd
 }
 
-fn on_leases(
+fn beat(
     script: &ScriptText,
     by: By,
     head: Preamble,
     leases: &[&SlotLease<'_>],
-    lives: Option<u64>,
+    lives: u64,
+    fence: Option<&Fence<'_>>,
 ) -> Cmd {
-    let mut cmd = begin(script, by, head, leases.iter().map(|lease| lease.key), None);
-    if let Some(lives) = lives {
-        cmd.arg(lives);
+    let mut cmd = begin(script, by, head, leases.iter().map(|lease| lease.key), fence);
+    cmd.arg(lives);
+    members(&mut cmd, leases);
+    if let Some(fence) = fence {
+        cmd.arg(fence.isolation_micros);
     }
+    cmd
+}
+
+fn release(script: &ScriptText, by: By, head: Preamble, leases: &[&SlotLease<'_>]) -> Cmd {
+    let mut cmd = begin(script, by, head, leases.iter().map(|lease| lease.key), None);
+    members(&mut cmd, leases);
+    cmd
+}
+
+fn members(cmd: &mut Cmd, leases: &[&SlotLease<'_>]) {
     leases.iter().for_each(|at| {
         cmd.arg(member(at.lease, at.owner));
     });
-    cmd
 }
 
 fn acquired(ask: &SlotAsk<'_>, answer: &Value) -> Result<SlotAnswer, StoreError> {

@@ -2,6 +2,8 @@
 -- KEYS: one per lease. ARGV: now or '', grace in ms, how long they live in µs; then per lease its name and its owner's.
 -- Answer: now, then per lease { instant, end or 0 where it is lost }, or { -1, key } where a key holds something foreign.
 -- Mirrors SlotTable::heartbeat.
+local rules = {}
+
 local function beat(key, member)
   local instant, over, held = look(key)
   local own = own_end(key, member, instant)
@@ -15,10 +17,3 @@ local function beat(key, member)
   end
   return { instant, own or 0 }
 end
-
-local answer = { now }
-for i, key in ipairs(KEYS) do
-  local fine, reply = pcall(beat, key, ARGV[3 + i])
-  answer[i + 1] = fine and reply or foreign(reply)
-end
-return answer
