@@ -11,4 +11,5 @@ pub mod models;
 pub mod operation;
 pub mod planted;
 pub mod scale;
+pub mod slots;
 pub mod world;

@@ -10,4 +10,5 @@ pub mod network;
 pub mod one_step;
 pub mod rolling_return;
 pub mod seam;
+pub mod table;
 pub mod trilemma;

@@ -6,19 +6,35 @@ use super::{Fleet, LAW, Room, Seam};
 use crate::models::case::{Case, tell};
 use crate::models::counter_examples::CounterExample;
 
-const QUIET: Room = Room { letters: 2, reports: 4, ticks: 0, deaths: 0, leaves: 0, losses: 0 };
+const CALM: Room = Room { letters: 2, reports: 2, ticks: 2, deaths: 0, leaves: 0, losses: 0 };
 const THREE: Fleet =
-    Fleet { nodes: 3, limit: 3, split: Split::Equal, lives: 2, linger: 1, room: QUIET, seam: Seam::Sound };
+    Fleet { nodes: 3, limit: 3, split: Split::Equal, lives: 1, linger: 0, room: CALM, seam: Seam::Sound };
 const TWO: Fleet = Fleet { nodes: 2, limit: 2, ..THREE };
 
 /// Fleets that are explored within seconds.
 pub fn small() -> Vec<Case> {
-    vec![case("N2 L2", 0, TWO)]
+    let with = |room, fleet: Fleet| Fleet { room, ..fleet };
+    vec![
+        case("N2 L2, a death, a leave", 114_234, with(Room { deaths: 1, leaves: 1, ..CALM }, TWO)),
+        case("N3 L3, a roll is lost, a death", 374_217, with(Room { deaths: 1, losses: 1, ..CALM }, THREE)),
+    ]
 }
 
 /// Fleets that take minutes together.
 pub fn large() -> Vec<Case> {
-    vec![case("N3 L3", 0, THREE)]
+    let with = |room, fleet: Fleet| Fleet { room, ..fleet };
+    let more = Room { reports: 3, ..CALM };
+    vec![
+        case("N3 L3, 3 reports", 612_650, with(Room { ticks: 1, ..more }, THREE)),
+        case(
+            "N3 L2, work runs on, a death, a leave",
+            883_230,
+            with(Room { deaths: 1, leaves: 1, ..CALM }, Fleet { limit: 2, linger: 1, ..THREE }),
+        ),
+        case("N3 L3, 3 reports, work runs on", 2_647_932, with(more, Fleet { linger: 1, ..THREE })),
+        case("N3 L3, 3 reports, a leave", 4_427_289, with(Room { leaves: 1, ..more }, THREE)),
+        case("N3 L3, 3 reports, a roll is lost", 3_410_745, with(Room { losses: 1, ..more }, THREE)),
+    ]
 }
 
 fn case(name: &'static str, states: usize, fleet: Fleet) -> Case {
@@ -27,5 +43,15 @@ fn case(name: &'static str, states: usize, fleet: Fleet) -> Case {
 
 /// One assumption removed at a time, and the shortest story in which the ceiling breaks.
 pub fn counter_examples() -> Vec<CounterExample> {
-    vec![tell("x", LAW, &Fleet { seam: Seam::TornReport, ..TWO })]
+    let room = Room { reports: 3, ..CALM };
+    let with = |seam| Fleet { seam, room, ..TWO };
+    let lost = |seam| Fleet { room: Room { reports: 2, losses: 1, ..CALM }, ..with(seam) };
+    let lingers = |seam| Fleet { linger: 1, ..with(seam) };
+    let leaves = |seam| Fleet { room: Room { leaves: 1, ..room }, ..with(seam) };
+    vec![
+        tell("a node stops when its grant has died", LAW, &with(Seam::Unfenced)),
+        tell("the fold knows how long work runs on", LAW, &lingers(Seam::LingerUntold)),
+        tell("on a roll that begins no share rises", LAW, &lost(Seam::NoQuiet)),
+        tell("whoever has work has not left", LAW, &leaves(Seam::LeavesWithWork)),
+    ]
 }

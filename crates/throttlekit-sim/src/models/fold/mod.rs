@@ -96,7 +96,7 @@ impl Model for Fleet {
     type Action = Step;
 
     fn init_states(&self) -> Vec<World> {
-        vec![World::new(self)]
+        vec![World::new(self), World::at_work(self)]
     }
 
     fn actions(&self, world: &World, steps: &mut Vec<Step>) {

@@ -3,8 +3,8 @@
 //! Of identities and of the numbers of reports only the order matters. Of grants' numbers too, up to the last that the roll gave;
 //! from there on the next ones follow one by one, so how far ahead a number is matters as well. What is dead stays dead.
 
+use super::Fleet;
 use super::world::{Held, Letter, Says, Seat, World};
-use super::{Fleet, Seam};
 
 /// Reports are numbered from here, so that a node which has made one can have made one before it.
 const BEAT_MIN: u8 = 2;
@@ -38,7 +38,7 @@ impl World {
         members.sort_by_key(|place| place.map_or(u8::MAX, |known| known.id));
         // A grant is taken only as the answer to the report under way.
         let awaits = |seat: &Seat, letter: &Letter| {
-            let awaited = fleet.seam == Seam::ObeysAny || seat.waiting.is_some() && seat.beat == letter.beat;
+            let awaited = seat.waiting.is_some() && seat.beat == letter.beat;
             seat.id == letter.id && awaited && letter.age < lives
         };
         for place in &mut self.letters {

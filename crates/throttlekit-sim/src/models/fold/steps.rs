@@ -5,7 +5,7 @@ use core::fmt;
 use throttlekit_core::concurrency::fleet::{Beat, Grant, Occupancy, Split};
 
 use super::built::{NOW, sent};
-use super::world::{Held, Kept, Letter, MEMBERS_MAX, Says, Seat, UNHEARD, World};
+use super::world::{Kept, Letter, MEMBERS_MAX, Says, Seat, UNHEARD, World};
 use super::{Fleet, Seam};
 
 /// What one that wants much wants.
@@ -108,8 +108,7 @@ impl World {
     fn report(&mut self, fleet: &Fleet, at: usize, wants: u8) {
         let seat = &mut self.seats[at];
         let mut node = fleet.node(seat);
-        let in_flight = if fleet.seam == Seam::TornReport { 0 } else { seat.in_flight };
-        let occupancy = Occupancy { in_flight: in_flight.into(), limit: 0, wants: wants.into() };
+        let occupancy = Occupancy { in_flight: seat.in_flight.into(), limit: 0, wants: wants.into() };
         let mut report = node.poll_report(occupancy, 0, NOW).expect("a poll is a beat");
         if fleet.seam == Seam::LeavesWithWork && report.leaving {
             report.in_flight = 0;
@@ -131,11 +130,7 @@ impl World {
     }
 
     fn hear(&mut self, fleet: &Fleet, letter: Letter) -> Option<()> {
-        let (mut roll, mut report) = (self.roll.roll(), letter.report()?);
-        if fleet.seam == Seam::CountedOnArrival {
-            let known = self.roll.members.iter().flatten().find(|known| known.id == letter.id);
-            report.beat = known.map_or(1, |known| u64::from(known.beat) + 1);
-        }
+        let (mut roll, report) = (self.roll.roll(), letter.report()?);
         let answer = fleet.fold().beat(&mut roll, &report, NOW);
         self.roll = Kept::of(&roll)?;
         if let Beat::Grant(Grant { number, share, .. }) = answer {
@@ -147,19 +142,12 @@ impl World {
     fn take(&mut self, fleet: &Fleet, letter: Letter, grant: Grant) {
         let Some(seat) = self.seats.iter_mut().find(|seat| seat.id == letter.id) else { return };
         let mut node = fleet.node(seat);
-        let age = if fleet.seam == Seam::ReplyAnchored { 0 } else { letter.age };
-        // What the driver says matches the report that is under way; what a seam says of its life does not change that.
         let asked = sent(letter.beat, letter.age);
-        let counts = node.handle_grant(grant, asked, NOW);
+        if node.handle_grant(grant, asked, NOW) {
+            seat.grant = Some(fleet.held(grant, node.dies()));
+        }
         if seat.waiting.is_some_and(|age| sent(seat.beat, age) == asked) {
             seat.waiting = None;
-        }
-        let left = fleet.lives as i8 - age as i8;
-        if counts {
-            let held = fleet.held(grant, node.dies());
-            seat.grant = Some(Held { left, ..held });
-        } else if let (Seam::ObeysAny, Some(held)) = (fleet.seam, &mut seat.grant) {
-            (held.share, held.left) = (grant.share as u8, left);
         }
     }
 

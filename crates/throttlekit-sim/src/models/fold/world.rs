@@ -1,6 +1,6 @@
 //! What a fleet is at an instant, in as few bytes as tell its future.
 
-use super::Fleet;
+use super::{Fleet, Step};
 
 pub(super) const SEATS_MAX: usize = 3;
 pub(super) const MEMBERS_MAX: usize = 5;
@@ -115,6 +115,20 @@ impl World {
             },
             is_new_roll: false,
         }
+    }
+
+    /// All have reported often enough that each has its share, and nothing is under way.
+    pub(super) fn at_work(fleet: &Fleet) -> Self {
+        let fresh = Self::new(fleet);
+        let many = Left { reports: u8::MAX, ..fresh.left };
+        let rounds = (0..3).flat_map(|_| 0..fleet.nodes);
+        let settled = rounds.fold(Self { left: many, ..fresh }, |world, seat| {
+            // What is under way stands last.
+            let arrive = Step::Arrive(LETTERS_MAX - 1);
+            let steps = [Step::Report(seat, 0), arrive, arrive];
+            steps.into_iter().fold(world, |world, step| world.after(fleet, step).expect("there is room"))
+        });
+        Self { left: fresh.left, ..settled }
     }
 
     pub(super) fn in_flight(&self) -> u8 {

@@ -1,0 +1,347 @@
+//! The production slot table and hold, in small worlds explored in full.
+//!
+//! Holders ask for slots, beat and release over a network that delays, reorders, loses and doubles; they stop for any time and go on,
+//! and the table is lost and begins anew. Work runs from when a reply is taken until it ends or its hold is fenced.
+
+use core::fmt;
+use core::time::Duration;
+
+use stateright::{Model, Property};
+use throttlekit_core::Timestamp;
+use throttlekit_core::concurrency::{Beat, Hold, LeaseId, Owner, SlotStep, SlotTable};
+use throttlekit_core::lease::Margin;
+
+use super::case::{Case, tell};
+use super::counter_examples::CounterExample;
+
+const TICK: Duration = Duration::from_millis(3);
+/// Messages under way at once.
+const UNDER_WAY_MAX: usize = 3;
+/// No more are held than there are slots, and no more run.
+const LAW: &str = "slot-fence";
+
+/// Holders of the slots of one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Slots {
+    /// How many ask.
+    pub holders: usize,
+    /// How many slots there are.
+    pub most: u32,
+    /// How many ticks a lease lives.
+    pub lives: u32,
+    /// How long it lasts, in ticks.
+    pub ticks: u8,
+    /// Messages sent in all.
+    pub letters: u8,
+    /// How often the table is lost.
+    pub losses: u8,
+    /// What a driver gets wrong, if anything.
+    pub seam: Seam,
+}
+
+/// What a driver gets wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seam {
+    /// Nothing.
+    Sound,
+    /// A heartbeat brings a lease back that is over.
+    Revives,
+    /// The life of a slot is counted from the reply.
+    AnchoredAtReply,
+    /// Whoever names a lease can release it.
+    ReleaseByIdAlone,
+    /// A table that was lost admits at once.
+    NoQuiet,
+    /// A holder works on when its deadline has passed.
+    Unfenced,
+}
+
+/// All of it at an instant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    tick: u8,
+    table: SlotTable,
+    holders: Vec<Holder>,
+    /// In order.
+    letters: Vec<Letter>,
+    sent: u8,
+    lost: u8,
+}
+
+/// Someone who asks for one slot at a time, each under a lease of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Holder {
+    asks: u8,
+    /// Whether it waits for the answer to its last ask.
+    waits: bool,
+    /// The slot while its work runs.
+    hold: Option<Hold>,
+}
+
+/// What is under way, of a holder's ask and since a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Letter {
+    holder: usize,
+    ask: u8,
+    sent: u8,
+    says: Says,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Says {
+    Ask,
+    Beat,
+    /// By whom.
+    Release(usize),
+    /// For how long.
+    Slot(Duration),
+    /// For how long, or lost.
+    Beaten(Option<Duration>),
+}
+
+/// What happens next. Letters are told by their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A holder asks for its slot.
+    Ask(usize),
+    /// A holder beats.
+    Beat(usize),
+    /// A holder's work is done, and it releases.
+    Release(usize),
+    /// A holder releases what is another's.
+    ReleaseOther(usize, usize),
+    /// A message arrives.
+    Arrive(usize),
+    /// A message arrives, and will again.
+    ArriveTwice(usize),
+    /// A message is lost.
+    Lose(usize),
+    /// A tick passes.
+    Tick,
+    /// The table is lost.
+    LoseTable,
+}
+
+impl Slots {
+    fn lives(&self) -> Duration {
+        TICK * self.lives
+    }
+
+    fn at(tick: u8) -> Timestamp {
+        Timestamp::from_millis(1_000) + TICK * u32::from(tick)
+    }
+
+    fn running(&self, world: &World) -> u32 {
+        let (now, unfenced) = (Self::at(world.tick), self.seam == Seam::Unfenced);
+        let runs = |hold: &&Hold| unfenced || !(**hold).clone().is_fenced(now);
+        world.holders.iter().filter_map(|one| one.hold.as_ref()).filter(runs).count() as u32
+    }
+
+    fn deliver(&self, world: &mut World, letter: Letter) {
+        let Letter { holder, ask, sent, says } = letter;
+        let (now, owner) = (Self::at(world.tick), Owner(holder as u128));
+        let lease = LeaseId(holder as u128 * 256 + u128::from(ask));
+        let one = &mut world.holders[holder];
+        let is_mine = one.asks == ask;
+        let anchor = Self::at(if self.seam == Seam::AnchoredAtReply { world.tick } else { sent });
+        let mut answer = |says| world.letters.push(Letter { says, ..letter });
+        match says {
+            Says::Ask => {
+                let step = world.table.acquire(lease, owner, self.most, self.lives(), now);
+                if let SlotStep::Admit { slot, .. } = step {
+                    answer(Says::Slot(slot.lives));
+                }
+            }
+            Says::Beat => answer(Says::Beaten(self.beat(&mut world.table, lease, owner, now))),
+            Says::Release(by) => {
+                let by = if self.seam == Seam::ReleaseByIdAlone { holder } else { by };
+                world.table.release(lease, Owner(by as u128), now);
+            }
+            Says::Slot(lives) if is_mine && one.waits => {
+                one.waits = false;
+                one.hold = Some(Hold::begin(Margin::NONE, anchor, lives, 0, now));
+            }
+            Says::Beaten(lives) if is_mine => {
+                one.hold.iter_mut().for_each(|hold| hold.handle_beat(anchor, lives, now));
+            }
+            Says::Slot(_) | Says::Beaten(_) => {}
+        }
+    }
+
+    fn beat(&self, table: &mut SlotTable, lease: LeaseId, owner: Owner, now: Timestamp) -> Option<Duration> {
+        match table.heartbeat(&[lease], owner, self.lives(), now)[..] {
+            [Beat::Held(slot)] => Some(slot.lives),
+            _ if self.seam == Seam::Revives => {
+                table.acquire(lease, owner, u32::MAX, self.lives(), now);
+                Some(self.lives())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Model for Slots {
+    type State = World;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<World> {
+        let (table, holders) = (SlotTable::default(), vec![Holder::default(); self.holders]);
+        vec![World { tick: 0, table, holders, letters: Vec::new(), sent: 0, lost: 0 }]
+    }
+
+    fn actions(&self, world: &World, steps: &mut Vec<Step>) {
+        let can_send = world.sent < self.letters;
+        for holder in 0..self.holders {
+            if !can_send {
+                break;
+            }
+            match world.holders[holder].hold {
+                None => steps.push(Step::Ask(holder)),
+                Some(_) => steps.extend([Step::Beat(holder), Step::Release(holder)]),
+            }
+            steps.push(Step::ReleaseOther(holder, (holder + 1) % self.holders));
+        }
+        for at in 0..world.letters.len() {
+            steps.extend([Step::Arrive(at), Step::ArriveTwice(at), Step::Lose(at)]);
+        }
+        steps.extend((world.tick < self.ticks).then_some(Step::Tick));
+        steps.extend((world.lost < self.losses).then_some(Step::LoseTable));
+    }
+
+    fn next_state(&self, last: &World, step: Step) -> Option<World> {
+        let mut world = last.clone();
+        let put = |world: &mut World, holder: usize, says| {
+            world.sent += 1;
+            let ask = world.holders[holder].asks;
+            world.letters.push(Letter { holder, ask, sent: world.tick, says });
+        };
+        match step {
+            Step::Ask(holder) => {
+                let asks = world.holders[holder].asks + 1;
+                world.holders[holder] = Holder { asks, waits: true, hold: None };
+                put(&mut world, holder, Says::Ask);
+            }
+            Step::Beat(holder) => put(&mut world, holder, Says::Beat),
+            Step::Release(holder) => {
+                world.holders[holder].hold = None;
+                put(&mut world, holder, Says::Release(holder));
+            }
+            Step::ReleaseOther(by, holder) => put(&mut world, holder, Says::Release(by)),
+            Step::Arrive(at) => {
+                let letter = world.letters.remove(at);
+                self.deliver(&mut world, letter);
+            }
+            Step::ArriveTwice(at) => {
+                // It stays under way. A message that changes nothing is one and the same again.
+                let letter = world.letters[at];
+                self.deliver(&mut world, letter);
+            }
+            Step::Lose(at) => drop(world.letters.remove(at)),
+            Step::Tick => world.tick += 1,
+            Step::LoseTable => {
+                world.lost += 1;
+                let until = Self::at(world.tick) + self.lives();
+                let quiet = self.seam != Seam::NoQuiet;
+                world.table = if quiet { SlotTable::recovering(until) } else { SlotTable::default() };
+            }
+        }
+        world.letters.sort_unstable();
+        world.letters.dedup();
+        (world.letters.len() <= UNDER_WAY_MAX).then_some(world)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("no more are held than there are slots", |model: &Self, world: &World| {
+                world.table.occupancy(Self::at(world.tick)) <= model.most
+            }),
+            Property::always("no more run than there are slots", |model: &Self, world: &World| {
+                model.running(world) <= model.most
+            }),
+            Property::sometimes("all slots are in use", |model: &Self, world: &World| {
+                model.running(world) == model.most
+            }),
+            Property::sometimes(
+                "a hold is fenced and another has its slot",
+                |model: &Self, world: &World| {
+                    let is_fenced = |mut hold: Hold| hold.is_fenced(Self::at(world.tick));
+                    let fenced = world.holders.iter().filter_map(|one| one.hold).any(is_fenced);
+                    fenced && model.running(world) == model.most
+                },
+            ),
+        ]
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ask(holder) => write!(f, "holder {holder} asks"),
+            Self::Beat(holder) => write!(f, "holder {holder} beats"),
+            Self::Release(holder) => write!(f, "holder {holder} releases"),
+            Self::ReleaseOther(by, holder) => write!(f, "holder {by} releases the slot of holder {holder}"),
+            Self::Arrive(at) => write!(f, "message {at} arrives"),
+            Self::ArriveTwice(at) => write!(f, "message {at} arrives, and will again"),
+            Self::Lose(at) => write!(f, "message {at} is lost"),
+            Self::Tick => write!(f, "a tick passes"),
+            Self::LoseTable => write!(f, "the table is lost"),
+        }
+    }
+}
+
+const TWO: Slots =
+    Slots { holders: 2, most: 1, lives: 1, ticks: 2, letters: 3, losses: 0, seam: Seam::Sound };
+
+/// Worlds that are explored within seconds.
+pub fn small() -> Vec<Case> {
+    let case = |name, states, model: Slots| Case::new(LAW, name, model.most, states, model);
+    vec![
+        case("2 holders of 1 slot", 95_740, TWO),
+        case("2 holders of 1 slot, the table is lost", 22_232, Slots { letters: 2, losses: 1, ..TWO }),
+    ]
+}
+
+/// Worlds that take longer.
+pub fn large() -> Vec<Case> {
+    let case = |name, states, model: Slots| Case::new(LAW, name, model.most, states, model);
+    let three = Slots { holders: 3, most: 2, ..TWO };
+    vec![
+        case("3 holders of 2 slots", 556_164, three),
+        case("2 holders of 1 slot, 3 messages, the table is lost", 283_354, Slots { losses: 1, ..TWO }),
+    ]
+}
+
+/// One assumption removed at a time, and the shortest story in which too many are held or run.
+pub fn counter_examples() -> Vec<CounterExample> {
+    let with = |seam| Slots { seam, ..TWO };
+    vec![
+        tell("a heartbeat revives nothing", LAW, &with(Seam::Revives)),
+        tell("a life is counted from when the slot was asked for", LAW, &with(Seam::AnchoredAtReply)),
+        tell("a lease is released by its owner", LAW, &with(Seam::ReleaseByIdAlone)),
+        tell(
+            "a table that was lost is quiet",
+            LAW,
+            &Slots { losses: 1, ticks: 0, letters: 2, ..with(Seam::NoQuiet) },
+        ),
+        tell("a holder stops by itself", LAW, &with(Seam::Unfenced)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_worlds_have_as_many_states_as_they_had() {
+        for case in small() {
+            assert_eq!(case.wrong(&case.explore(1)), None);
+        }
+    }
+
+    #[test]
+    fn every_assumption_is_needed() {
+        for found in counter_examples() {
+            assert!(found.story.is_some(), "nothing breaks without: {}", found.removed);
+        }
+    }
+}

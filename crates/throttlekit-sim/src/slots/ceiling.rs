@@ -1,0 +1,523 @@
+//! A fleet under one ceiling.
+
+use core::time::Duration;
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::concurrency::fleet;
+use throttlekit_core::concurrency::fleet::{
+    Beat, Beats, Fold, Folded, Grant, Node, NodeId, Occupancy, Roll, Split,
+};
+use throttlekit_core::lease::Margin;
+
+use super::bound::Bound;
+use super::clock::{Clock, MILLI};
+use super::queue::Queue;
+use super::{Fault, Planted, Report};
+use crate::dice::Dice;
+
+const EVENTS_MAX: u64 = 400_000;
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// Callers ask at a node.
+    Ask(usize),
+    /// A node looks whether it should beat.
+    Poll(usize),
+    /// A report arrives, sent at this true time by a process.
+    Hear {
+        at: usize,
+        process: u64,
+        report: fleet::Report,
+        sent: u64,
+    },
+    /// A grant arrives.
+    Take {
+        at: usize,
+        process: u64,
+        grant: Grant,
+        sent: u64,
+    },
+    /// A node waits no longer for an answer.
+    GiveUp {
+        at: usize,
+        process: u64,
+        sent: u64,
+    },
+    /// Some work of a process is done.
+    Done {
+        at: usize,
+        process: u64,
+        works: u32,
+    },
+    /// A node's grant dies, unless another came.
+    Dies {
+        at: usize,
+        process: u64,
+    },
+    /// What ran on when it died has ended.
+    Ended {
+        at: usize,
+        process: u64,
+        died: Timestamp,
+    },
+    Mishap,
+}
+
+struct Process {
+    node: Node,
+    clock: Clock,
+    process: u64,
+    in_flight: u32,
+    /// What the report before said was in flight.
+    told: u32,
+    wants: u32,
+    limit: u32,
+    paused_until: u64,
+    cut_until: u64,
+    /// The share that a planted bug enforces.
+    obeys: Option<u32>,
+    sent: Option<Timestamp>,
+    leaving: bool,
+    /// When it looks next.
+    polls_at: u64,
+}
+
+struct World {
+    dice: Dice,
+    planted: Option<Planted>,
+    queue: Queue<Event>,
+    report: Report,
+    now: u64,
+    ends: u64,
+    fold: Fold,
+    beats: Beats,
+    /// What the ceiling truly never exceeds.
+    most: u32,
+    roll: Roll,
+    /// The roll as it was before the last beat.
+    before: Roll,
+    clock: Clock,
+    ppm: u32,
+    away_until: u64,
+    processes: Vec<Process>,
+    started: u64,
+    bound: Bound,
+    delay: u64,
+    lost_percent: u64,
+    /// How long work truly runs on when a grant has died.
+    linger: u64,
+}
+
+pub(super) fn run(mut dice: Dice, planted: Option<Planted>, tell: &mut dyn FnMut(String)) -> Report {
+    let ppm = dice.pick(&[0, 500, 20_000, 50_000]);
+    let lives = Duration::from_millis(dice.pick(&[400, 1_000, 3_000]));
+    let linger = lives.as_nanos() as u64 * dice.pick(&[0, 0, 1, 2]) / 2;
+    let most = dice.pick(&[4, 20, 100, 1_000]);
+    let nodes = dice.within(2, 16) as usize;
+    // The fold counts by a clock that may run fast.
+    let told =
+        if planted == Some(Planted::LingerUntold) { 0 } else { linger + linger * u64::from(ppm) / 1_000_000 };
+    let fold = Fold {
+        folded: dice.pick(&[Folded::Min, Folded::LowerMedian]),
+        split: dice.pick(&[Split::Equal, Split::Demand]),
+        initial: most / 2 + 1,
+        most: if planted == Some(Planted::LimitsAdded) { u32::MAX } else { most },
+        lives,
+        linger: Duration::from_nanos(told),
+    };
+    let trusted = if planted == Some(Planted::GrantDriftIgnored) { 0 } else { ppm };
+    let margin = Margin { holder_ppm: trusted, authority_ppm: trusted, slack: Duration::from_micros(1) };
+    let mut world = World {
+        fold,
+        beats: Beats { every: lives / 4, spacing: lives / 40, margin },
+        clock: Clock::draw(&mut dice, ppm),
+        delay: dice.pick(&[MILLI / 2, 5 * MILLI, 20 * MILLI]),
+        lost_percent: dice.pick(&[0, 3, 10]),
+        ends: 30 * lives.as_nanos() as u64,
+        ppm,
+        dice,
+        planted,
+        queue: Queue::new(),
+        report: Report::default(),
+        now: 0,
+        most,
+        roll: Roll::default(),
+        before: Roll::default(),
+        away_until: 0,
+        processes: Vec::new(),
+        started: 0,
+        bound: Bound::default(),
+        linger,
+    };
+    (0..nodes).for_each(|_| world.start());
+    world.queue.push(3 * world.life(), Event::Mishap);
+    world.go(tell);
+    world.report
+}
+
+impl World {
+    fn life(&self) -> u64 {
+        self.fold.lives.as_nanos() as u64
+    }
+
+    fn fresh(&mut self) -> Process {
+        self.started += 1;
+        let id = u128::from(self.dice.roll());
+        Process {
+            node: Node::new(NodeId(id), self.beats),
+            clock: Clock::draw(&mut self.dice, self.ppm),
+            process: self.started,
+            in_flight: 0,
+            told: 0,
+            wants: self.dice.pick(&[0, 1, 10, 500]),
+            limit: self.dice.within(1, u64::from(self.most)) as u32,
+            paused_until: 0,
+            cut_until: 0,
+            obeys: None,
+            sent: None,
+            leaving: false,
+            polls_at: 0,
+        }
+    }
+
+    fn start(&mut self) {
+        let at = self.processes.len();
+        let one = self.fresh();
+        self.processes.push(one);
+        let first = self.dice.below(self.life() / 4);
+        self.queue.push(first, Event::Poll(at));
+        self.queue.push(first, Event::Ask(at));
+    }
+
+    /// Until faults are over and everyone has had the time to get its due.
+    fn go(&mut self, tell: &mut dyn FnMut(String)) {
+        let rest = 10 * (self.life() + self.linger);
+        let mut events = 0;
+        while let Some((at, event)) = self.queue.pop() {
+            self.now = at.max(self.now);
+            events += 1;
+            if self.now > self.ends + rest || events > EVENTS_MAX {
+                break;
+            }
+            self.report.note(self.now, events);
+            tell(format!("{} {event:?}", self.now));
+            self.handle(event);
+            self.judge();
+            if self.report.broken.is_some() {
+                return;
+            }
+        }
+        self.judge_end();
+    }
+
+    fn handle(&mut self, event: Event) {
+        let at = match event {
+            Event::Ask(at) | Event::Poll(at) | Event::GiveUp { at, .. } | Event::Take { at, .. } => Some(at),
+            _ => None,
+        };
+        if let Some(paused) = at.map(|at| self.processes[at].paused_until)
+            && self.now < paused
+        {
+            return self.queue.push(paused, event);
+        }
+        let is_of = |world: &Self, at: usize, process: u64| world.processes[at].process == process;
+        match event {
+            Event::Ask(at) => self.ask(at),
+            Event::Poll(at) => self.poll(at),
+            Event::Hear { at, process, report, sent } => self.hear(at, process, report, sent),
+            Event::Take { at, process, grant, sent } if is_of(self, at, process) => {
+                self.take(at, grant, sent);
+            }
+            Event::GiveUp { at, process, sent } if is_of(self, at, process) => {
+                let asked = self.processes[at].clock.read(sent);
+                self.processes[at].node.handle_failure(asked);
+            }
+            Event::Done { at, process, works } if is_of(self, at, process) => {
+                let one = &mut self.processes[at];
+                one.in_flight = one.in_flight.saturating_sub(works);
+                self.poll(at);
+            }
+            Event::Dies { at, process } if is_of(self, at, process) => self.died(at),
+            Event::Ended { at, process, died } if is_of(self, at, process) => self.ended(at, died),
+            Event::Mishap => self.mishap(),
+            _ => {}
+        }
+    }
+
+    fn judge(&mut self) {
+        let running: u64 = self.processes.iter().map(|one| u64::from(one.in_flight)).sum();
+        let most = self.bound.most();
+        if running > most {
+            self.report.break_law("fleet-ceiling", || format!("{running} run where {most} may"));
+        }
+    }
+
+    /// All that want more than there is together have all that there is.
+    fn judge_end(&mut self) {
+        let now = self.now;
+        let shares: u64 =
+            self.processes.iter().map(|one| u64::from(one.node.share(one.clock.read(now)))).sum();
+        let ceiling = u64::from(self.fold.ceiling(&self.roll));
+        if shares != ceiling {
+            self.report.break_law("recovery", || format!("shares add up to {shares} of {ceiling}"));
+        }
+    }
+
+    fn share(&self, at: usize, read: u64) -> u32 {
+        let one = &self.processes[at];
+        match (self.planted, one.obeys) {
+            (Some(Planted::ObeysAnyGrant | Planted::NodeUnfenced), Some(share)) if !one.leaving => share,
+            _ => one.node.share(one.clock.read(read)),
+        }
+    }
+
+    fn ask(&mut self, at: usize) {
+        let quiet = self.now >= self.ends;
+        let wait = 1 + self.dice.below(self.life() / 8);
+        self.queue.push(self.now + wait, Event::Ask(at));
+        if quiet {
+            return;
+        }
+        let early = self.planted == Some(Planted::ShareReadEarly) && self.dice.chance(20);
+        let read = if early { self.now.saturating_sub(self.life()) } else { self.now };
+        // Read as it was then, and used now.
+        let share = self.share(at, read);
+        let room = share.saturating_sub(self.processes[at].in_flight);
+        self.report.decisions += 1;
+        if room == 0 {
+            return;
+        }
+        let works = self.dice.within(1, u64::from(room)) as u32;
+        let one = &mut self.processes[at];
+        one.in_flight += works;
+        self.report.admitted += 1;
+        let (process, tail) = (one.process, self.dice.pick(&[20, 4, 1]));
+        let takes = 1 + self.dice.long_tailed(self.life() / tail).min(2 * self.life());
+        self.queue.push(self.now + takes, Event::Done { at, process, works });
+    }
+
+    fn poll(&mut self, at: usize) {
+        let (now, planted, scatter) = (self.now, self.planted, self.dice.roll() as u32);
+        let added = self.processes.iter().map(|one| one.limit).sum();
+        let one = &mut self.processes[at];
+        let shown = one.clock.read(now);
+        let limit = if planted == Some(Planted::LimitsAdded) { added } else { one.limit };
+        let in_flight = if planted == Some(Planted::TornReport) { one.told } else { one.in_flight };
+        let wants = one.wants.max(one.in_flight);
+        let polled = one.node.poll_report(Occupancy { in_flight, limit, wants }, scatter, shown);
+        if let Some(mut report) = polled {
+            if one.sent.is_some_and(|sent| shown.since(sent) < self.beats.spacing) {
+                self.report.break_law("beats", || format!("node {at} beats too often"));
+            }
+            (one.sent, one.told) = (Some(shown), one.in_flight);
+            if planted == Some(Planted::LeavesWithWork) && report.leaving {
+                report.in_flight = 0;
+            }
+            let process = one.process;
+            self.send(at, Event::Hear { at, process, report, sent: now }, Fault::ReportLost);
+            let patience = self.life() / 6;
+            self.queue.push(now + patience, Event::GiveUp { at, process, sent: now });
+        }
+        let one = &mut self.processes[at];
+        let next = one.clock.when(one.node.next_deadline()).max(now + MILLI);
+        if one.polls_at <= now || next < one.polls_at {
+            one.polls_at = next;
+            self.queue.push(next, Event::Poll(at));
+        }
+    }
+
+    /// On its way, if it does not get lost.
+    fn send(&mut self, at: usize, event: Event, lost: Fault) {
+        let faulty = self.now < self.ends;
+        if faulty && (self.now < self.processes[at].cut_until || self.dice.chance(self.lost_percent)) {
+            return self.report.fired.count(lost);
+        }
+        if faulty && lost == Fault::ReportLost && self.dice.chance(3) {
+            self.report.fired.count(Fault::ReportDoubled);
+            let later = self.now + 1 + self.dice.below(2 * self.life());
+            self.queue.push(later, event.clone());
+        }
+        let slow = faulty && self.dice.chance(3);
+        if slow {
+            self.report.fired.count(Fault::Late);
+        }
+        let late = self.dice.pick(&[self.life() / 6, 2 * self.life()]);
+        let takes = 1 + self.dice.below(if slow { late } else { self.delay });
+        self.queue.push(self.now + takes, event);
+    }
+
+    fn hear(&mut self, at: usize, process: u64, mut report: fleet::Report, sent: u64) {
+        if self.now < self.away_until {
+            return self.report.fired.count(Fault::ReportLost);
+        }
+        let now = self.clock.read(self.now);
+        if self.planted == Some(Planted::ReportCountedOnArrival) {
+            let known = self.roll.members().find(|(id, _)| *id == report.node);
+            report.beat = known.map_or(1, |(_, known)| known.beat + 1);
+        }
+        let stale = self.planted == Some(Planted::RollOverwritten) && self.dice.chance(20);
+        let mut roll = if stale { self.before.clone() } else { self.roll.clone() };
+        let answer = self.fold.beat(&mut roll, &report, now);
+        self.before = core::mem::replace(&mut self.roll, roll);
+        self.settle_bound(now);
+        if let Beat::Grant(grant) = answer {
+            self.send(at, Event::Take { at, process, grant, sent }, Fault::GrantLost);
+        }
+    }
+
+    fn settle_bound(&mut self, now: Timestamp) {
+        let sound = Fold { most: self.most, ..self.fold };
+        let ceiling = u64::from(sound.ceiling(&self.roll));
+        if self.roll.quiet_until().is_some_and(|until| now < until) {
+            return self.bound.widen(ceiling);
+        }
+        self.bound.set(ceiling, self.roll.reserved());
+    }
+
+    fn take(&mut self, at: usize, grant: Grant, sent: u64) {
+        let (now, planted) = (self.now, self.planted);
+        let one = &mut self.processes[at];
+        let (asked, shown) = (one.clock.read(sent), one.clock.read(now));
+        let anchored = planted == Some(Planted::GrantAnchoredAtReply);
+        let grant = if anchored { Grant { lives: grant.lives + shown.since(asked), ..grant } } else { grant };
+        let counts = one.node.handle_grant(grant, asked, shown);
+        if counts || planted == Some(Planted::ObeysAnyGrant) {
+            one.obeys = Some(grant.share);
+        }
+        if counts {
+            if one.in_flight > grant.share {
+                self.report.fired.count(Fault::WorkOutlasts);
+            }
+            let (process, dies) = (one.process, one.clock.when(one.node.dies()));
+            self.queue.push(dies.max(now), Event::Dies { at, process });
+        }
+        self.poll(at);
+    }
+
+    /// Work is stopped, or runs on for as long as it may.
+    fn died(&mut self, at: usize) {
+        let now = self.now;
+        let one = &mut self.processes[at];
+        if one.clock.read(now) < one.node.dies() || self.planted == Some(Planted::NodeUnfenced) {
+            return;
+        }
+        if one.in_flight > 0 {
+            self.report.fired.count(Fault::Fenced);
+            if one.clock.drifts() {
+                self.report.fired.count(Fault::Drift);
+            }
+        }
+        if self.planted == Some(Planted::ObeysAnyGrant) {
+            one.obeys = Some(0);
+        }
+        let (process, died) = (one.process, one.node.dies());
+        if self.linger == 0 {
+            return one.in_flight = 0;
+        }
+        self.queue.push(now + self.linger - 1, Event::Ended { at, process, died });
+    }
+
+    fn ended(&mut self, at: usize, died: Timestamp) {
+        if self.processes[at].node.dies() == died {
+            self.processes[at].in_flight = 0;
+        }
+    }
+
+    fn mishap(&mut self) {
+        if self.now >= self.ends {
+            return self.mend();
+        }
+        let life = self.life();
+        let next = self.now + self.dice.long_tailed(life);
+        self.queue.push(next.min(self.ends), Event::Mishap);
+        let at = self.dice.below(self.processes.len() as u64) as usize;
+        let (busy, until) = (self.processes[at].in_flight > 0, self.now + self.dice.below(3 * life));
+        match self.dice.below(10) {
+            0 | 1 => {
+                self.processes[at].cut_until = until;
+                self.report.fired.count(Fault::CutOff);
+            }
+            2 | 3 => {
+                // As often as not for less than a grant lives; and then nothing is heard of it any more.
+                let until = if self.dice.chance(50) { self.now + life / 3 } else { until };
+                self.processes[at].paused_until = until;
+                if self.dice.chance(40) {
+                    self.processes[at].cut_until = until + 2 * life;
+                }
+                if busy {
+                    self.report.fired.count(Fault::NodePaused);
+                }
+            }
+            4 => {
+                if busy {
+                    self.report.fired.count(Fault::NodeKilled);
+                }
+                self.processes[at] = self.fresh();
+            }
+            5 => self.leave(at, busy),
+            6 => {
+                let most = u64::from(self.most);
+                self.processes[at].limit = self.dice.within(0, most) as u32;
+                self.processes[at].wants = self.dice.pick(&[0, 1, 10, 500]);
+                self.report.fired.count(Fault::LimitMoved);
+            }
+            7 => self.lose_roll(),
+            8 => {
+                self.away_until = self.now + life + self.dice.below(2 * life);
+                self.report.fired.count(Fault::StoreOutage);
+            }
+            _ => {
+                self.processes.iter_mut().for_each(|one| one.paused_until = one.paused_until.max(until));
+                self.report.fired.count(Fault::HeartbeatStorm);
+            }
+        }
+    }
+
+    /// No more faults, and nobody is leaving.
+    fn mend(&mut self) {
+        self.away_until = 0;
+        for at in 0..self.processes.len() {
+            if self.processes[at].leaving {
+                self.processes[at] = self.fresh();
+            }
+            self.processes[at].paused_until = 0;
+        }
+    }
+
+    /// It leaves, and is replaced by another when its work has ended.
+    fn leave(&mut self, at: usize, busy: bool) {
+        if self.processes[at].node.gone() {
+            self.processes[at] = self.fresh();
+            return;
+        }
+        if busy {
+            self.report.fired.count(Fault::NodeLeft);
+        }
+        let one = &mut self.processes[at];
+        one.node.leave();
+        one.leaving = true;
+    }
+
+    fn lose_roll(&mut self) {
+        let held = self.processes.iter().enumerate().any(|(at, _)| self.share(at, self.now) > 0);
+        if held {
+            self.report.fired.count(Fault::RollLost);
+        }
+        self.roll = Roll::default();
+        if self.planted == Some(Planted::RollWithoutQuiet) {
+            // A roll whose quiet is long over.
+            let gone = fleet::Report {
+                node: NodeId(u128::MAX),
+                beat: 1,
+                applied: 0,
+                holds: 0,
+                in_flight: 0,
+                limit: 0,
+                wants: 0,
+                leaving: true,
+            };
+            self.fold.beat(&mut self.roll, &gone, Timestamp::EPOCH);
+        }
+        self.before = self.roll.clone();
+    }
+}
