@@ -14,7 +14,7 @@ use crate::{BootClock, Clock, KeyHash, SecretHash};
 /// Each key has a [`Guard`] of its own, fixed or adaptive, and there may be one over all. Memory is bounded: at the cap
 /// the key that was idle longest, of a few, makes room for a newcomer. A key that holds or awaits a slot is never
 /// dropped. While all that are looked at do, newcomers share one more guard, and so one ceiling, until they have let go
-/// of it.
+/// of it; none of them has more there, waiting or not, than its own limit.
 ///
 /// ```
 /// use throttlekit::KeyedGuard;
@@ -42,6 +42,9 @@ pub(super) struct Each<C> {
 
 /// The limit of a key.
 pub(super) type LimitOf = Box<dyn Fn(&[u8]) -> GuardLimit + Send + Sync>;
+
+/// The guard of a key; and where it is the shared one, the word that the key is in it.
+type Found<C> = (Arc<Guard<C>>, Option<Guest<C>>);
 
 /// A slot of a key, and one of all where there is such a limit. Ends like a [`Permit`](super::Permit).
 #[must_use = "the slot is given back as soon as the permit is dropped"]
@@ -82,7 +85,7 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
 
     /// A slot of the key, of a class, if there is one for it now.
     pub fn try_acquire_as(&self, key: impl AsRef<[u8]>, class: Class) -> Result<KeyedPermit<C>, KeyedFull> {
-        let (guard, guest) = self.guard(key.as_ref());
+        let (guard, guest) = self.guard(key.as_ref())?;
         let own = guard.try_into_permit(class).map_err(KeyedFull::Key)?;
         let total = self.total.clone().map(|total| total.try_into_permit(class)).transpose();
         Ok(KeyedPermit { own, total: total.map_err(KeyedFull::Total)?, guest })
@@ -90,14 +93,17 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
 
     /// A slot of the key and then one of all, each now or when it is this ask's turn.
     ///
-    /// The future can be dropped at any time, like that of [`Guard::acquire`].
+    /// The future can be dropped at any time, like that of [`Guard::acquire`]. An ask that has its key's slot keeps it
+    /// while it waits for one of all, also before one of the same key whose class comes first.
     pub async fn acquire(&self, key: impl AsRef<[u8]>, class: Class) -> Result<KeyedPermit<C>, KeyedFull> {
-        let (guard, guest) = self.guard(key.as_ref());
-        let own = guard.acquire_owned(class).await.map_err(KeyedFull::Key)?;
-        let total = match self.total.clone() {
-            Some(total) => Some(total.acquire_owned(class).await.map_err(KeyedFull::Total)?),
-            None => None,
-        };
+        let (guard, guest) = self.guard(key.as_ref())?;
+        let mut own = guard.acquire_owned(class).await.map_err(KeyedFull::Key)?;
+        let mut total = None;
+        if let Some(all) = self.total.clone() {
+            total = Some(all.acquire_owned(class).await.map_err(KeyedFull::Total)?);
+            // The work begins now. Who waited long for a slot of all would else teach the key that its backend is slow.
+            own.restart();
+        }
         Ok(KeyedPermit { own, total, guest })
     }
 
@@ -137,17 +143,18 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
     }
 
     /// The key's guard, or the shared one. A key that is in the shared one stays in it: two would be two ceilings.
-    fn guard(&self, key: &[u8]) -> (Arc<Guard<C>>, Option<Guest<C>>) {
+    fn guard(&self, key: &[u8]) -> Result<Found<C>, KeyedFull> {
         let fingerprint = self.hash.fingerprint(key);
         let mut shard = self.places.lock(fingerprint);
         if let Some(guard) = shard.find(fingerprint) {
-            return (guard, None);
+            return Ok((guard, None));
         }
         let own = (!self.overflow.has(fingerprint)).then(|| shard.give(fingerprint, || self.each.guard(key)));
-        own.flatten().map(|guard| (guard, None)).unwrap_or_else(|| {
-            let guest = self.overflow.enter(fingerprint);
-            (Arc::clone(&self.overflow.guard), Some(guest))
-        })
+        if let Some(guard) = own.flatten() {
+            return Ok((guard, None));
+        }
+        let guest = self.overflow.enter(fingerprint, self.each.most(key)).map_err(KeyedFull::Key)?;
+        Ok((Arc::clone(&self.overflow.guard), Some(guest)))
     }
 }
 
@@ -159,9 +166,23 @@ impl<C: Clock + Clone> Each<C> {
             None => builder.build(),
         }
     }
+
+    /// How many a key may have wherever it is: what its own guard could ever let in.
+    fn most(&self, key: &[u8]) -> u32 {
+        match self.limit_of.as_ref().map(|limit_of| limit_of(key)) {
+            Some(GuardLimit::Fixed(limit)) => limit,
+            Some(GuardLimit::Adaptive(ceiling)) => ceiling.most(),
+            None => u32::MAX,
+        }
+    }
 }
 
 impl<C: Clock> KeyedPermit<C> {
+    /// See [`OwnedPermit::elapsed`].
+    pub fn elapsed(&self) -> Option<Duration> {
+        self.own.elapsed()
+    }
+
     /// See [`Permit::success`](super::Permit::success).
     pub fn success(self) {
         self.end(OwnedPermit::success);

@@ -38,8 +38,8 @@ impl KeyedGuardBuilder {
 }
 
 impl<C: Clock + Clone, H: KeyHash> KeyedGuardBuilder<C, H> {
-    /// The limit of a key, where they differ; asked when a key gets a guard. Newcomers who share one have the limit
-    /// that the builder was made with.
+    /// The limit of a key, where they differ; asked when a key gets a guard, and for each ask of a newcomer that shares
+    /// one: of these, all together have the limit that the builder was made with, and none more than its own.
     pub fn limit_of(self, limit_of: impl Fn(&[u8]) -> GuardLimit + Send + Sync + 'static) -> Self {
         Self { limit_of: Some(Box::new(limit_of)), ..self }
     }

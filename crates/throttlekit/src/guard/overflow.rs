@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Guard;
+use super::{Full, Guard};
 
 /// The one guard, and how often each key is in it.
 pub(super) struct Overflow<C> {
@@ -33,11 +33,16 @@ impl<C> Overflow<C> {
         self.count.load(Acquire) > 0 && self.lock().contains_key(&fingerprint)
     }
 
-    /// Counts an ask of the key. Only under the lock of the key's shard.
-    pub(super) fn enter(self: &Arc<Self>, fingerprint: u64) -> Guest<C> {
+    /// Counts an ask of the key, unless it has `most` here already. Only under the lock of the key's shard.
+    pub(super) fn enter(self: &Arc<Self>, fingerprint: u64, most: u32) -> Result<Guest<C>, Full> {
+        let mut guests = self.lock();
+        let in_flight = guests.get(&fingerprint).copied().unwrap_or(0);
+        if in_flight >= most {
+            return Err(Full { limit: most, in_flight });
+        }
+        guests.insert(fingerprint, in_flight + 1);
         self.count.fetch_add(1, AcqRel);
-        *self.lock().entry(fingerprint).or_insert(0) += 1;
-        Guest { overflow: Arc::clone(self), fingerprint }
+        Ok(Guest { overflow: Arc::clone(self), fingerprint })
     }
 
     /// How many hold, await or ask for a slot here.

@@ -13,7 +13,7 @@ use crate::{BootClock, Clock};
 /// A slot, held while work runs. Gives it back exactly once, however it goes.
 ///
 /// Say how the work ended. Dropped without a word it counts as [`ignored`](Self::ignored), the caller went away; or as
-/// [`dropped`](Self::dropped) if the thread is panicking.
+/// [`dropped`](Self::dropped) if the thread is panicking; so one panic drops every permit that its task holds.
 #[derive(Debug)]
 #[must_use = "the slot is given back as soon as the permit is dropped"]
 pub struct Permit<'a, C: Clock = BootClock> {
@@ -99,6 +99,13 @@ impl<C: Clock> OwnedPermit<C> {
     pub fn elapsed(&self) -> Option<Duration> {
         let guard = self.guard.as_ref().filter(|_| self.slot.is_timed())?;
         Some(self.slot.sample(None, guard.now()).latency)
+    }
+
+    /// The work begins only now.
+    pub(super) fn restart(&mut self) {
+        if let Some(guard) = self.guard.as_ref().filter(|_| self.slot.is_timed()) {
+            self.slot.started_nanos = guard.now().as_nanos();
+        }
     }
 
     /// See [`Permit::success`].

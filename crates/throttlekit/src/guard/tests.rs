@@ -238,3 +238,29 @@ async fn a_wait_ends_at_its_deadline_and_not_before() {
     let owned = Arc::new(guard).acquire_owned(Class::FIRST).await.unwrap();
     owned.success();
 }
+
+#[test]
+fn who_waits_for_a_slot_of_all_does_not_teach_the_key_that_its_backend_is_slow() {
+    let clock = ManualClock::at(Timestamp::from_millis(1_000));
+    let keyed =
+        KeyedGuard::builder(Ceiling::between(4, 100)).total(1).depth_max(4).clock(clock.clone()).build();
+    let first = keyed.try_acquire("a").unwrap();
+    let mut second = Box::pin(keyed.acquire("b", Class::FIRST));
+    assert!(is_waiting(&mut second));
+    clock.advance(Duration::from_secs(5));
+    first.ignored();
+    let second = held(poll(&mut second));
+    clock.advance(Duration::from_millis(10));
+    assert_eq!(second.elapsed(), Some(Duration::from_millis(10)));
+}
+
+#[test]
+fn in_the_guard_that_newcomers_share_a_key_has_no_more_than_its_own_limit() {
+    let limit_of = |key: &[u8]| if key == b"banned" { 0.into() } else { 2.into() };
+    let keyed = KeyedGuard::builder(64).limit_of(limit_of).keys_max(1).build();
+    let _busy = keyed.try_acquire("busy").unwrap();
+    assert_eq!(keyed.try_acquire("banned").unwrap_err().full().limit, 0);
+    let _held = [keyed.try_acquire("new").unwrap(), keyed.try_acquire("new").unwrap()];
+    assert!(keyed.try_acquire("new").is_err());
+    assert!(keyed.try_acquire("newer").is_ok());
+}

@@ -1,12 +1,15 @@
 //! A response body that holds a slot until it has been sent.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::layer::OfResponse;
 use crate::guard::{Ending, OwnedPermit};
 use crate::http::AdmitBody;
 use crate::{BootClock, Clock};
@@ -15,7 +18,6 @@ pin_project! {
     /// The body of the service behind the layer, with the slot that it was served in; or the few words of a refusal.
     ///
     /// The slot is given back at the end of the body. Dropped before, the client went away: that teaches nothing.
-    #[derive(Debug)]
     pub struct GuardBody<B, C = BootClock>
     where
         C: Clock,
@@ -27,11 +29,12 @@ pin_project! {
 }
 
 /// A slot, how its work ended, and how long that took, where it was timed.
-#[derive(Debug)]
 struct Held<C: Clock> {
     slot: OwnedPermit<C>,
     ending: Ending,
     took: Option<Duration>,
+    /// Who says how it ended when the trailers have come, where they have the last word: the slot waits for them.
+    trailers: Option<(StatusCode, OfResponse)>,
 }
 
 impl<B, C: Clock> GuardBody<B, C> {
@@ -41,10 +44,15 @@ impl<B, C: Clock> GuardBody<B, C> {
 }
 
 impl<B: Body<Data: From<String>>, C: Clock> GuardBody<B, C> {
-    pub(super) fn holding(body: AdmitBody<B>, slot: OwnedPermit<C>, ending: Ending) -> Self {
+    pub(super) fn holding(
+        body: AdmitBody<B>,
+        slot: OwnedPermit<C>,
+        ending: Ending,
+        trailers: Option<(StatusCode, OfResponse)>,
+    ) -> Self {
         let took = slot.elapsed();
-        let held = Held { slot, ending, took };
-        if is_over(&body) {
+        let held = Held { slot, ending, took, trailers };
+        if held.is_over(&body) {
             held.give_back();
             return Self::without_slot(body);
         }
@@ -52,12 +60,21 @@ impl<B: Body<Data: From<String>>, C: Clock> GuardBody<B, C> {
     }
 }
 
-/// Nothing is to come. Servers do not poll such a body again, they drop it.
-fn is_over<B: Body>(body: &B) -> bool {
-    body.is_end_stream() || body.size_hint().exact() == Some(0)
-}
-
 impl<C: Clock> Held<C> {
+    /// Nothing is to come. Servers do not poll such a body again, they drop it.
+    fn is_over<B: Body>(&self, body: &B) -> bool {
+        body.is_end_stream() || self.trailers.is_none() && body.size_hint().exact() == Some(0)
+    }
+
+    /// What is learnt from a frame, if it is the trailers that have the last word.
+    fn hear<D>(&mut self, frame: &Frame<D>) {
+        if let Some(trailers) = frame.trailers_ref()
+            && let Some((status, ending)) = self.trailers.take()
+        {
+            self.ending = ending(status, trailers);
+        }
+    }
+
     fn give_back(self) {
         match (self.ending, self.took) {
             (Ending::Success, Some(took)) => self.slot.success_after(took),
@@ -80,12 +97,20 @@ impl<B: Body<Data: From<String>>, C: Clock> Body for GuardBody<B, C> {
         // On the stack while the service's code runs: if that panics, the slot is dropped with it.
         let held = this.slot.take();
         let frame = this.body.as_mut().poll_frame(cx);
-        match (&frame, held) {
-            (Poll::Ready(None), Some(held)) => held.give_back(),
-            (Poll::Ready(Some(Ok(_))), Some(held)) if is_over(&*this.body) => held.give_back(),
+        let Some(mut held) = held else { return frame };
+        match &frame {
+            Poll::Pending => *this.slot = Some(held),
+            Poll::Ready(None) => held.give_back(),
             // The backend broke off.
-            (Poll::Ready(Some(Err(_))), Some(held)) => held.slot.dropped(),
-            (_, held) => *this.slot = held,
+            Poll::Ready(Some(Err(_))) => held.slot.dropped(),
+            Poll::Ready(Some(Ok(frame))) => {
+                held.hear(frame);
+                if held.is_over(&*this.body) {
+                    held.give_back();
+                } else {
+                    *this.slot = Some(held);
+                }
+            }
         }
         frame
     }
@@ -96,5 +121,11 @@ impl<B: Body<Data: From<String>>, C: Clock> Body for GuardBody<B, C> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl<B, C: Clock> fmt::Debug for GuardBody<B, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardBody").field("holds", &self.slot.is_some()).finish_non_exhaustive()
     }
 }

@@ -11,9 +11,10 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::GuardBody;
-use super::layer::Settings;
+use super::layer::{GRPC_STATUS, Settings};
 use crate::guard::{Ending, Full, OwnedPermit};
 use crate::http::body::AdmitBody;
+use crate::http::grpc;
 use crate::http::layer::Delay;
 use crate::http::refusal::Refusal;
 use crate::{BootClock, Clock};
@@ -130,22 +131,24 @@ fn served<R: Body<Data: From<String>>, E, C: Clock>(
     slot: Option<OwnedPermit<C>>,
     settings: &Settings<C>,
 ) -> Result<Response<GuardBody<R, C>>, E> {
-    match (answer, slot) {
-        (Ok(response), Some(slot)) => {
-            let ending = (settings.ending)(response.status());
-            if ending == Ending::Dropped {
-                // What turned the request away is told at once; the few words of it need no slot.
-                slot.dropped();
-                return Ok(response.map(|body| GuardBody::without_slot(AdmitBody::service(body))));
-            }
-            Ok(response.map(|body| GuardBody::holding(AdmitBody::service(body), slot, ending)))
-        }
-        (Ok(response), None) => Ok(response.map(|body| GuardBody::without_slot(AdmitBody::service(body)))),
-        (Err(error), slot) => {
+    let response = match answer {
+        Ok(response) => response.map(AdmitBody::service),
+        Err(error) => {
             slot.into_iter().for_each(OwnedPermit::dropped);
-            Err(error)
+            return Err(error);
         }
+    };
+    let Some(slot) = slot else { return Ok(response.map(GuardBody::without_slot)) };
+    let ending = (settings.ending)(response.status(), response.headers());
+    if ending == Ending::Dropped {
+        // What turned the request away is told at once; the few words of it need no slot.
+        slot.dropped();
+        return Ok(response.map(GuardBody::without_slot));
     }
+    let said_in_trailers =
+        grpc::content_type(response.headers()).is_some() && !response.headers().contains_key(GRPC_STATUS);
+    let trailers = said_in_trailers.then(|| (response.status(), Arc::clone(&settings.ending)));
+    Ok(response.map(|body| GuardBody::holding(body, slot, ending, trailers)))
 }
 
 fn taken<T>(held: &mut Option<T>) -> T {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
 use http::request::Parts;
+use http::{HeaderMap, StatusCode};
 use tower_layer::Layer;
 
 use super::GuardService;
@@ -43,8 +43,9 @@ impl<C: Clock> GuardLayer<C> {
         self.with(|settings| settings.exempt = Arc::new(exempt))
     }
 
-    /// What a response's status says of the backend.
-    pub fn ending(self, ending: impl Fn(StatusCode) -> Ending + Send + Sync + 'static) -> Self {
+    /// What a response says of the backend, by its status and headers. Called again with the trailers of a gRPC call, as
+    /// headers, where those have its status.
+    pub fn ending(self, ending: impl Fn(StatusCode, &HeaderMap) -> Ending + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.ending = Arc::new(ending))
     }
 
@@ -64,7 +65,14 @@ impl<C: Clock> GuardLayer<C> {
     }
 }
 
-fn ending_of(status: StatusCode) -> Ending {
+fn ending_of(status: StatusCode, headers: &HeaderMap) -> Ending {
+    if let Some(status) = headers.get(GRPC_STATUS) {
+        return match status.as_bytes() {
+            b"0" => Ending::Success,
+            b"4" | b"8" | b"14" => Ending::Dropped, // DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE
+            _ => Ending::Ignored,
+        };
+    }
     match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             Ending::Dropped
@@ -94,11 +102,17 @@ impl<C: Clock> fmt::Debug for GuardLayer<C> {
     }
 }
 
+/// Where gRPC says how a call ended, whose HTTP status is 200.
+pub(super) const GRPC_STATUS: &str = "grpc-status";
+
+/// What a response says of the backend.
+pub(super) type OfResponse = Arc<dyn Fn(StatusCode, &HeaderMap) -> Ending + Send + Sync>;
+
 pub(super) struct Settings<C: Clock> {
     pub(super) guard: Arc<Guard<C>>,
     pub(super) class: OfRequest<Class>,
     pub(super) exempt: OfRequest<bool>,
-    pub(super) ending: Arc<dyn Fn(StatusCode) -> Ending + Send + Sync>,
+    pub(super) ending: OfResponse,
     pub(super) wait: Option<Arc<dyn Fn() -> Delay + Send + Sync>>,
 }
 

@@ -41,8 +41,9 @@
 //!
 //! By [`GuardLayer::ending`], from the status. Unless told otherwise: 429, 503 and 504 are drops, for the backend says
 //! that it is full. 2xx and 3xx are successes. All else is ignored, since whoever answers with an error may do so much
-//! faster or slower than work takes. A service that fails without a response is a drop. A client that goes away is
-//! ignored; a panic is a drop.
+//! faster or slower than work takes. gRPC says it in `grpc-status`, in headers or trailers: `DEADLINE_EXCEEDED`,
+//! `RESOURCE_EXHAUSTED` and `UNAVAILABLE` are drops. A service that fails without a response is a drop. A client that
+//! goes away is ignored, and so is a body that the server never reads, as of a `HEAD`; a panic is a drop.
 
 mod body;
 mod future;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -93,6 +93,27 @@ fn what_is_learnt_depends_on_the_status() {
         let response = at_once(service.oneshot(request())).unwrap();
         at_once(response.into_body().collect()).unwrap();
         assert_eq!(learnt(&guard), learns, "{code}");
+    }
+}
+
+#[test]
+fn a_grpc_call_says_how_it_ended_in_its_headers_or_trailers() {
+    for (status, learns) in [("0", (1, 0, 0)), ("5", (0, 0, 0)), ("8", (0, 1, 0)), ("14", (0, 1, 0))] {
+        for in_headers in [true, false] {
+            let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+            let serve = move || {
+                let mut response = Response::new(Trailed(Some(status).filter(|_| !in_headers)));
+                response.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+                if in_headers {
+                    response.headers_mut().insert("grpc-status", status.parse().unwrap());
+                }
+                ready(Ok(response))
+            };
+            let service = GuardLayer::new(Arc::clone(&guard)).layer(serving(serve));
+            let response = at_once(service.oneshot(request())).unwrap();
+            at_once(response.into_body().collect()).unwrap();
+            assert_eq!(learnt(&guard), learns, "{status}, in headers: {in_headers}");
+        }
     }
 }
 
@@ -192,5 +213,25 @@ impl Body for Breaks {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, &'static str>>> {
         Poll::Ready(Some(Err("broken off")))
+    }
+}
+
+/// A body of nothing but trailers, with this status.
+struct Trailed(Option<&'static str>);
+
+impl Body for Trailed {
+    type Data = <String as Body>::Data;
+    type Error = &'static str;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, &'static str>>> {
+        let trailers = |status: &str| [("grpc-status".parse().unwrap(), status.parse().unwrap())].into_iter();
+        Poll::Ready(self.0.take().map(|status| Ok(Frame::trailers(trailers(status).collect()))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(0)
     }
 }
