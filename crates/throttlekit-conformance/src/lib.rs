@@ -17,6 +17,7 @@
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
 //! * [`throttle`] plays calls to a backend that is full, and its planted bugs.
 //! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
+//! * [`fleet`] lets node processes share the ceiling of a backend process, and its planted bugs.
 //! * [`rolls`] examines whoever keeps the rolls of fleets, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
@@ -34,6 +35,7 @@ pub mod budget;
 mod check;
 mod dice;
 pub mod fair;
+pub mod fleet;
 pub mod golden;
 pub mod inference;
 pub mod laws;
