@@ -29,8 +29,15 @@ pub const SECTIONS: &[Section] = &[
     },
 ];
 
-const CONTENDERS: &[&str] =
-    &[SEMAPHORE, "floor-cas", "ours-guard-fixed", "ours-guard-class", THROTTLE_NET, "ours-guard-adaptive"];
+const CONTENDERS: &[&str] = &[
+    SEMAPHORE,
+    "floor-cas",
+    "ours-guard-fixed",
+    "ours-guard-fleet",
+    "ours-guard-class",
+    THROTTLE_NET,
+    "ours-guard-adaptive",
+];
 
 /// Of whom instructions are counted.
 pub const COUNTED: [&str; 4] = [SEMAPHORE, "ours-guard-fixed", THROTTLE_NET, "ours-guard-adaptive"];
