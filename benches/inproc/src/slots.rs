@@ -29,9 +29,15 @@ pub const SECTIONS: &[Section] = &[
     },
 ];
 
-/// The fleet's guard, whose local path is the fixed one and a look at the lease's clock, joins as `ours-guard-fleet`.
-const CONTENDERS: &[&str] =
-    &[SEMAPHORE, "floor-cas", "ours-guard-fixed", "ours-guard-class", THROTTLE_NET, "ours-guard-adaptive"];
+const CONTENDERS: &[&str] = &[
+    SEMAPHORE,
+    "floor-cas",
+    "ours-guard-fixed",
+    "ours-guard-fleet",
+    "ours-guard-class",
+    THROTTLE_NET,
+    "ours-guard-adaptive",
+];
 
 /// Of whom instructions are counted. Not of those that read a clock, which under callgrind is a system call.
 pub const COUNTED: [&str; 3] = [SEMAPHORE, "ours-guard-fixed", "ours-guard-class"];

@@ -19,6 +19,7 @@
 //! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
 //! * [`guard`] holds what slots in process promise, and its planted bugs.
 //! * [`slots`] holds who may work in how many slots, and its planted bugs.
+//! * [`fleet`] lets node processes share the ceiling of a backend process, and its planted bugs.
 //! * [`rolls`] examines whoever keeps the rolls of fleets, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
@@ -36,6 +37,7 @@ pub mod budget;
 mod check;
 mod dice;
 pub mod fair;
+pub mod fleet;
 pub mod golden;
 pub mod guard;
 pub mod inference;

@@ -209,6 +209,7 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "throttle-net" => Contender::placed(name, slots::throttle_net(), place),
         "floor-cas" => Contender::placed(name, slots::floor(), place),
         "ours-guard-fixed" => Contender::placed(name, slots::fixed(), place),
+        "ours-guard-fleet" => Contender::placed(name, slots::fleet(), place),
         "ours-guard-class" => Contender::placed(name, slots::of_class(), place),
         "ours-guard-adaptive" => Contender::placed(name, slots::adaptive(), place),
         unknown => panic!("no contender is called {unknown}"),

@@ -1,10 +1,15 @@
 //! Slots that are taken and given back at once: this house's guards, and those they are judged by.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use throttle_net::{AdaptiveLimiter, Aimd};
-use throttlekit::Guard;
 use throttlekit::guard::{Ceiling, Class};
+use throttlekit::store::MemoryStore;
+use throttlekit::{FleetGuard, Guard};
+use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 
 use super::{Check, consumed};
@@ -18,6 +23,7 @@ const LEAST: u32 = 20;
 struct Fixed(Guard);
 struct OfClass(Guard);
 struct Adaptive(Guard);
+struct Fleet(FleetGuard);
 struct Tokio(Semaphore);
 struct Net(AdaptiveLimiter<Aimd>);
 struct Floor(AtomicU64);
@@ -35,6 +41,25 @@ pub fn of_class() -> impl Check + 'static {
 /// A guard that infers how many.
 pub fn adaptive() -> impl Check + 'static {
     Adaptive(Guard::adaptive(Ceiling::between(LEAST, LIMIT)))
+}
+
+/// A node of a fleet, which has the whole ceiling. It beats a few times a second, on a thread of its own.
+pub fn fleet() -> impl Check + 'static {
+    let (told, heard) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async move {
+            let builder = FleetGuard::builder(MemoryStore::new(), "bench", LIMIT);
+            let _ = told.send(builder.lives(Duration::from_secs(1)).build());
+            std::future::pending::<()>().await;
+        });
+    });
+    let guard = heard.recv().expect("a guard");
+    // A roll that begins is quiet for as long as a grant lives.
+    while guard.snapshot().0 < LIMIT {
+        thread::sleep(Duration::from_millis(10));
+    }
+    Fleet(guard)
 }
 
 /// The anchor of fixed ones.
@@ -76,6 +101,15 @@ impl Check for Adaptive {
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
         consumed(self.0.try_acquire()).map(|permit| permit.success()).is_ok().into()
+    }
+}
+
+impl Check for Fleet {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
+        consumed(self.0.try_acquire()).map(drop).is_ok().into()
     }
 }
 

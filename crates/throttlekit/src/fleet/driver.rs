@@ -19,6 +19,10 @@ use crate::{BootClock, Guard, LeaseClock};
 /// A node tells what it infers once it has learnt from so many: before, it would only tell where inference begins.
 const SAMPLES_MIN: u64 = 32;
 
+/// Nobody wants more than so many times the ceiling, however often the same ask comes again. Less would do wrong to a
+/// node with most of the demand: its asks would have less of a chance than those of others.
+const WANTS_MAX: u32 = 8;
+
 pub(super) struct Driver<R, C> {
     pub(super) store: R,
     pub(super) key: String,
@@ -71,7 +75,8 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         let seen = self.guard.stats();
         let in_flight = self.guard.in_flight();
         let asked = in_flight.saturating_add(seen.waiting);
-        let wants = self.meter.wants(&self.shared.demand, asked, now).min(self.fold.most);
+        let wants = self.meter.wants(&self.shared.demand, asked, now);
+        let wants = wants.min(self.fold.most.saturating_mul(WANTS_MAX));
         let limit = if self.infers { inferred(&seen) } else { 0 };
         let mut stats = self.shared.stats();
         (stats.wants, stats.inferred) = (wants, limit);

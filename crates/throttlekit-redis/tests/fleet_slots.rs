@@ -1,0 +1,27 @@
+//! A real fleet in a short storm: node processes that share one ceiling of a backend process. `cargo xtask prove slots
+//! fleet` takes longer.
+
+mod common;
+
+use common::single;
+use throttlekit_conformance::fleet::{Bug, SHORT_CEILING, post, serve, short_storm};
+
+#[test]
+fn fleet_slots_processes_never_have_more_in_flight_than_the_ceiling() {
+    if let Some(post) = post() {
+        return serve(&post, || async { single().connect().await.unwrap() });
+    }
+    let seen = short_storm("fleet_slots_processes_never_have_more_in_flight_than_the_ceiling", None);
+    assert!(seen.most.max(seen.decided) <= SHORT_CEILING.into(), "{seen:?}");
+    assert!(seen.most * 4 >= u64::from(SHORT_CEILING) * 3 && seen.fences > 0, "nothing was tried: {seen:?}");
+}
+
+#[test]
+fn fleet_slots_finds_a_clock_that_stands_while_its_process_is_stopped() {
+    if let Some(post) = post() {
+        return serve(&post, || async { single().connect().await.unwrap() });
+    }
+    let bug = Some(Bug::ClockStands);
+    let seen = short_storm("fleet_slots_finds_a_clock_that_stands_while_its_process_is_stopped", bug);
+    assert!(seen.most > SHORT_CEILING.into(), "blind to it: {seen:?}");
+}
