@@ -86,8 +86,11 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
     async fn beat(&mut self, report: &Report, sent: Timestamp) {
         // The deadline first: who was stopped for long must not go on with a report of long ago.
         let heard = beat(&self.store, &self.key, &self.fold, self.keeps, report);
-        let answer = match either(sleep(self.deadline), heard).await {
-            Either::This(()) => Err(StoreError::Deadline(self.deadline)),
+        // And it must not be heard once the grant that it names has died: that would look as if a roll had been lost.
+        let left = self.node.standing(sent).map(|_| self.node.dies().since(sent));
+        let deadline = left.map_or(self.deadline, |left| left.min(self.deadline));
+        let answer = match either(sleep(deadline), heard).await {
+            Either::This(()) => Err(StoreError::Deadline(deadline)),
             Either::That(answer) => answer,
         };
         self.shared.stats().beats += 1;

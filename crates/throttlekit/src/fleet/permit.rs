@@ -1,14 +1,16 @@
 //! Proof of admission to a fleet's ceiling, and the end of it where the fleet must be told nothing more.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
 use tokio::time::sleep;
 
 use super::builder::FleetClock;
-use super::either::{Either, either};
 use super::guard::Shared;
 use super::lease::Row;
 use crate::guard::{OwnedPermit, Permit};
@@ -72,11 +74,16 @@ impl<C: LeaseClock, S: std::ops::Deref<Target = Shared<C>>> Hold<S> {
         }
     }
 
+    /// Looks at the clock before each step of the work: a process that was stopped may be woken for it before its timers
+    /// are.
     async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
-        match either(self.fenced(), work).await {
-            Either::This(()) => Err(Fenced),
-            Either::That(output) => Ok(output),
-        }
+        let (mut fenced, mut work) = (pin!(self.fenced()), pin!(work));
+        poll_fn(|cx| match fenced.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(Fenced)),
+            Poll::Pending if !self.stands() => Poll::Ready(Err(Fenced)),
+            Poll::Pending => work.as_mut().poll(cx).map(Ok),
+        })
+        .await
     }
 }
 

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::fleet::{Beat, Fold, Report};
+use throttlekit_core::concurrency::fleet::{Beat, Fold, Report, Roll};
 use tokio::time::sleep;
 
 use super::{RollStore, StoreError, Swapped};
@@ -26,7 +26,8 @@ pub struct Heard {
     pub races: u32,
 }
 
-/// Takes a report into the roll under `key` and answers it: two round trips, and one more for each race that is lost.
+/// Takes a report into the roll under `key` and answers it: two round trips, one more for each race that is lost, and two
+/// more where there is no roll yet.
 ///
 /// The fold runs at the instant of the load, or of the swap that failed. That lies after the report was sent, so what
 /// is granted dies for the node before it is forgotten here. And it lies before the swap that counts: nobody has
@@ -40,6 +41,14 @@ pub async fn beat<R: RollStore>(
     report: &Report,
 ) -> Result<Heard, StoreError> {
     let mut kept = store.load(key).await?;
+    if kept.version == 0 {
+        // What is swapped in where there is nothing may come late: after others began the roll and lost it again. So it
+        // says nothing of how long ago that was; only what is swapped for a roll that lies there does.
+        kept = match store.swap(key, 0, &Roll::default().to_bytes(), keeps).await? {
+            Swapped::Done => store.load(key).await?,
+            Swapped::Newer(newer) => newer,
+        };
+    }
     for races in 0..RACES_MAX {
         let mut roll = kept.roll(key)?;
         let (now, beat) = (kept.now, fold.beat(&mut roll, report, kept.now));

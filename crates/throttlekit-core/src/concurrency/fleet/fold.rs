@@ -20,7 +20,7 @@ pub enum Folded {
 /// What each node is due of the ceiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// By what it wants, and one at least: an ask has the same chance whichever node it comes to.
+    /// By what it wants, and one at least if there are as many: an ask has the same chance whichever node it comes to.
     #[default]
     Demand,
     /// The same for each.
@@ -40,7 +40,8 @@ pub struct Fold {
     pub most: u32,
     /// How long a grant lives, by the store's clock.
     pub lives: Duration,
-    /// How long work may run on when a node's grant has died. Zero where work is stopped then.
+    /// How long work may run on when a node's grant has died, by the store's clock: allow for its drift. Zero where work
+    /// is stopped then.
     pub linger: Duration,
 }
 
@@ -60,7 +61,7 @@ impl Fold {
     pub fn beat(&self, roll: &mut Roll, report: &Report, now: Timestamp) -> Beat {
         let now = now.max(roll.last);
         roll.last = now;
-        roll.members.retain(|_, member| now < member.seen + self.remembered());
+        roll.members.retain(|_, member| now < member.until);
         match roll.members.get(&report.node) {
             Some(known) if report.beat <= known.beat => return Beat::Stale,
             None if roll.members.len() >= NODES_MAX => return Beat::Full,
@@ -96,7 +97,9 @@ impl Fold {
     /// Whoever holds a share that this roll knows nothing of shows that a roll was lost. So does a roll that begins:
     /// who knows what was before. Until the last of such shares has died, none may rise.
     fn beware(&self, roll: &mut Roll, report: &Report, now: Timestamp) {
-        let stranger = report.applied > 0 && !roll.members.contains_key(&report.node);
+        // Who has left and says so again, since nobody answered, is not remembered and holds nothing.
+        let left = report.leaving && report.in_flight == 0;
+        let stranger = report.applied > 0 && !left && !roll.members.contains_key(&report.node);
         if roll.quiet_until.is_none() || report.applied > roll.number || stranger {
             roll.quiet_until = Some(now + self.remembered());
         }
@@ -115,7 +118,9 @@ impl Fold {
         let (number, share) = before.map_or((0, 0), |known| (known.number, known.share));
         let Report { beat, in_flight, limit, wants, .. } = *report;
         let leaving = report.leaving || before.is_some_and(|known| known.leaving);
-        let member = Member { beat, number, share, high, in_flight, limit, wants, leaving, seen: now };
+        // Until the later of what this grant says and one before it, which may have been made to live longer.
+        let until = before.map_or(now, |known| known.until).max(now + self.remembered());
+        let member = Member { beat, number, share, high, in_flight, limit, wants, leaving, seen: now, until };
         roll.members.insert(report.node, member);
     }
 
@@ -124,8 +129,11 @@ impl Fold {
         let mine = roll.members.get(&report.node).map_or(0, Member::reserve);
         let others = roll.reserved() - u64::from(mine);
         let free = u64::from(ceiling).saturating_sub(others);
+        // A ceiling that fell below what is reserved leaves nothing free. Whoever reports first would go down to nothing
+        // for that; it goes down to its due, as all others will. What it holds is reserved for it already.
+        let may_hold = free.max(u64::from(report.holds));
         // Not above the due, which is at most the ceiling, so it fits.
-        let mut share = u64::from(due).min(free) as u32;
+        let mut share = u64::from(due).min(may_hold) as u32;
         if roll.quiet_until.is_some_and(|until| now < until) {
             share = share.min(report.holds);
         }
@@ -143,9 +151,10 @@ impl Fold {
         let (ceiling, nodes) = (u64::from(self.ceiling(roll)), staying().count() as u64);
         // One for each, so that a node which was quiet has something to begin with, and the rest by weight.
         let each = u64::from(ceiling >= nodes);
+        let idle = staying().all(|(_, member)| member.wants == 0);
         let weight = |member: &Member| match self.split {
-            Split::Equal => 1,
-            Split::Demand => u64::from(member.wants) + 1,
+            Split::Demand if !idle => u64::from(member.wants),
+            Split::Demand | Split::Equal => 1,
         };
         let (rest, whole) = (ceiling - each * nodes, staying().map(|(_, m)| weight(m)).sum::<u64>());
         let mut before = 0;

@@ -19,6 +19,9 @@ pub struct Beats {
     pub margin: Margin,
 }
 
+/// How often the time between eager beats is doubled.
+const PATIENCE_MAX: u32 = 8;
+
 /// What a node is doing, all of it as of one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Occupancy {
@@ -53,6 +56,8 @@ pub struct Node {
     next: Timestamp,
     /// When the last report was sent.
     sent: Timestamp,
+    /// Grants in a row that brought no other share.
+    unchanged: u32,
     /// The others wait to hear of this node: it has applied a grant, or its work must become less.
     owes: bool,
     leaving: bool,
@@ -71,6 +76,7 @@ impl Node {
             told: None,
             next: Timestamp::EPOCH,
             sent: Timestamp::EPOCH,
+            unchanged: 0,
             owes: false,
             leaving: false,
         }
@@ -131,6 +137,8 @@ impl Node {
         // Whoever has left with nothing in flight is forgotten, and not to be heard of again.
         let left = self.leaving && self.told.is_some_and(|told| told.in_flight == 0);
         self.owes |= !left && self.alive(now).is_some_and(|before| grant.share < before.share);
+        let same = self.alive(now).is_some_and(|before| grant.share == before.share);
+        self.unchanged = if same { self.unchanged.saturating_add(1) } else { 0 };
         self.grant = Some((grant, dies));
         true
     }
@@ -156,7 +164,13 @@ impl Node {
 
     /// When to poll again at the latest. Poll as well whenever work ends while [`owing`](Self::owing).
     pub fn next_deadline(&self) -> Timestamp {
-        if self.hurries() { self.next.min(self.sent + self.beats.spacing) } else { self.next }
+        if self.owing() {
+            self.next.min(self.sent + self.beats.spacing)
+        } else if self.short(self.told.map_or(0, |told| told.wants)) {
+            self.next.min(self.sent + self.patience())
+        } else {
+            self.next
+        }
     }
 
     /// More is in flight than the share, or was when this was last told: the others wait for it to end.
@@ -167,17 +181,19 @@ impl Node {
     /// A beat is due by the clock; or an eager one, since the others wait for news, or this node for its due.
     fn due(&self, occupancy: Occupancy, now: Timestamp) -> bool {
         let drained = self.told.is_some_and(|told| told.in_flight > self.granted().max(occupancy.in_flight));
-        let eager = self.owes || drained || self.short(occupancy.wants);
-        now >= self.next || eager && now >= self.sent + self.beats.spacing
+        let news = (self.owes || drained) && now >= self.sent + self.beats.spacing;
+        now >= self.next || news || self.short(occupancy.wants) && now >= self.sent + self.patience()
+    }
+
+    /// From a beat to the next of a node that waits for its due: twice as long each time it waited in vain. Else a whole
+    /// fleet would beat as fast as it may while the share of one that died is kept.
+    fn patience(&self) -> Duration {
+        self.beats.spacing.saturating_mul(1 << self.unchanged.min(PATIENCE_MAX)).min(self.beats.every)
     }
 
     /// It has less than it is due and wants.
     fn short(&self, wants: u32) -> bool {
         self.grant.is_none_or(|(grant, _)| grant.share < grant.due.min(wants))
-    }
-
-    fn hurries(&self) -> bool {
-        self.owing() || self.short(self.told.map_or(0, |told| told.wants))
     }
 
     fn granted(&self) -> u32 {

@@ -43,6 +43,8 @@ pub struct Member {
     pub leaving: bool,
     /// When it was last heard.
     pub seen: Timestamp,
+    /// Until when it is remembered: its grants may live as long, and its work.
+    pub until: Timestamp,
 }
 
 impl Member {
@@ -84,7 +86,9 @@ impl core::error::Error for NotARoll {}
 /// The first bytes of a roll, with the version of what follows.
 const MARK: [u8; 4] = *b"tkr\x01";
 const HEAD_BYTES: usize = MARK.len() + 3 * 8;
-const MEMBER_BYTES: usize = 16 + 3 * 8 + 5 * 4 + 1;
+const MEMBER_BYTES: usize = 16 + LONGS * 8 + 5 * 4 + 1;
+/// Numbers of eight bytes of a member.
+const LONGS: usize = 4;
 
 impl Roll {
     /// The roll as a store keeps it.
@@ -95,7 +99,8 @@ impl Roll {
         bytes.extend([self.last.as_nanos(), self.number, quiet].map(u64::to_le_bytes).as_flattened());
         for (id, m) in &self.members {
             bytes.extend(id.0.to_le_bytes());
-            bytes.extend([m.beat, m.number, m.seen.as_nanos()].map(u64::to_le_bytes).as_flattened());
+            let long = [m.beat, m.number, m.seen.as_nanos(), m.until.as_nanos()];
+            bytes.extend(long.map(u64::to_le_bytes).as_flattened());
             let small = [m.share, m.high, m.in_flight, m.limit, m.wants];
             bytes.extend(small.map(u32::to_le_bytes).as_flattened());
             bytes.push(u8::from(m.leaving));
@@ -123,14 +128,16 @@ impl Roll {
 
     fn enter(&mut self, bytes: &[u8]) {
         let (id, rest) = bytes.split_at(16);
-        let (longs, rest) = rest.split_at(3 * 8);
+        let (longs, rest) = rest.split_at(LONGS * 8);
         let (shorts, leaving) = rest.split_at(5 * 4);
         let [low, high] = numbers(id);
-        let [beat, number, seen] = numbers(longs);
+        let [beat, number, seen, until] = numbers(longs);
         let mut four = shorts.chunks_exact(4).map(|n| u32::from_le_bytes([n[0], n[1], n[2], n[3]]));
         let [share, most, in_flight, limit, wants] = [(); 5].map(|()| four.next().unwrap_or_default());
-        let (leaving, seen) = (leaving == [1], Timestamp::from_nanos(seen));
-        let member = Member { beat, number, share, high: most, in_flight, limit, wants, leaving, seen };
+        let [seen, until] = [seen, until].map(Timestamp::from_nanos);
+        let leaving = leaving == [1];
+        let member =
+            Member { beat, number, share, high: most, in_flight, limit, wants, leaving, seen, until };
         self.members.insert(NodeId(u128::from(high) << 64 | u128::from(low)), member);
     }
 }
@@ -159,6 +166,7 @@ mod tests {
             wants: 9,
             leaving: n % 2 == 1,
             seen: Timestamp::from_millis(5),
+            until: Timestamp::from_millis(8),
         };
         let members = [(NodeId(1 << 100), member(4)), (NodeId(2), member(5))].into();
         Roll {

@@ -1,3 +1,4 @@
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::*;
@@ -140,7 +141,7 @@ fn dues_add_up_to_the_ceiling_and_follow_demand() {
     let dues = [(1, 0), (2, 9), (3, 86)]
         .map(|(node, wants)| granted(&fold, &mut roll, &Report { wants, ..report(node, 2) }, 1).due);
     assert_eq!(dues.iter().sum::<u32>(), 100);
-    assert_eq!(dues, [1, 11, 88]);
+    assert_eq!(dues, [1, 10, 89]);
 }
 
 #[test]
@@ -295,4 +296,65 @@ fn a_last_word_that_was_not_heard_is_said_again() {
     node.poll_report(quiet(0), 0, at(100)).expect("again");
     node.handle_grant(grant(1, 0), at(100), at(101));
     assert!(node.gone());
+}
+
+#[test]
+fn a_ceiling_that_falls_takes_nobody_below_its_due() {
+    let fold = fold(100);
+    let mut roll = ready(&fold);
+    let mut reports: [Report; 10] = core::array::from_fn(|n| report(n as u128, 1));
+    for ms in 0..3 {
+        for report in &mut reports {
+            let granted = granted(&fold, &mut roll, report, ms);
+            *report = after(report, granted, granted.share);
+        }
+    }
+    let lower = Fold { most: 80, ..fold };
+    let shares = reports.map(|report| granted(&lower, &mut roll, &report, 10).share);
+    assert_eq!(shares, [8; 10]);
+}
+
+#[test]
+fn who_left_and_says_so_again_silences_nobody() {
+    let (fold, one) = (fold(6), report(1, 1));
+    let mut roll = ready(&fold);
+    let grant = granted(&fold, &mut roll, &one, 0);
+    let gone = Report { leaving: true, ..after(&one, grant, 0) };
+    granted(&fold, &mut roll, &gone, 1);
+    granted(&fold, &mut roll, &Report { beat: 9, ..gone }, 2);
+    assert_eq!(granted(&fold, &mut roll, &report(2, 1), 3).share, 6);
+}
+
+#[test]
+fn a_node_is_remembered_for_as_long_as_its_own_grant_was_made_to_live() {
+    let long = fold(6);
+    let short = Fold { lives: Duration::from_millis(500), linger: Duration::ZERO, ..long };
+    let mut roll = ready(&long);
+    granted(&long, &mut roll, &report(1, 1), 0);
+    assert_eq!(granted(&short, &mut roll, &report(2, 1), 3_999).share, 0);
+    assert_eq!(granted(&short, &mut roll, &report(2, 2), 4_000).share, 6);
+}
+
+#[test]
+fn all_goes_to_those_who_want_it_but_one_for_each() {
+    let fold = Fold { split: Split::Demand, ..fold(20) };
+    let mut roll = ready(&fold);
+    for node in 0..9 {
+        granted(&fold, &mut roll, &report(node, 1), 0);
+    }
+    assert_eq!(granted(&fold, &mut roll, &Report { wants: 50, ..report(9, 1) }, 0).due, 11);
+}
+
+#[test]
+fn a_node_that_waits_for_its_due_in_vain_asks_less_and_less_often() {
+    let mut node = Node::new(NodeId(1), Beats { every: 4 * SECOND, ..BEATS });
+    let wants = Occupancy { in_flight: 0, limit: 0, wants: 9 };
+    let mut beats = Vec::new();
+    for ms in 0..2_000 {
+        if node.poll_report(wants, 0, at(ms)).is_some() {
+            node.handle_grant(Grant { due: 5, ..grant(beats.len() as u64 + 1, 0) }, at(ms), at(ms));
+            beats.push(ms);
+        }
+    }
+    assert_eq!(beats, [0, 100, 300, 700, 1_500]);
 }
