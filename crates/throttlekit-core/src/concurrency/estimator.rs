@@ -43,6 +43,8 @@ pub struct Sample {
 pub struct Estimator {
     ceiling: Ceiling,
     estimate: f64,
+    /// The most by what others say; that of the ceiling where they say nothing.
+    told_most: u32,
     round: Round,
     rule: Learned,
     /// Since when the no-load latency was not forgotten.
@@ -63,7 +65,7 @@ impl Estimator {
             Rule::Aimd { backoff } => Learned::Aimd(Aimd::new(backoff, ceiling.tolerance)),
         };
         let estimate = f64::from(ceiling.initial);
-        Self { ceiling, estimate, round: Round::new(), rule, calibrated: None }
+        Self { ceiling, estimate, told_most: ceiling.most, round: Round::new(), rule, calibrated: None }
     }
 
     /// How many at a time, now.
@@ -90,10 +92,11 @@ impl Estimator {
         self.limit()
     }
 
-    /// Lowers the estimate to this, if it is above. For who is told by others how many are tried at all: beyond that
-    /// nothing was learnt.
+    /// Estimates no more than this from now on, until told otherwise. For who hears from others how many are tried at all:
+    /// beyond that nothing can be learnt.
     pub fn at_most(&mut self, most: u32) {
-        self.estimate = self.estimate.min(f64::from(most.max(self.ceiling.least)));
+        self.told_most = most.clamp(self.ceiling.least, self.ceiling.most);
+        self.estimate = self.estimate.min(f64::from(self.told_most));
     }
 
     fn decide(&mut self, seen: Seen, now: Timestamp) {
@@ -104,7 +107,7 @@ impl Estimator {
             }
         }
         let limit = f64::from(self.limit());
-        let (least, most) = (f64::from(self.ceiling.least), f64::from(self.ceiling.most));
+        let (least, most) = (f64::from(self.ceiling.least), f64::from(self.told_most));
         let aim = match &mut self.rule {
             Learned::Gradient(gradient) => gradient.next(limit, limit <= least, seen),
             Learned::Aimd(aimd) => aimd.next(limit, seen),

@@ -120,10 +120,10 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         if broken && !self.fenced {
             self.shared.stats().fences += 1;
         }
-        if self.infers {
-            self.guard.infer_at_most(a_little_above(ceiling));
+        match self.infers {
+            true => self.guard.cap_of(self.node.share(now), ceiling),
+            false => self.guard.cap(self.node.share(now)),
         }
-        self.guard.cap(self.node.share(now));
         self.shared.lease.extend(self.node.dies(), broken);
         self.fenced = false;
     }
@@ -148,9 +148,4 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
 
 fn inferred(seen: &GuardStats) -> u32 {
     if seen.samples + seen.dropped < SAMPLES_MIN { 0 } else { seen.own_limit }
-}
-
-/// What a node infers may run ahead of the ceiling of all by so much. Further it would know nothing: nobody has tried.
-fn a_little_above(ceiling: u32) -> u32 {
-    ceiling.saturating_add((ceiling / 8).max(2))
 }

@@ -162,11 +162,10 @@ impl<C: Clock> Guard<C> {
         self.tuner.cap(share, self.clock.now(), &self.slots);
     }
 
-    /// Infers no more than this, for now: where others decide as well, an estimate that runs ahead of them has learnt
-    /// nothing.
+    /// A share of a ceiling that others use as well, by what this guard infers of all of it.
     #[cfg(feature = "store")]
-    pub(crate) fn infer_at_most(&self, most: u32) {
-        self.tuner.infer_at_most(most, self.clock.now(), &self.slots);
+    pub(crate) fn cap_of(&self, share: u32, ceiling: u32) {
+        self.tuner.cap_of(share, ceiling, self.clock.now(), &self.slots);
     }
 
     /// So many at a time from now on, fixed: what was inferred is forgotten. A [`cap`](Self::cap) stays.

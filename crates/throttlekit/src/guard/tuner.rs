@@ -28,6 +28,8 @@ struct Desk {
     own: Own,
     /// What another authority leaves of it.
     share: u32,
+    /// Of how many that is a share, where the own limit is of these.
+    whole: Option<u32>,
     pace: Pace,
     thinned: Thinned,
     samples: u64,
@@ -63,6 +65,7 @@ impl Tuner {
         let desk = Desk {
             own,
             share: u32::MAX,
+            whole: None,
             pace: Pace::default(),
             thinned: Thinned::default(),
             samples: 0,
@@ -74,16 +77,17 @@ impl Tuner {
     /// At most so many, whatever is inferred.
     pub(super) fn cap(&self, share: u32, now: Timestamp, slots: &Slots) {
         let mut desk = self.lock();
-        desk.share = share;
+        (desk.share, desk.whole) = (share, None);
         self.leave(desk, now, slots);
     }
 
-    /// Infers no more than this, for now.
+    /// A share of a ceiling that others use as well. What is inferred here is of all of it, and not far above it.
     #[cfg(feature = "store")]
-    pub(super) fn infer_at_most(&self, most: u32, now: Timestamp, slots: &Slots) {
+    pub(super) fn cap_of(&self, share: u32, ceiling: u32, now: Timestamp, slots: &Slots) {
         let mut desk = self.lock();
+        (desk.share, desk.whole) = (share, Some(ceiling));
         if let Own::Inferred(estimator) = &mut desk.own {
-            estimator.at_most(most);
+            estimator.at_most(ceiling.saturating_add((ceiling / 8).max(2)));
         }
         self.leave(desk, now, slots);
     }
@@ -144,7 +148,7 @@ impl Tuner {
 
     /// Puts the limit in force, in the order in which it was decided, and hands over what came free without the desk.
     fn apply(desk: MutexGuard<'_, Desk>, slots: &Slots) {
-        let limit = desk.own.limit().min(desk.share).min(LIMIT_MAX);
+        let limit = desk.limit().min(LIMIT_MAX);
         let more = slots.count.seen().limit() != limit && slots.set_limit(limit);
         drop(desk);
         if more {
@@ -166,6 +170,17 @@ impl Tuner {
 }
 
 impl Desk {
+    /// The least of the own limit and the share. An own limit that is of more than this guard lets in counts by as much as
+    /// it is below that: a dip that shows how long work takes without a queue is then a dip here as well.
+    fn limit(&self) -> u32 {
+        let (own, share) = (u64::from(self.own.limit()), u64::from(self.share));
+        match self.whole.map(u64::from) {
+            Some(whole) if own < whole => ((share * own + whole / 2) / whole) as u32,
+            Some(_) => self.share,
+            None => own.min(share) as u32,
+        }
+    }
+
     fn learn(&mut self, sample: Sample, now: Timestamp, slots: &Slots) {
         let Own::Inferred(estimator) = &mut self.own else { return };
         estimator.success(sample, now);

@@ -19,8 +19,10 @@ pub struct Beats {
     pub margin: Margin,
 }
 
-/// How often the time between eager beats is doubled.
-const PATIENCE_MAX: u32 = 8;
+/// Eager beats in vain before the time between them grows: a hand-over takes some.
+const IN_VAIN_MAX: u32 = 8;
+/// How often that time is doubled at most.
+const DOUBLED_MAX: u32 = 8;
 
 /// What a node is doing, all of it as of one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,7 +140,7 @@ impl Node {
         let left = self.leaving && self.told.is_some_and(|told| told.in_flight == 0);
         self.owes |= !left && self.alive(now).is_some_and(|before| grant.share < before.share);
         let same = self.alive(now).is_some_and(|before| grant.share == before.share);
-        self.unchanged = if same { self.unchanged.saturating_add(1) } else { 0 };
+        self.unchanged = if same { (self.unchanged + 1).min(IN_VAIN_MAX + DOUBLED_MAX) } else { 0 };
         self.grant = Some((grant, dies));
         true
     }
@@ -185,10 +187,11 @@ impl Node {
         now >= self.next || news || self.short(occupancy.wants) && now >= self.sent + self.patience()
     }
 
-    /// From a beat to the next of a node that waits for its due: twice as long each time it waited in vain. Else a whole
-    /// fleet would beat as fast as it may while the share of one that died is kept.
+    /// From a beat to the next of a node that waits for its due: after a while twice as long each time it waited in vain.
+    /// Else a whole fleet would beat as fast as it may while the share of one that died is kept.
     fn patience(&self) -> Duration {
-        self.beats.spacing.saturating_mul(1 << self.unchanged.min(PATIENCE_MAX)).min(self.beats.every)
+        let doubled = self.unchanged.saturating_sub(IN_VAIN_MAX);
+        self.beats.spacing.saturating_mul(1 << doubled).min(self.beats.every)
     }
 
     /// It has less than it is due and wants.
