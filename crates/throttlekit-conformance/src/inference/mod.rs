@@ -31,7 +31,7 @@ pub use laws::{
 pub use planted::{PLANTED, Planted, Wiring, examine_planted, first_implementation};
 pub use published::{Faults, Published};
 pub use service::{SERVICES, Service};
-pub use world::{ALONE_MS, Point, Step, World, play};
+pub use world::{ALONE_MS, OUTLIER, Point, Step, Weather, World, play};
 
 /// What infers a ceiling.
 pub trait Infers {
