@@ -22,11 +22,11 @@ const START: f64 = 1.5;
 const QUEUE: f64 = 0.6;
 /// In noise that hides a queue of the headroom's size, dips tell by what they cost: over so many of them, how much
 /// of what they can is all and how much is none, how it grows if it was all, and what is thought before the first.
-const LOST_DIPS: f64 = 4.0;
+const LOST_DIPS: f64 = 3.0;
 const LOST_ALL: f64 = 0.9;
 const LOST_NONE: f64 = 0.2;
 const LOST_GROWTH: f64 = 1.2;
-const LOST_FIRST: f64 = 0.6;
+const LOST_FIRST: f64 = 0.5;
 /// Fewer drops than this are no sign of load: every backend fails now and then.
 const DROPS_TOLERATED: f64 = 0.05;
 
@@ -173,6 +173,7 @@ impl Gradient {
         if look.latency < self.alone.at - STEP_MIN - 1.5 * look.error {
             return limit;
         }
+        let grew = self.grew;
         if let Some(pace) = self.pace(look) {
             return (limit * pace).max(limit + 1.0);
         }
@@ -183,6 +184,10 @@ impl Gradient {
             return self.dip(look.level, self.below_best(look.error));
         }
         let to = self.above_best();
+        if let Some((level, _)) = grew {
+            // What it grew from was seen a round ago, and not to be too much.
+            return to.max(level).min(limit);
+        }
         if to < 0.8 * limit {
             // Less than the noise shows cannot be verified, and so is taken in small steps.
             let shows = libm::log(limit / to) > PROVES * look.error;
