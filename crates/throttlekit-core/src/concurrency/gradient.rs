@@ -136,7 +136,8 @@ impl Gradient {
     pub(super) fn wish(&self) -> Wish {
         let brief = matches!(self.phase, Phase::Doubt { .. } | Phase::Cut { .. });
         let known = !self.starting && !brief && self.grew.is_none() && self.alone.rounds > 0.0;
-        let usual = known.then(|| (libm::exp(self.alone.at + self.headroom), libm::sqrt(self.noise.variance)));
+        let usual =
+            known.then(|| (libm::exp(self.alone.at + self.headroom), libm::sqrt(self.noise.variance)));
         Wish { brief, usual }
     }
 
