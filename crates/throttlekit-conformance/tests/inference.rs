@@ -60,7 +60,8 @@ fn the_additive_rule_survives_denials_within_its_bounds() {
 #[test]
 fn the_first_implementation_collapsed_when_another_axis_denied() {
     assert_eq!(first_implementation(0), 512);
-    assert!((10..=100).contains(&first_implementation(10)), "{}", first_implementation(10));
+    let saws = first_implementation(10);
+    assert!((10..=150).contains(&saws), "{saws}");
     assert!(first_implementation(50) <= 6, "{}", first_implementation(50));
     assert_eq!(inference::LEAST, 4);
 }

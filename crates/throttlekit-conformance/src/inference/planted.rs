@@ -176,7 +176,7 @@ pub fn examine_controls() -> Vec<String> {
 }
 
 /// How many times the first implementation is played: where it ends up saws from 4 to 512 with every denial.
-const PLAYS: u64 = 256;
+const PLAYS: u64 = 64;
 
 /// Where the first implementation ends up after 5,000 completions of 50 ms from a ceiling of 100 that is always in
 /// full use, if so many of a thousand asks are denied elsewhere: the mean over many seeds.
