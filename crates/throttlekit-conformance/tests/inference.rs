@@ -2,7 +2,8 @@
 
 use throttlekit_conformance::inference::{
     self, MOST, PLANTED, Size, check_denials, check_dips, check_hang, check_light, check_share,
-    check_timeouts, examine, examine_planted, first_implementation, shipped,
+    check_timeouts, examine, examine_aimd, examine_controls, examine_planted, examine_weather,
+    first_implementation, shipped,
 };
 
 const SMALL: Size = Size { seeds: 1, completions: 4_000 };
@@ -41,12 +42,26 @@ fn inference_finds_every_planted_bug() {
     let (found, missed) = examine_planted();
     assert!(missed.is_empty(), "blind to {missed:?}");
     assert_eq!(found.len(), PLANTED.len());
+    assert_eq!(examine_controls(), [] as [String; 0], "a law that also fails without the bug");
+}
+
+#[test]
+fn inference_weathers_what_no_ceiling_can_change() {
+    let (rows, broken) = examine_weather(&shipped, SMALL);
+    assert!(broken.is_empty(), "{broken:#?}");
+    assert_eq!(rows.len(), inference::WEATHERS.len());
+}
+
+#[test]
+fn the_additive_rule_survives_denials_within_its_bounds() {
+    assert_eq!(examine_aimd(SMALL).1, [] as [String; 0]);
 }
 
 #[test]
 fn the_first_implementation_collapsed_when_another_axis_denied() {
     assert_eq!(first_implementation(0), 512);
-    assert!((10..=100).contains(&first_implementation(10)), "{}", first_implementation(10));
+    let saws = first_implementation(10);
+    assert!((10..=150).contains(&saws), "{saws}");
     assert!(first_implementation(50) <= 6, "{}", first_implementation(50));
     assert_eq!(inference::LEAST, 4);
 }

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit_conformance::inference::{
-    Findings, Large, RECOVERY_BAR, Recovery, Settling, Size, Stretch, examine, examine_large,
-    examine_planted, first_implementation, shipped,
+    Findings, Large, RECOVERY_BAR, Recovery, Row, Settling, Size, Stretch, examine, examine_aimd,
+    examine_controls, examine_large, examine_planted, examine_weather, first_implementation, shipped,
 };
 
 use super::Part;
@@ -21,15 +21,24 @@ pub(super) fn run(small: bool) -> Result<Part> {
     let large = examine_large(&shipped, Size { seeds: size.seeds.min(11), ..size });
     let (caught, missed) = examine_planted();
     let first = DENIALS.map(first_implementation);
+    let (weather, storms) = examine_weather(&shipped, size);
+    let (aimd, astray) = examine_aimd(Size { seeds: size.seeds.min(10), ..size });
+    let controls = examine_controls();
     tell_settling(&found);
     tell_recovery(&found);
+    tell_rows("in any weather, jittered", &weather);
+    tell_rows("aimd, jittered", &aimd);
     tell_large(&large);
     println!("\nthe first implementation, {DENIALS:?} of a thousand denied elsewhere: {first:?}");
     println!("{} worlds, {} broke a law", found.worlds, found.violations.len());
     println!("planted found {}/{}: {}", caught.len(), caught.len() + missed.len(), caught.join(", "));
-    let figure = figure(&found, &large, first, caught.len(), missed.len());
+    println!("controls that fail too: {}", controls.len());
+    let mut figure = figure(&found, &large, first, caught.len(), missed.len());
+    figure["weather"] = weather.iter().map(row_figure).collect();
+    figure["aimd"] = aimd.iter().map(row_figure).collect();
     let blind = missed.iter().map(|bug| format!("inference is blind to the planted {bug}"));
-    let broken = found.violations.iter().map(|story| format!("inference: {story}")).chain(blind).collect();
+    let broken = found.violations.iter().map(|story| format!("inference: {story}")).chain(blind);
+    let broken = broken.chain([storms, astray, controls].into_iter().flatten()).collect();
     Ok(Part { figure, broken })
 }
 
@@ -45,7 +54,7 @@ fn tell_settling(found: &Findings) {
             "{:<22}{:>16}{:>12.2}{:>12.3}{:>10.2}{told:>8}",
             format!("{:?} {:?}", row.discipline, row.service).to_lowercase(),
             format!("{low:.2}–{high:.2}"),
-            bounds(row, |stretch| stretch.near).0,
+            row.stretches.iter().map(|stretch| stretch.near).sum::<f64>() / row.stretches.len() as f64,
             bounds(row, |stretch| stretch.throughput).0,
             bounds(row, |stretch| stretch.latency).1,
         );
@@ -53,17 +62,50 @@ fn tell_settling(found: &Findings) {
 }
 
 fn tell_recovery(found: &Findings) {
-    println!("\n{:<52}{:>10}{:>8}{:>8}{:>8}", "recovered, in completions", "≤ 200", "half", "0.9", "");
+    println!(
+        "\n{:<52}{:>10}{:>8}{:>8}{:>8}{:>8}{:>8}",
+        "recovered, in completions", "≤ 200", "half", "0.9", "0.99", "most", ""
+    );
     for row in &found.recovery {
         let told = if row.is_judged() { "" } else { "told" };
         println!(
-            "{:<52}{:>9.0}%{:>8}{:>8}{told:>8}",
+            "{:<52}{:>9.1}%{:>8}{:>8}{:>8}{:>8}{told:>8}",
             format!("{:?}, {}", row.service, row.step).to_lowercase(),
             100.0 * row.within_bar(),
             count(row.quantile(0.5)),
             count(row.quantile(0.9)),
+            count(row.quantile(0.99)),
+            count(row.quantile(1.0)),
         );
     }
+}
+
+fn tell_rows(title: &str, rows: &[Row]) {
+    println!("\n{title:<28}{:>10}{:>16}{:>8}{:>12}{:>8}", "mean", "each", "near", "throughput", "least");
+    for row in rows {
+        let (low, high) = least_and_most(&row.stretches, |stretch| stretch.mean);
+        println!(
+            "{:<28}{:>10.2}{:>16}{:>8.2}{:>12.3}{:>8.3}",
+            row.name,
+            row.mean(|stretch| stretch.mean),
+            format!("{low:.2}–{high:.2}"),
+            row.mean(|stretch| stretch.near),
+            row.mean(|stretch| stretch.throughput),
+            least_and_most(&row.stretches, |stretch| stretch.throughput).0,
+        );
+    }
+}
+
+fn row_figure(row: &Row) -> Value {
+    let rounded = |value: f64| (value * 1_000.0).round() / 1_000.0;
+    let (low, high) = least_and_most(&row.stretches, |stretch| stretch.mean);
+    json!({
+        "name": row.name,
+        "mean": rounded(row.mean(|stretch| stretch.mean)),
+        "least": rounded(low),
+        "most": rounded(high),
+        "throughput": rounded(row.mean(|stretch| stretch.throughput)),
+    })
 }
 
 fn tell_large(large: &[Large]) {
@@ -83,7 +125,11 @@ fn count(took: Option<u64>) -> String {
 
 /// The least and the most over all stretches of a shape.
 fn bounds(row: &Settling, of: impl Fn(&Stretch) -> f64) -> (f64, f64) {
-    let each = row.stretches.iter().map(of);
+    least_and_most(&row.stretches, of)
+}
+
+fn least_and_most(stretches: &[Stretch], of: impl Fn(&Stretch) -> f64) -> (f64, f64) {
+    let each = stretches.iter().map(of);
     each.fold((f64::INFINITY, 0.0), |(low, high), value| (low.min(value), f64::max(high, value)))
 }
 
@@ -101,6 +147,8 @@ fn figure(found: &Findings, large: &[Large], first: [u32; 5], caught: usize, mis
             "within_bar": rounded(row.within_bar()),
             "half": row.quantile(0.5),
             "nine_in_ten": row.quantile(0.9),
+            "all_but_one_in_a_hundred": row.quantile(0.99),
+            "most": row.quantile(1.0),
         })
     };
     json!({

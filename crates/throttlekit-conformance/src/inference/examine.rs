@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throttlekit_core::concurrency::{Ceiling, Estimator};
 
-use super::judge::{RECOVERY_BAR, Stretch, THROUGHPUT_BAR};
+use super::judge::{NEAR_SHARE, RECOVERY_BAR, RUNAWAY_BAR, Stretch, THROUGHPUT_BAR};
 use super::laws::{
     LEAST, MOST, Make, check_denials, check_dips, check_hang, check_light, check_refusals, check_share,
     check_timeouts, recover, settle,
@@ -16,9 +16,14 @@ use crate::check::{Check, ensure};
 pub const CAPACITIES: [u32; 6] = [10, 16, 24, 32, 48, 64];
 /// Those that are only told.
 pub const LARGE: [u32; 3] = [100, 200, 400];
-/// Which part of the worlds of a shape must recover within the bar, over all steps that are judged.
-pub const RECOVERED_SHARE: f64 = 0.8;
-const DISCIPLINES: [Discipline; 2] = [Discipline::Queue, Discipline::Sharing];
+/// Which part of the worlds of a shape must recover within the bar, over all steps that are judged. All of them is
+/// what we want; this is what was seen of other seeds when the bar was set, less a margin.
+pub const RECOVERED_SHARE: f64 = 0.85;
+/// The same of each step.
+const STEP_SHARE: f64 = 0.75;
+/// Worlds are examined with seeds from here on, which no constant was chosen by.
+pub const HELD_OUT: u64 = 1_000_000;
+pub(super) const DISCIPLINES: [Discipline; 2] = [Discipline::Queue, Discipline::Sharing];
 
 /// The steps: name, and what changes.
 pub const STEPS: [(&str, Step); 7] = [
@@ -101,7 +106,7 @@ pub fn examine(make: &impl Make, size: Size) -> Findings {
         STEPS.iter().for_each(|(name, step)| found.recover(make, service, (name, *step), size));
         found.recovered(service);
     }
-    for seed in 0..size.seeds {
+    for seed in HELD_OUT..HELD_OUT + size.seeds {
         for per_mille in [10, 50, 100, 200] {
             found.note("denials", check_denials(make, per_mille, seed));
         }
@@ -131,7 +136,7 @@ pub fn examine_large(make: &impl Make, size: Size) -> Vec<Large> {
         let world = World::steady(Discipline::Queue, Service::Jittered, capacity, size.completions * 4);
         let stretch = settle(make, world, 1);
         let median = |step: Step| {
-            let mut took: Vec<_> = (0..size.seeds)
+            let mut took: Vec<_> = (HELD_OUT..HELD_OUT + size.seeds)
                 .map(|seed| recover(make, world, step, seed, 20 * u64::from(capacity)))
                 .map(|took| took.unwrap_or(u64::MAX))
                 .collect();
@@ -150,13 +155,16 @@ impl Findings {
     fn settle(&mut self, make: &impl Make, discipline: Discipline, service: Service, size: Size) {
         let mut stretches = Vec::new();
         for capacity in CAPACITIES {
-            for seed in 0..size.seeds {
+            for seed in HELD_OUT..HELD_OUT + size.seeds {
                 let world = World::steady(discipline, service, capacity, size.completions);
                 let stretch = settle(make, world, seed);
                 if service.settling_is_judged() {
                     let which = format!("{discipline:?} {service:?} of {capacity}, seed {seed}");
                     self.note(&which, stretch.check());
                 }
+                let which = format!("{discipline:?} {service:?} of {capacity}, seed {seed}");
+                let tame = ensure(stretch.mean <= RUNAWAY_BAR, || format!("ran away to {:.2}", stretch.mean));
+                self.note(&which, tame);
                 stretches.push(stretch);
             }
         }
@@ -164,6 +172,9 @@ impl Findings {
         let mean = stretches.iter().map(|stretch| stretch.throughput).sum::<f64>() / stretches.len() as f64;
         if service.settling_is_judged() {
             let enough = ensure(mean >= THROUGHPUT_BAR, || format!("throughput {mean:.3} on average"));
+            self.note(&format!("{discipline:?} {service:?}"), enough);
+            let near = stretches.iter().map(|stretch| stretch.near).sum::<f64>() / stretches.len() as f64;
+            let enough = ensure(near >= NEAR_SHARE, || format!("near the best only {near:.2} of the time"));
             self.note(&format!("{discipline:?} {service:?}"), enough);
         }
         self.settling.push(Settling { discipline, service, stretches });
@@ -174,7 +185,7 @@ impl Findings {
         for discipline in DISCIPLINES {
             for capacity in CAPACITIES.into_iter().filter(|from| stays_judged(*from, step.1)) {
                 let world = World::steady(discipline, service, capacity, 0);
-                let seeds = 0..size.seeds;
+                let seeds = HELD_OUT..HELD_OUT + size.seeds;
                 took.extend(seeds.map(|seed| recover(make, world, step.1, seed, 10 * RECOVERY_BAR)));
             }
         }
@@ -192,7 +203,7 @@ impl Findings {
         let rows = self.recovery.iter().filter(|row| row.service == service && row.is_judged());
         let took: Vec<_> = rows.flat_map(|row| row.took.iter().copied()).collect();
         let within = took.iter().filter(|took| took.is_some_and(|took| took <= RECOVERY_BAR)).count();
-        let enough = within as f64 >= RECOVERED_SHARE * took.len() as f64;
+        let enough = within as f64 >= least_of(took.len(), RECOVERED_SHARE);
         let told = || format!("{within} of {} recovered within {RECOVERY_BAR}", took.len());
         self.note(&format!("{service:?}, every step"), ensure(enough, told));
     }
@@ -207,6 +218,12 @@ impl Findings {
 fn stays_judged(from: u32, step: Step) -> bool {
     let to = f64::from(from) * step.capacity;
     (f64::from(CAPACITIES[0])..=f64::from(CAPACITIES[5])).contains(&to)
+}
+
+/// How many of so many worlds make up this share, less twice the deviation of chance: a few worlds prove little.
+fn least_of(worlds: usize, share: f64) -> f64 {
+    let worlds = worlds as f64;
+    worlds * share - 2.0 * (worlds * share * (1.0 - share)).sqrt()
 }
 
 impl Recovery {
@@ -226,9 +243,11 @@ impl Recovery {
         self.took[((self.took.len() as f64 * part) as usize).min(self.took.len() - 1)]
     }
 
-    /// Law `inference_recovers`: half of the worlds within the bar, for each step.
+    /// Law `inference_recovers`: [`STEP_SHARE`] of the worlds within the bar, for each step.
     fn check(&self) -> Check {
-        let within = self.within_bar();
-        ensure(within >= 0.5, || format!("only {within:.2} recovered within {RECOVERY_BAR}"))
+        let (within, worlds) = (self.within_bar(), self.took.len());
+        ensure(within * worlds as f64 >= least_of(worlds, STEP_SHARE), || {
+            format!("only {within:.2} recovered within {RECOVERY_BAR}")
+        })
     }
 }

@@ -9,8 +9,10 @@ use crate::check::{Check, ensure};
 pub const MEAN_BAR: f64 = 0.2;
 /// The ceiling lies within this part of the best for [`NEAR_SHARE`] of the time.
 pub const NEAR_BAR: f64 = 0.3;
-/// Of the time.
-pub const NEAR_SHARE: f64 = 0.8;
+/// Of the time, on average over the worlds of a shape.
+pub const NEAR_SHARE: f64 = 0.9;
+/// Whatever service times are like, the mean never exceeds this many times the best.
+pub const RUNAWAY_BAR: f64 = 2.0;
 /// Of what the backend could do, on average over the worlds of a shape; a single world may idle a little more.
 pub const THROUGHPUT_BAR: f64 = 0.95;
 const THROUGHPUT_MIN: f64 = 0.9;
@@ -48,11 +50,9 @@ impl Stretch {
         }
     }
 
-    /// Law `inference_settles`: within [`MEAN_BAR`] on average, within [`NEAR_BAR`] nearly always, without idling
-    /// and without a queue.
+    /// Law `inference_settles`: within [`MEAN_BAR`] on average, without idling and without a queue.
     pub fn check(&self) -> Check {
         ensure((self.mean - 1.0).abs() <= MEAN_BAR, || format!("settled at {:.2} of the best", self.mean))?;
-        ensure(self.near >= NEAR_SHARE, || format!("near the best only {:.2} of the time", self.near))?;
         ensure(self.throughput >= THROUGHPUT_MIN, || format!("throughput {:.3}", self.throughput))?;
         ensure(self.latency <= LATENCY_BAR, || format!("latency {:.2} of the no-load latency", self.latency))
     }

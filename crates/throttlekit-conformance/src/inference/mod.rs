@@ -11,6 +11,7 @@ mod laws;
 mod planted;
 mod published;
 mod service;
+mod weather;
 mod world;
 
 use throttlekit_core::Timestamp;
@@ -18,20 +19,21 @@ use throttlekit_core::concurrency::{Estimator, Sample};
 
 pub use backend::Discipline;
 pub use examine::{
-    CAPACITIES, Findings, LARGE, Large, RECOVERED_SHARE, Recovery, STEPS, Settling, Size, examine,
+    CAPACITIES, Findings, HELD_OUT, LARGE, Large, RECOVERED_SHARE, Recovery, STEPS, Settling, Size, examine,
     examine_large, shipped,
 };
 pub use judge::{
-    LATENCY_BAR, MEAN_BAR, NEAR_BAR, NEAR_SHARE, RECOVERY_BAR, Stretch, THROUGHPUT_BAR, recovery,
+    LATENCY_BAR, MEAN_BAR, NEAR_BAR, NEAR_SHARE, RECOVERY_BAR, RUNAWAY_BAR, Stretch, THROUGHPUT_BAR, recovery,
 };
 pub use laws::{
     LEAST, MOST, Make, check_denials, check_dips, check_hang, check_light, check_recovery, check_refusals,
     check_share, check_timeouts, recover, settle, warm_up,
 };
-pub use planted::{PLANTED, Planted, Wiring, examine_planted, first_implementation};
+pub use planted::{PLANTED, Planted, Wiring, examine_controls, examine_planted, first_implementation};
 pub use published::{Faults, Published};
 pub use service::{SERVICES, Service};
-pub use world::{ALONE_MS, Point, Step, World, play};
+pub use weather::{Row, WEATHER_THROUGHPUT_BAR, WEATHERS, examine_aimd, examine_weather};
+pub use world::{ALONE_MS, OUTLIER, Point, Step, Weather, World, play};
 
 /// What infers a ceiling.
 pub trait Infers {

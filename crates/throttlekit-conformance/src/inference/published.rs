@@ -1,4 +1,4 @@
-//! The rule as it is published and as the first implementation had it, with the faults that were found in it.
+//! The rule as it is published and as the first implementation had it, with the fault that made it collapse.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,16 +14,6 @@ use super::laws::{LEAST, MOST};
 pub struct Faults {
     /// A slot that another axis made useless is released as if work had been done in no time.
     pub denials_are_samples: bool,
-    /// How long it took until a call was dropped enters the minimum.
-    pub drops_enter_minimum: bool,
-    /// A timeout is a success that took as long as the timeout.
-    pub timeouts_are_samples: bool,
-    /// The minimum is that of all times.
-    pub minimum_never_ages: bool,
-    /// When the minimum leaves the window, the newest value is forgotten in its place.
-    pub forgets_the_newest: bool,
-    /// Grows whether the ceiling is in use or not.
-    pub grows_under_used: bool,
 }
 
 /// estimate · clamp(tolerance · no-load / latency, ½, 1) + √estimate, smoothed, for every sample.
@@ -46,12 +36,8 @@ impl Published {
 
     fn enter(&mut self, latency: f64) {
         self.window.push_back(latency);
-        if self.window.len() > WINDOW && !self.faults.minimum_never_ages {
-            let forgotten = if self.faults.forgets_the_newest { WINDOW } else { 0 };
-            self.window.remove(forgotten);
-        }
-        if self.faults.minimum_never_ages {
-            self.window = [self.no_load()].into();
+        if self.window.len() > WINDOW {
+            self.window.pop_front();
         }
     }
 
@@ -76,7 +62,7 @@ impl Infers for Published {
         let latency = sample.latency.as_secs_f64() * 1_000.0;
         self.enter(latency);
         let under_used = 2.0 * f64::from(sample.in_flight) < self.estimate;
-        if under_used && !self.faults.grows_under_used {
+        if under_used {
             return self.limit();
         }
         let gradient =
@@ -84,13 +70,7 @@ impl Infers for Published {
         self.follow(gradient)
     }
 
-    fn dropped(&mut self, sample: Sample, now: Timestamp) -> u32 {
-        if self.faults.timeouts_are_samples {
-            return self.success(sample, now);
-        }
-        if self.faults.drops_enter_minimum {
-            self.enter(sample.latency.as_secs_f64() * 1_000.0);
-        }
+    fn dropped(&mut self, _sample: Sample, _now: Timestamp) -> u32 {
         self.follow(0.5)
     }
 

@@ -51,8 +51,12 @@ pub(super) fn unit(dice: &mut Dice) -> f64 {
 
 fn lognormal(deviation: f64, dice: &mut Dice) -> f64 {
     let variance = (1.0 + deviation * deviation).ln();
-    let normal = (-2.0 * (1.0 - unit(dice)).ln()).sqrt() * (TAU * unit(dice)).cos();
-    (variance.sqrt() * normal - variance / 2.0).exp()
+    (variance.sqrt() * normal(dice) - variance / 2.0).exp()
+}
+
+/// From the normal distribution with mean 0 and deviation 1.
+pub(super) fn normal(dice: &mut Dice) -> f64 {
+    (-2.0 * (1.0 - unit(dice)).ln()).sqrt() * (TAU * unit(dice)).cos()
 }
 
 impl Service {

@@ -7,6 +7,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Ending, Sample};
 
 use super::backend::{Backend, Work};
+use super::service::normal;
 use super::{Discipline, Infers, Service};
 use crate::Dice;
 
@@ -38,9 +39,27 @@ pub struct World {
     /// The guard is told of one call in so many, and of that part of what is in flight and allowed, as a node of a
     /// fleet is.
     pub nodes: u32,
+    /// What has nothing to do with load.
+    pub weather: Weather,
     /// How many completions are played.
     pub completions: u64,
 }
+
+/// What a backend suffers from that no ceiling can change.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Weather {
+    /// The deviation, in logarithms, of a factor that all calls of a while have in common, as of a busy machine.
+    pub drift: f64,
+    /// Of a thousand calls, how many take [`OUTLIER`] times as long.
+    pub outliers_per_mille: u64,
+    /// Of a thousand calls, how many are done and yet fail.
+    pub failures_per_mille: u64,
+}
+
+/// How long an outlier takes, times any other call.
+pub const OUTLIER: f64 = 6.0;
+/// For how many calls the common factor stays about the same.
+const DRIFT_CALLS: f64 = 50.0;
 
 /// What changes from one call to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,6 +83,7 @@ impl World {
             timeout: None,
             refuses_beyond: None,
             nodes: 1,
+            weather: Weather::default(),
             completions,
         }
     }
@@ -124,6 +144,8 @@ struct Play<'a, I> {
     now_ns: u64,
     named: u64,
     stretch: f64,
+    /// The common factor of now, in logarithms.
+    drift: f64,
     points: Vec<Point>,
 }
 
@@ -139,6 +161,7 @@ impl<'a, I: Infers> Play<'a, I> {
             now_ns: 1_000_000_000,
             named: 0,
             stretch: 1.0,
+            drift: 0.0,
             points: Vec::with_capacity(world.completions as usize),
         }
     }
@@ -171,7 +194,7 @@ impl<'a, I: Infers> Play<'a, I> {
     fn admit(&mut self, in_flight: u32, allowed: u32) {
         self.named += 1;
         self.calls.insert(self.named, Call { begun_ns: self.now_ns, in_flight, allowed });
-        let alone_ns = (ALONE_NS * self.stretch * self.world.service.draw(&mut self.dice)).max(1.0);
+        let alone_ns = (ALONE_NS * self.stretch * self.draw()).max(1.0);
         if self.world.refuses_beyond.is_some_and(|room| self.backend.len() >= room as usize) {
             self.patience.push_back((self.now_ns + REFUSAL_NS, self.named));
             return;
@@ -180,6 +203,23 @@ impl<'a, I: Infers> Play<'a, I> {
         if let Some(times) = self.world.timeout {
             self.patience.push_back((self.now_ns + (ALONE_NS * times) as u64, self.named));
         }
+    }
+
+    /// How long the next call takes; the mean is 1 in any weather.
+    fn draw(&mut self) -> f64 {
+        let Weather { drift, outliers_per_mille, .. } = self.world.weather;
+        let mut takes = self.world.service.draw(&mut self.dice);
+        if drift > 0.0 {
+            let stays = (-1.0 / DRIFT_CALLS).exp();
+            self.drift = stays * self.drift + (1.0 - stays * stays).sqrt() * drift * normal(&mut self.dice);
+            takes *= (self.drift - drift * drift / 2.0).exp();
+        }
+        if outliers_per_mille > 0 {
+            let outlier = self.dice.below(1_000) < outliers_per_mille;
+            takes *= if outlier { OUTLIER } else { 1.0 };
+            takes /= 1.0 + (OUTLIER - 1.0) * outliers_per_mille as f64 / 1_000.0;
+        }
+        takes
     }
 
     fn advance(&mut self) {
@@ -196,7 +236,9 @@ impl<'a, I: Infers> Play<'a, I> {
             _ => {
                 self.now_ns = done;
                 let call = self.backend.finish(done);
-                self.end(call, Ending::Success);
+                let fails = self.world.weather.failures_per_mille;
+                let failed = fails > 0 && self.dice.below(1_000) < fails;
+                self.end(call, if failed { Ending::Dropped } else { Ending::Success });
             }
         }
     }

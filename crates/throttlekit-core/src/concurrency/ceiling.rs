@@ -28,7 +28,7 @@ pub(super) enum Rule {
 }
 
 /// How much above the no-load latency is not yet a queue.
-const TOLERANCE: f64 = 0.07;
+const TOLERANCE: f64 = 0.1;
 
 impl Ceiling {
     /// A ceiling between these two, which starts at the least.

@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::aimd::Aimd;
 use super::ceiling::{Ceiling, Rule};
 use super::gradient::Gradient;
-use super::round::{Round, Seen};
+use super::round::{Round, Seen, Wish};
 use crate::Timestamp;
 
 /// What one piece of work told when it was done.
@@ -108,12 +108,12 @@ impl Estimator {
         }
         let limit = f64::from(self.limit());
         let (least, most) = (f64::from(self.ceiling.least), f64::from(self.told_most));
-        let aim = match &mut self.rule {
-            Learned::Gradient(gradient) => gradient.next(limit, limit <= least, seen),
-            Learned::Aimd(aimd) => aimd.next(limit, seen),
+        let (aim, wish) = match &mut self.rule {
+            Learned::Gradient(gradient) => (gradient.next(limit, seen), gradient.wish()),
+            Learned::Aimd(aimd) => (aimd.next(limit, seen), Wish::default()),
         };
         self.estimate = aim.clamp(least, most);
-        self.round.restart(self.estimate / limit);
+        self.round.restart(f64::from(self.limit()) / limit, wish);
     }
 
     fn recalibration_is_due(&mut self, now: Timestamp) -> bool {

@@ -12,6 +12,15 @@ const BATCH_ENOUGH: u32 = 40;
 const ERROR_AIM: f64 = 0.03;
 /// How much of the newest batch enters the running idea of how latencies vary.
 const SPREAD_GAIN: f64 = 0.25;
+/// Of how many calls the latency of now is the mean, more or less: of so many, or of this part of those in flight.
+const LATELY_MIN: f64 = 8.0;
+const LATELY_PART: f64 = 1.0 / 3.0;
+/// A call says at most this many times the latency of now: one that hangs is no step.
+const LATELY_MOST: f64 = 3.0;
+/// By how much, in logarithms, the latency of now lies off the mean of a batch that something happened in, beyond
+/// three times its error; and above what is usual to end the batch at once.
+const APART: f64 = 0.08;
+const ALARM: f64 = 0.3;
 /// What that idea begins with, and its least: no backend is as steady as it looks for a moment.
 const SPREAD_FIRST: f64 = 0.1;
 const SPREAD_MIN: f64 = 0.000_5;
@@ -23,15 +32,28 @@ const SPREAD_MIN: f64 = 0.000_5;
 /// latencies vary: one sample far below the mean must not become the no-load latency.
 #[derive(Clone, Debug)]
 pub(super) struct Round {
-    /// Completions to let pass, and the first of them that count as the last look at the old ceiling.
+    /// Completions to let pass.
     passing: u32,
-    last_look: u32,
     /// In flight on this node when the call was let in that was done last.
     in_flight: u32,
     /// The squared deviation of latencies as a part of their squared mean, over the last batches.
     spread: f64,
-    leaving: Batch,
+    lately: f64,
+    /// Who asks for less is content with a part of those in flight.
+    brief: bool,
+    /// The latency that is usual, in nanoseconds, and how far rounds stray from it.
+    usual: Option<(f64, f64)>,
     batch: Batch,
+}
+
+/// What to look for in the next round.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wish {
+    /// A coarse look is enough.
+    pub(super) brief: bool,
+    /// The latency that is usual, in nanoseconds, and how far rounds stray from it in logarithms: much more ends the
+    /// round at once.
+    pub(super) usual: Option<(f64, f64)>,
 }
 
 /// What a round has seen.
@@ -41,42 +63,80 @@ pub(super) struct Seen {
     pub(super) latency: Option<f64>,
     /// The standard error of that as a part of it.
     pub(super) error: f64,
-    /// The mean latency of the last calls that met the ceiling before.
-    pub(super) before: Option<f64>,
+    /// The latency of the last few calls, for who must know what came of a step in the middle of the batch.
+    pub(super) lately: f64,
+    /// Whether something happened in the middle of the batch, so that its mean is neither of before nor of after.
+    pub(super) mixed: bool,
+    /// Whether it was cut short since latency is far above what is usual.
+    pub(super) alarm: bool,
     /// Which part of what was allowed was in flight.
     pub(super) used: f64,
     /// Which part of the calls was dropped.
     pub(super) dropped: f64,
+    /// How many that was.
+    pub(super) drops: u32,
     /// Whether most calls met less than half of what was allowed.
     pub(super) under_used: bool,
 }
 
 impl Round {
     pub(super) fn new() -> Self {
-        let (leaving, batch) = (Batch::default(), Batch::default());
-        Self { passing: 0, last_look: 0, in_flight: 0, spread: SPREAD_FIRST, leaving, batch }
+        Self {
+            passing: 0,
+            in_flight: 0,
+            spread: SPREAD_FIRST,
+            lately: 0.0,
+            brief: false,
+            usual: None,
+            batch: Batch::default(),
+        }
     }
 
-    /// Begins anew after the ceiling was multiplied by `times`.
-    pub(super) fn restart(&mut self, times: f64) {
-        self.passing = (f64::from(self.in_flight) * times.max(1.0)) as u32;
-        self.last_look = (self.passing / 4).max(BATCH_MIN);
-        self.leaving = Batch::default();
+    /// Begins anew after the ceiling was multiplied by `times`. What met the same ceiling need not pass.
+    pub(super) fn restart(&mut self, times: f64, wish: Wish) {
+        self.passing = if times == 1.0 { 0 } else { (f64::from(self.in_flight) * times.max(1.0)) as u32 };
+        self.brief = wish.brief;
+        self.usual = wish.usual;
         self.batch = Batch::default();
     }
 
     /// A call was done. What the round has seen, if this ends it.
     pub(super) fn success(&mut self, sample: Sample) -> Option<Seen> {
         self.in_flight = sample.in_flight;
+        self.follow(nanos(sample.latency) as f64);
         if self.passing == 0 {
             self.batch.add(sample);
             return self.close();
         }
         self.passing -= 1;
-        if self.passing < self.last_look {
-            self.leaving.add(sample);
+        if self.alarmed() {
+            self.batch.add(sample);
+            return Some(self.alarm());
         }
         None
+    }
+
+    fn follow(&mut self, latency: f64) {
+        if self.lately == 0.0 {
+            self.lately = latency;
+        }
+        self.lately += (latency.min(LATELY_MOST * self.lately) - self.lately) / self.lately_of();
+    }
+
+    fn lately_of(&self) -> f64 {
+        LATELY_MIN.max(f64::from(self.in_flight) * LATELY_PART)
+    }
+
+    /// By how much the latency of now may stray by chance.
+    fn lately_error(&self) -> f64 {
+        libm::sqrt(self.spread / (2.0 * self.lately_of()))
+    }
+
+    fn alarmed(&self) -> bool {
+        self.usual.is_some_and(|(usual, noise)| {
+            let doubt = 3.0 * noise.max(self.lately_error());
+            self.lately > usual * libm::exp(ALARM + doubt)
+        })
     }
 
     /// A call was dropped. What the round has seen, if this ends it.
@@ -90,9 +150,13 @@ impl Round {
     }
 
     fn close(&mut self) -> Option<Seen> {
+        if self.alarmed() {
+            return Some(self.alarm());
+        }
         let calls = self.batch.done + self.batch.dropped;
         // Calls that came in one burst leave in one: of a small part of them all may have waited, or none.
-        if calls < BATCH_MIN.max(self.in_flight - self.in_flight / 3) {
+        let part = if self.brief { self.in_flight / 4 } else { self.in_flight - self.in_flight / 3 };
+        if calls < BATCH_MIN.max(part) {
             return None;
         }
         // One batch across a step varies without bound, and must not make the next ones blind.
@@ -103,11 +167,20 @@ impl Round {
             return None;
         }
         self.spread += (varies - self.spread) * SPREAD_GAIN;
-        let before = (self.leaving.done >= BATCH_MIN / 2).then(|| self.leaving.mean());
-        let seen = self.batch.seen(spread, before);
+        Some(self.end(spread))
+    }
+
+    fn end(&mut self, spread: f64) -> Seen {
+        let mut seen = self.batch.seen(spread, self.lately);
+        let apart = seen.latency.map_or(0.0, |mean| libm::log(self.lately / mean).abs());
+        seen.mixed = apart > APART + 3.0 * self.lately_error();
         self.batch = Batch::default();
-        self.leaving = Batch::default();
-        Some(seen)
+        seen
+    }
+
+    fn alarm(&mut self) -> Seen {
+        let seen = self.end(self.spread);
+        Seen { latency: Some(self.lately), alarm: true, ..seen }
     }
 }
 
@@ -144,14 +217,17 @@ impl Batch {
         (self.squares / f64::from(self.done) / (mean * mean) - 1.0).max(0.0)
     }
 
-    fn seen(&self, spread: f64, before: Option<f64>) -> Seen {
+    fn seen(&self, spread: f64, lately: f64) -> Seen {
         let done = f64::from(self.done.max(1));
         Seen {
             latency: (self.done > 0).then(|| self.mean()),
             error: libm::sqrt(spread / done),
-            before,
+            lately,
+            mixed: false,
+            alarm: false,
             used: if self.done > 0 { (self.used / done).min(1.0) } else { 1.0 },
             dropped: f64::from(self.dropped) / f64::from(self.done + self.dropped),
+            drops: self.dropped,
             under_used: 2 * self.under_used > self.done,
         }
     }
