@@ -95,6 +95,8 @@ impl Round {
     /// Begins anew after the ceiling was multiplied by `times`. What met the same ceiling need not pass.
     pub(super) fn restart(&mut self, times: f64, wish: Wish) {
         self.passing = if times == 1.0 { 0 } else { (f64::from(self.in_flight) * times.max(1.0)) as u32 };
+        // Only calls that are done say how many are in flight. Where none is any more, no more are than may be.
+        self.in_flight = (f64::from(self.in_flight) * times.min(1.0)) as u32;
         self.brief = wish.brief;
         self.usual = wish.usual;
         self.batch = Batch::default();
