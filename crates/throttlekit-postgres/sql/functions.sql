@@ -459,9 +459,12 @@ BEGIN
     FOR i IN 1 .. cardinality(p_keys) LOOP
         DELETE FROM @schema@.state WHERE key = p_keys[i];
         DELETE FROM @schema@.pool WHERE key = p_keys[i];
-        DELETE FROM @schema@.slot_keys WHERE key = p_keys[i];
-        DELETE FROM @schema@.slots WHERE key = p_keys[i];
         DELETE FROM @schema@.roll WHERE key = p_keys[i];
+        DELETE FROM @schema@.slot_keys WHERE key = p_keys[i];
+        -- Without the key's row in hand, leases that came meanwhile would go and stay counted.
+        IF FOUND THEN
+            DELETE FROM @schema@.slots WHERE key = p_keys[i];
+        END IF;
     END LOOP;
 END
 $function$;

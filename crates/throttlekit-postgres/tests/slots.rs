@@ -8,6 +8,7 @@ use common::{builder, clear, client, fresh};
 use throttlekit::store::{Beat, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore, Store, StoreError};
 use throttlekit::{ManualClock, Timestamp};
 use throttlekit_conformance::slots::{examine_slots, slot_storm};
+use tokio_postgres::Client;
 
 /// `cargo xtask prove slots held` plays many more.
 const WORLDS: u64 = 200;
@@ -99,4 +100,65 @@ async fn a_schema_without_slots_is_upgraded() {
     assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("version 3, not 4")), "{error}");
     let store = builder(schema).connect().await.unwrap();
     assert!(matches!(store.acquire(&ask("k", 1)).await.unwrap().step, SlotStep::Admit { held: 1, .. }));
+}
+
+/// Waits until a session waits for a row that another holds.
+async fn waits(watch: &Client, pid: i32) {
+    let blocked = "SELECT cardinality(pg_blocking_pids($1)) > 0";
+    for _ in 0..2_000 {
+        if watch.query_one(blocked, &[&pid]).await.unwrap().get(0) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("nobody waits");
+}
+
+/// A call names a key that has no row, and waits for the row of another. Meanwhile the first one's row comes, and a second
+/// lease in it is about to be committed. What is not in hand is left alone, so the count stays that of the leases.
+async fn a_row_that_comes_meanwhile_is_left_alone(schema: &str, call: &str) {
+    let store = fresh(schema).await;
+    store.acquire(&ask("later", 9)).await.unwrap();
+    let (watch, holder, second, caller) = (client().await, client().await, client().await, client().await);
+    let lock = format!("BEGIN; SELECT 1 FROM {schema}.slot_keys WHERE key = 'later' FOR UPDATE");
+    holder.batch_execute(&lock).await.unwrap();
+    let pid: i32 = caller.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let called = tokio::spawn({
+        let [lease, owner] = [1, 7].map(|name| format!("00000000-0000-0000-0000-{name:012}"));
+        let call = format!("SELECT {schema}.{call}").replace(
+            "NAMES",
+            &format!("NULL, ARRAY['early', 'later'], ARRAY[1], ARRAY['{lease}'], ARRAY['{owner}']"),
+        );
+        async move { caller.query_one(&call, &[]).await.map(|row| row.get::<_, Vec<i64>>(0)) }
+    });
+    waits(&watch, pid).await;
+    store.acquire(&SlotAsk { lives: LIVES * 100, ..ask("early", 1) }).await.unwrap();
+    let enter = format!(
+        "BEGIN; SELECT {schema}.slot_acquire(NULL, 'early', gen_random_uuid(), gen_random_uuid(), 2, 30000000)"
+    );
+    second.batch_execute(&enter).await.unwrap();
+    holder.batch_execute("COMMIT").await.unwrap();
+    // Long enough to do what must not be done.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    second.batch_execute("COMMIT").await.unwrap();
+    let told = called.await.unwrap().unwrap();
+    assert_eq!(told.last(), Some(&0), "it held nothing when it was asked: {told:?}");
+    let counts = format!(
+        "SELECT held, (SELECT count(*)::int FROM {schema}.slots WHERE key = 'early') FROM {schema}.slot_keys WHERE key = 'early'"
+    );
+    let row = watch.query_one(&counts, &[]).await.unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (2, 2), "counted, and there");
+    assert!(matches!(store.acquire(&ask("early", 3)).await.unwrap().step, SlotStep::Deny(_)));
+    let first = SlotLease { key: "early", lease: LeaseId(1), owner: Owner(7) };
+    assert_eq!(store.release(&[first]).await, [Ok(true)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_leaves_a_row_alone_that_came_meanwhile() {
+    a_row_that_comes_meanwhile_is_left_alone("tk_slots_late_release", "slot_release(NAMES)").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_beat_leaves_a_row_alone_that_came_meanwhile() {
+    a_row_that_comes_meanwhile_is_left_alone("tk_slots_late_beat", "slot_beat(NAMES, 30000000)").await;
 }
