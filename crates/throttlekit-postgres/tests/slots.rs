@@ -81,9 +81,33 @@ async fn leases_are_swept_when_they_have_been_over_for_the_grace() {
     assert_eq!(store.sweep(1_000).await.unwrap(), 0);
     store.acquire(&ask("lives", 3)).await.unwrap();
     clock.advance(Duration::from_micros(1));
-    assert_eq!(store.sweep(1_000).await.unwrap(), 1, "one key");
+    assert_eq!(store.sweep(1_000).await.unwrap(), 3, "one key and its two");
     let left = format!("SELECT count(*) FROM {schema}.slots");
     assert_eq!(client().await.query_one(&left, &[]).await.unwrap().get::<_, i64>(0), 1, "and its leases");
+}
+
+/// A sweep deletes no more rows than it may, leases among them, and a key's row counts those that are left.
+#[tokio::test]
+async fn a_sweep_bounds_the_leases_that_go_too() {
+    let schema = "tk_slots_swept_bounded";
+    clear(schema).await;
+    let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
+    let store = builder(schema).clock(clock.clone()).grace(Duration::from_secs(2)).connect().await.unwrap();
+    for lease in 0..10 {
+        store.acquire(&SlotAsk { most: 10, ..ask("died", lease) }).await.unwrap();
+    }
+    clock.advance(Duration::from_secs(3));
+    let left = format!("SELECT held, (SELECT count(*)::int FROM {schema}.slots) FROM {schema}.slot_keys");
+    let client = client().await;
+    for rest in [6, 2] {
+        assert_eq!(store.sweep(4).await.unwrap(), 4);
+        let row = client.query_one(&left, &[]).await.unwrap();
+        assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (rest, rest), "counted, and there");
+    }
+    assert_eq!(store.sweep(2).await.unwrap(), 2, "the last leases, not yet the key");
+    assert_eq!(store.sweep(4).await.unwrap(), 1, "the key");
+    assert!(client.query_opt(&left, &[]).await.unwrap().is_none());
+    assert!(matches!(store.acquire(&ask("died", 11)).await.unwrap().step, SlotStep::Admit { held: 1, .. }));
 }
 
 /// A schema of version 3, without slots, is refused until it is upgraded.
