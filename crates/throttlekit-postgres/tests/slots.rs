@@ -8,6 +8,7 @@ use common::{builder, clear, client, fresh};
 use throttlekit::store::{Beat, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore, Store, StoreError};
 use throttlekit::{ManualClock, Timestamp};
 use throttlekit_conformance::slots::{examine_slots, slot_storm};
+use throttlekit_postgres::Warning;
 use tokio_postgres::Client;
 
 /// `cargo xtask prove slots held` plays many more.
@@ -110,20 +111,53 @@ async fn a_sweep_bounds_the_leases_that_go_too() {
     assert!(matches!(store.acquire(&ask("died", 11)).await.unwrap().step, SlotStep::Admit { held: 1, .. }));
 }
 
+/// Makes a schema what version 3 made it: what version 4 added is gone, and what it changed does not know of it.
+fn older(schema: &str) -> String {
+    let added = [
+        "slot_acquire",
+        "slot_beat",
+        "slot_release",
+        "slot_occupancy",
+        "slots_take",
+        "slots_changed",
+        "slots_purge",
+        "swap_roll",
+    ];
+    let functions = added.map(|name| format!("DROP FUNCTION {schema}.{name};")).concat();
+    let tables = ["slots", "slot_keys", "roll"].map(|name| format!("DROP TABLE {schema}.{name};")).concat();
+    format!(
+        "{functions} {tables}
+         CREATE OR REPLACE FUNCTION {schema}.forget(p_keys text[]) RETURNS void LANGUAGE sql
+         AS $$ DELETE FROM {schema}.state WHERE key = ANY (p_keys) $$;
+         CREATE OR REPLACE FUNCTION {schema}.sweep(p_now bigint, p_grace bigint, p_max bigint) RETURNS bigint LANGUAGE sql
+         AS $$ SELECT 0::bigint $$;
+         UPDATE {schema}.version SET number = 3"
+    )
+}
+
 /// A schema of version 3, without slots, is refused until it is upgraded.
 #[tokio::test]
 async fn a_schema_without_slots_is_upgraded() {
     let schema = "tk_slots_upgrade";
     fresh(schema).await;
-    let older = "DROP FUNCTION tk_slots_upgrade.slot_acquire; DROP FUNCTION tk_slots_upgrade.slot_beat;
-                 DROP FUNCTION tk_slots_upgrade.slot_release; DROP FUNCTION tk_slots_upgrade.slot_occupancy;
-                 DROP TABLE tk_slots_upgrade.slots; DROP TABLE tk_slots_upgrade.slot_keys;
-                 UPDATE tk_slots_upgrade.version SET number = 3";
-    client().await.batch_execute(older).await.unwrap();
+    client().await.batch_execute(&older(schema)).await.unwrap();
     let error = builder(schema).migrate_on_connect(false).connect().await.unwrap_err();
     assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("version 3, not 4")), "{error}");
     let store = builder(schema).connect().await.unwrap();
-    assert!(matches!(store.acquire(&ask("k", 1)).await.unwrap().step, SlotStep::Admit { held: 1, .. }));
+    for _ in 0..2 {
+        assert!(matches!(store.acquire(&ask("k", 1)).await.unwrap().step, SlotStep::Admit { held: 1, .. }));
+        store.reset(&["k"]).await.unwrap();
+    }
+}
+
+/// Of the tables of slots each is looked at: one that a crash empties is told.
+#[tokio::test]
+async fn a_count_of_slots_that_a_crash_empties_is_told() {
+    let schema = "tk_slots_unlogged";
+    fresh(schema).await;
+    client().await.batch_execute(&format!("ALTER TABLE {schema}.slot_keys SET UNLOGGED")).await.unwrap();
+    let report = builder(schema).connect().await.unwrap().check().await.unwrap();
+    assert!(report.warnings.contains(&Warning::Unlogged), "{report:?}");
 }
 
 /// Waits until a session waits for a row that another holds.
