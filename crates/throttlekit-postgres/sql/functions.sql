@@ -459,9 +459,12 @@ BEGIN
     FOR i IN 1 .. cardinality(p_keys) LOOP
         DELETE FROM @schema@.state WHERE key = p_keys[i];
         DELETE FROM @schema@.pool WHERE key = p_keys[i];
-        DELETE FROM @schema@.slot_keys WHERE key = p_keys[i];
-        DELETE FROM @schema@.slots WHERE key = p_keys[i];
         DELETE FROM @schema@.roll WHERE key = p_keys[i];
+        DELETE FROM @schema@.slot_keys WHERE key = p_keys[i];
+        -- Without the key's row in hand, leases that came meanwhile would go and stay counted.
+        IF FOUND THEN
+            DELETE FROM @schema@.slots WHERE key = p_keys[i];
+        END IF;
     END LOOP;
 END
 $function$;
@@ -478,7 +481,9 @@ DECLARE
     debits bigint;
     pools bigint;
     slots bigint;
-    keys text[];
+    room bigint;
+    idle text;
+    over int;
     rolls bigint;
 BEGIN
     DELETE FROM @schema@.returned WHERE name IN (
@@ -495,15 +500,23 @@ BEGIN
         LIMIT p_max - names - debits FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS pools = ROW_COUNT;
-    -- A key's row goes with its leases, which are all over when it is idle.
-    WITH gone AS (
-        DELETE FROM @schema@.slot_keys WHERE key IN (
-            SELECT k.key FROM @schema@.slot_keys k WHERE k.idle_at < now - p_grace
-            LIMIT p_max - names - debits - pools FOR UPDATE SKIP LOCKED
-        ) RETURNING key
-    ) SELECT array_agg(gone.key) INTO keys FROM gone;
-    DELETE FROM @schema@.slots WHERE key = ANY (keys);
-    slots := coalesce(cardinality(keys), 0);
+    -- A key's row goes after its leases, which are all over when it is idle, and stays while some are left.
+    room := p_max - names - debits - pools;
+    FOR idle IN SELECT k.key FROM @schema@.slot_keys k WHERE k.idle_at < now - p_grace LIMIT room FOR UPDATE SKIP LOCKED LOOP
+        EXIT WHEN room = 0;
+        DELETE FROM @schema@.slots WHERE key = idle AND (lease, owner) IN (
+            SELECT s.lease, s.owner FROM @schema@.slots s WHERE s.key = idle LIMIT room
+        );
+        GET DIAGNOSTICS over = ROW_COUNT;
+        room := room - over;
+        IF room > 0 THEN
+            DELETE FROM @schema@.slot_keys WHERE key = idle;
+            room := room - 1;
+        ELSE
+            UPDATE @schema@.slot_keys SET held = held - over WHERE key = idle;
+        END IF;
+    END LOOP;
+    slots := p_max - names - debits - pools - room;
     DELETE FROM @schema@.roll WHERE key IN (
         SELECT r.key FROM @schema@.roll r WHERE r.expires < now - p_grace
         LIMIT p_max - names - debits - pools - slots FOR UPDATE SKIP LOCKED

@@ -90,13 +90,18 @@ BEGIN
 END
 $function$;
 
--- Takes the rows of keys, in order, and says which are there.
-CREATE OR REPLACE FUNCTION @schema@.slots_take(p_keys text[]) RETURNS void
+-- Takes the rows of keys, in order, and says of each whether it is in hand. A row that comes while others are waited for
+-- is not: whoever calls has to leave it alone.
+CREATE OR REPLACE FUNCTION @schema@.slots_take(p_keys text[]) RETURNS boolean[]
 LANGUAGE plpgsql VOLATILE AS $function$
+DECLARE
+    taken boolean[] := '{}';
 BEGIN
     FOR i IN 1 .. cardinality(p_keys) LOOP
         PERFORM 1 FROM @schema@.slot_keys k WHERE k.key = p_keys[i] FOR UPDATE;
+        taken := taken || FOUND;
     END LOOP;
+    RETURN taken;
 END
 $function$;
 
@@ -112,16 +117,17 @@ CREATE OR REPLACE FUNCTION @schema@.slot_beat(
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
     row @schema@.slot_keys;
+    taken boolean[];
     clock bigint;
     now bigint;
     over int;
     new_end bigint;
     reply bigint[] := '{}';
 BEGIN
-    PERFORM @schema@.slots_take(p_keys);
+    taken := @schema@.slots_take(p_keys);
     clock := @clock@;
     FOR i IN 1 .. cardinality(p_slots) LOOP
-        SELECT * INTO row FROM @schema@.slot_keys k WHERE k.key = p_keys[p_slots[i]];
+        SELECT * INTO row FROM @schema@.slot_keys k WHERE k.key = p_keys[p_slots[i]] AND taken[p_slots[i]];
         now := greatest(clock, coalesce(row.last, 0));
         new_end := NULL;
         IF row.held > 0 THEN
@@ -146,16 +152,17 @@ CREATE OR REPLACE FUNCTION @schema@.slot_release(
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
     row @schema@.slot_keys;
+    taken boolean[];
     clock bigint;
     now bigint;
     over int;
     freed int;
     reply bigint[] := '{}';
 BEGIN
-    PERFORM @schema@.slots_take(p_keys);
+    taken := @schema@.slots_take(p_keys);
     clock := @clock@;
     FOR i IN 1 .. cardinality(p_slots) LOOP
-        SELECT * INTO row FROM @schema@.slot_keys k WHERE k.key = p_keys[p_slots[i]];
+        SELECT * INTO row FROM @schema@.slot_keys k WHERE k.key = p_keys[p_slots[i]] AND taken[p_slots[i]];
         freed := 0;
         IF row.held > 0 THEN
             now := greatest(clock, row.last);

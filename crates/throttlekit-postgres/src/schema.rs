@@ -161,7 +161,7 @@ impl Schema {
                     current_setting('fsync'), current_setting('synchronous_standby_names') <> '',
                     (SELECT max(relpersistence::text) FROM pg_class WHERE oid = ANY (ARRAY(
                         SELECT to_regclass(name)::oid FROM unnest($1::text[]) name)))";
-        let tables = ["state", "returned", "debits", "pool", "slots", "roll"]
+        let tables = ["state", "returned", "debits", "pool", "slot_keys", "slots", "roll"]
             .map(|table| format!("{}.{table}", self.quoted()));
         let row = link.one_row(&Statement(text.into()), &[(&tables.as_slice(), Type::TEXT_ARRAY)]).await?;
         let persistence: Option<String> = row.get(6);

@@ -8,6 +8,8 @@ use common::{builder, clear, client, fresh};
 use throttlekit::store::{Beat, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore, Store, StoreError};
 use throttlekit::{ManualClock, Timestamp};
 use throttlekit_conformance::slots::{examine_slots, slot_storm};
+use throttlekit_postgres::Warning;
+use tokio_postgres::Client;
 
 /// `cargo xtask prove slots held` plays many more.
 const WORLDS: u64 = 200;
@@ -80,9 +82,57 @@ async fn leases_are_swept_when_they_have_been_over_for_the_grace() {
     assert_eq!(store.sweep(1_000).await.unwrap(), 0);
     store.acquire(&ask("lives", 3)).await.unwrap();
     clock.advance(Duration::from_micros(1));
-    assert_eq!(store.sweep(1_000).await.unwrap(), 1, "one key");
+    assert_eq!(store.sweep(1_000).await.unwrap(), 3, "one key and its two");
     let left = format!("SELECT count(*) FROM {schema}.slots");
     assert_eq!(client().await.query_one(&left, &[]).await.unwrap().get::<_, i64>(0), 1, "and its leases");
+}
+
+/// A sweep deletes no more rows than it may, leases among them, and a key's row counts those that are left.
+#[tokio::test]
+async fn a_sweep_bounds_the_leases_that_go_too() {
+    let schema = "tk_slots_swept_bounded";
+    clear(schema).await;
+    let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
+    let store = builder(schema).clock(clock.clone()).grace(Duration::from_secs(2)).connect().await.unwrap();
+    for lease in 0..10 {
+        store.acquire(&SlotAsk { most: 10, ..ask("died", lease) }).await.unwrap();
+    }
+    clock.advance(Duration::from_secs(3));
+    let left = format!("SELECT held, (SELECT count(*)::int FROM {schema}.slots) FROM {schema}.slot_keys");
+    let client = client().await;
+    for rest in [6, 2] {
+        assert_eq!(store.sweep(4).await.unwrap(), 4);
+        let row = client.query_one(&left, &[]).await.unwrap();
+        assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (rest, rest), "counted, and there");
+    }
+    assert_eq!(store.sweep(2).await.unwrap(), 2, "the last leases, not yet the key");
+    assert_eq!(store.sweep(4).await.unwrap(), 1, "the key");
+    assert!(client.query_opt(&left, &[]).await.unwrap().is_none());
+    assert!(matches!(store.acquire(&ask("died", 11)).await.unwrap().step, SlotStep::Admit { held: 1, .. }));
+}
+
+/// Makes a schema what version 3 made it: what version 4 added is gone, and what it changed does not know of it.
+fn older(schema: &str) -> String {
+    let added = [
+        "slot_acquire",
+        "slot_beat",
+        "slot_release",
+        "slot_occupancy",
+        "slots_take",
+        "slots_changed",
+        "slots_purge",
+        "swap_roll",
+    ];
+    let functions = added.map(|name| format!("DROP FUNCTION {schema}.{name};")).concat();
+    let tables = ["slots", "slot_keys", "roll"].map(|name| format!("DROP TABLE {schema}.{name};")).concat();
+    format!(
+        "{functions} {tables}
+         CREATE OR REPLACE FUNCTION {schema}.forget(p_keys text[]) RETURNS void LANGUAGE sql
+         AS $$ DELETE FROM {schema}.state WHERE key = ANY (p_keys) $$;
+         CREATE OR REPLACE FUNCTION {schema}.sweep(p_now bigint, p_grace bigint, p_max bigint) RETURNS bigint LANGUAGE sql
+         AS $$ SELECT 0::bigint $$;
+         UPDATE {schema}.version SET number = 3"
+    )
 }
 
 /// A schema of version 3, without slots, is refused until it is upgraded.
@@ -90,13 +140,83 @@ async fn leases_are_swept_when_they_have_been_over_for_the_grace() {
 async fn a_schema_without_slots_is_upgraded() {
     let schema = "tk_slots_upgrade";
     fresh(schema).await;
-    let older = "DROP FUNCTION tk_slots_upgrade.slot_acquire; DROP FUNCTION tk_slots_upgrade.slot_beat;
-                 DROP FUNCTION tk_slots_upgrade.slot_release; DROP FUNCTION tk_slots_upgrade.slot_occupancy;
-                 DROP TABLE tk_slots_upgrade.slots; DROP TABLE tk_slots_upgrade.slot_keys;
-                 UPDATE tk_slots_upgrade.version SET number = 3";
-    client().await.batch_execute(older).await.unwrap();
+    client().await.batch_execute(&older(schema)).await.unwrap();
     let error = builder(schema).migrate_on_connect(false).connect().await.unwrap_err();
     assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("version 3, not 4")), "{error}");
     let store = builder(schema).connect().await.unwrap();
-    assert!(matches!(store.acquire(&ask("k", 1)).await.unwrap().step, SlotStep::Admit { held: 1, .. }));
+    for _ in 0..2 {
+        assert!(matches!(store.acquire(&ask("k", 1)).await.unwrap().step, SlotStep::Admit { held: 1, .. }));
+        store.reset(&["k"]).await.unwrap();
+    }
+}
+
+/// Of the tables of slots each is looked at: one that a crash empties is told.
+#[tokio::test]
+async fn a_count_of_slots_that_a_crash_empties_is_told() {
+    let schema = "tk_slots_unlogged";
+    fresh(schema).await;
+    client().await.batch_execute(&format!("ALTER TABLE {schema}.slot_keys SET UNLOGGED")).await.unwrap();
+    let report = builder(schema).connect().await.unwrap().check().await.unwrap();
+    assert!(report.warnings.contains(&Warning::Unlogged), "{report:?}");
+}
+
+/// Waits until a session waits for a row that another holds.
+async fn waits(watch: &Client, pid: i32) {
+    let blocked = "SELECT cardinality(pg_blocking_pids($1)) > 0";
+    for _ in 0..2_000 {
+        if watch.query_one(blocked, &[&pid]).await.unwrap().get(0) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("nobody waits");
+}
+
+/// A call names a key that has no row, and waits for the row of another. Meanwhile the first one's row comes, and a second
+/// lease in it is about to be committed. What is not in hand is left alone, so the count stays that of the leases.
+async fn a_row_that_comes_meanwhile_is_left_alone(schema: &str, call: &str) {
+    let store = fresh(schema).await;
+    store.acquire(&ask("later", 9)).await.unwrap();
+    let (watch, holder, second, caller) = (client().await, client().await, client().await, client().await);
+    let lock = format!("BEGIN; SELECT 1 FROM {schema}.slot_keys WHERE key = 'later' FOR UPDATE");
+    holder.batch_execute(&lock).await.unwrap();
+    let pid: i32 = caller.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let called = tokio::spawn({
+        let [lease, owner] = [1, 7].map(|name| format!("00000000-0000-0000-0000-{name:012}"));
+        let call = format!("SELECT {schema}.{call}").replace(
+            "NAMES",
+            &format!("NULL, ARRAY['early', 'later'], ARRAY[1], ARRAY['{lease}'], ARRAY['{owner}']"),
+        );
+        async move { caller.query_one(&call, &[]).await.map(|row| row.get::<_, Vec<i64>>(0)) }
+    });
+    waits(&watch, pid).await;
+    store.acquire(&SlotAsk { lives: LIVES * 100, ..ask("early", 1) }).await.unwrap();
+    let enter = format!(
+        "BEGIN; SELECT {schema}.slot_acquire(NULL, 'early', gen_random_uuid(), gen_random_uuid(), 2, 30000000)"
+    );
+    second.batch_execute(&enter).await.unwrap();
+    holder.batch_execute("COMMIT").await.unwrap();
+    // Long enough to do what must not be done.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    second.batch_execute("COMMIT").await.unwrap();
+    let told = called.await.unwrap().unwrap();
+    assert_eq!(told.last(), Some(&0), "it held nothing when it was asked: {told:?}");
+    let counts = format!(
+        "SELECT held, (SELECT count(*)::int FROM {schema}.slots WHERE key = 'early') FROM {schema}.slot_keys WHERE key = 'early'"
+    );
+    let row = watch.query_one(&counts, &[]).await.unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (2, 2), "counted, and there");
+    assert!(matches!(store.acquire(&ask("early", 3)).await.unwrap().step, SlotStep::Deny(_)));
+    let first = SlotLease { key: "early", lease: LeaseId(1), owner: Owner(7) };
+    assert_eq!(store.release(&[first]).await, [Ok(true)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_leaves_a_row_alone_that_came_meanwhile() {
+    a_row_that_comes_meanwhile_is_left_alone("tk_slots_late_release", "slot_release(NAMES)").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_beat_leaves_a_row_alone_that_came_meanwhile() {
+    a_row_that_comes_meanwhile_is_left_alone("tk_slots_late_beat", "slot_beat(NAMES, 30000000)").await;
 }

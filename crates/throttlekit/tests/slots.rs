@@ -104,7 +104,7 @@ async fn no_more_are_held_than_the_ceiling_and_a_release_makes_room() {
     assert!(third.slot.is_none() && third.decision.retry_after == Retry::OnRelease);
     assert!(third.room_in.is_some_and(|wait| wait <= LIVES));
     assert!(slots.admit("another").await.unwrap().slot.is_some(), "each key has its own");
-    assert!(first.slot.unwrap().release().await);
+    assert_eq!(first.slot.unwrap().release().await, Ok(true));
     assert!(slots.admit("acme").await.unwrap().slot.is_some());
     slots.set_most(3);
     assert!(slots.admit("acme").await.unwrap().slot.is_some(), "a higher ceiling has room");
@@ -215,7 +215,7 @@ async fn who_is_told_that_it_is_lost_stops_at_once() {
     assert!(other.slot.is_some(), "the store gave it to another");
     tokio::time::timeout(LIVES * 2 / 3, slot.fenced()).await.expect("with the next beat");
     assert_eq!(slots.stats().lost, 1);
-    assert!(!slot.release().await);
+    assert_eq!(slot.release().await, Ok(false));
     assert_eq!(slots.occupancy("acme").await, Ok(1), "the other's stays");
 }
 
@@ -236,4 +236,71 @@ fn leases_that_the_clocks_would_eat_are_refused() {
     assert!(build(Duration::from_millis(10)).is_ok());
     assert!(matches!(build(Duration::from_millis(9)), Err(StoreError::Misconfigured(_))));
     assert!(matches!(build(Duration::from_secs(25 * 3_600)), Err(StoreError::Misconfigured(_))));
+}
+
+#[tokio::test]
+async fn a_release_that_the_store_does_not_answer_says_so() {
+    let far = Far::default();
+    let slots = slots(&far, 1);
+    let slot = slots.admit("acme").await.unwrap().slot.unwrap();
+    far.cut.store(true, SeqCst);
+    let told = slot.release().await;
+    assert!(matches!(&told, Err(error) if error.is_outage()), "{told:?}");
+    assert_eq!(slots.stats().lapsed, 1);
+}
+
+/// Nobody beats for a slot on its way back, which would put its end off.
+#[tokio::test]
+async fn what_is_being_released_is_not_held_here_any_more() {
+    let slots = slots(&Far { turns: 50, ..Far::default() }, 1);
+    let slot = slots.admit("acme").await.unwrap().slot.unwrap();
+    assert_eq!(slots.stats().held, 1);
+    let mut release = Box::pin(slot.release());
+    assert!(release.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(slots.stats().held, 0, "as soon as it leaves");
+    assert_eq!(release.await, Ok(true));
+}
+
+#[test]
+fn a_keeper_whose_runtime_is_gone_is_told_and_replaced() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let slots = slots(&Far::default(), 4);
+    assert!(!slots.stats().keeper_alive && slots.stats().keepers == 0);
+    let first = runtime();
+    let held = first.block_on(slots.admit("acme")).unwrap();
+    assert!(slots.stats().keeper_alive && slots.stats().keepers == 1);
+    drop(first);
+    assert!(!slots.stats().keeper_alive && slots.stats().keepers == 1);
+    let second = runtime();
+    let more = second.block_on(slots.admit("acme")).unwrap();
+    assert!(slots.stats().keeper_alive && slots.stats().keepers == 2);
+    drop((held, more));
+}
+
+/// A store whose code is wrong.
+struct Panics;
+
+impl SlotStore for Panics {
+    async fn acquire(&self, _: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+        panic!("of the store's own");
+    }
+
+    async fn heartbeat(&self, _: &[SlotLease<'_>], _: Duration) -> Vec<Result<Beat, StoreError>> {
+        Vec::new()
+    }
+
+    async fn release(&self, _: &[SlotLease<'_>]) -> Vec<Result<bool, StoreError>> {
+        Vec::new()
+    }
+
+    async fn occupancy(&self, _: &[&str]) -> Result<Vec<Occupancy>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_the_store_is_the_askers() {
+    let slots = SharedSlots::builder(Panics, "gpu", 1).build().unwrap();
+    let ended = tokio::spawn(async move { slots.admit("acme").await.map(drop) }).await;
+    assert!(ended.is_err_and(|ended| ended.is_panic()), "not an outage");
 }

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::stats::{Counters, SlotStats};
 use crate::hash::random_u64;
-use crate::store::SlotLease;
+use crate::store::{SlotLease, StoreError};
 
 /// Every slot of this process that is held or asked for, so that one task beats for all.
 pub(super) struct Book {
@@ -35,7 +35,7 @@ pub(super) struct Ticket {
 /// A slot on its way back. Whoever waits hears whether it was held.
 pub(super) struct Leave {
     pub(super) ticket: Arc<Ticket>,
-    pub(super) told: Option<oneshot::Sender<bool>>,
+    pub(super) told: Option<oneshot::Sender<Result<bool, StoreError>>>,
 }
 
 /// The way to whoever is the keeper now: one whose runtime ends is replaced.

@@ -49,6 +49,10 @@ impl<S: SlotStore, C: LeaseClock + 'static> SlotsBuilder<S, C> {
     ///
     /// It has to outlive a failover of the store. Leases of two seconds are all over when a Redis cluster has failed over,
     /// as that takes longer.
+    ///
+    /// All processes of a policy need the same. A server that may have forgotten leases keeps each asker out for as long as
+    /// that asker's own leases live; leases that were forgotten live as long as those who hold them asked. So whoever
+    /// lowers it changes all processes, and waits out the old life before a failover is safe again.
     pub fn lives(self, lives: Duration) -> Self {
         Self { lives, ..self }
     }

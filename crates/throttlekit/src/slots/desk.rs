@@ -43,7 +43,8 @@ struct Leases<T> {
 }
 
 impl<T: Ends> SlotDesk<T> {
-    /// A desk that holds up to `leases_max` permits, each for as long as `lives` says after it was last heard of.
+    /// A desk that holds up to `leases_max` permits, each for as long as `lives` says after it was last heard of. It never
+    /// holds more than [`SLOTS_MAX`](throttlekit_core::concurrency::SLOTS_MAX), however many are asked for here.
     pub fn new(leases_max: u32, lives: Duration) -> Self {
         Self::with_clock(leases_max, lives, BootClock)
     }

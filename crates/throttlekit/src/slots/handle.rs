@@ -23,6 +23,13 @@ use crate::{BootClock, Guarantee, LeaseClock};
 const OUTAGE_RETRY: Duration = Duration::from_secs(1);
 
 /// Slots for each of many keys that a fleet shares. See [the module](super).
+///
+/// The keeper, a task that beats for all slots of the process, runs on the runtime of the ask that started it. If that
+/// runtime is shut down, nobody beats until the next [`admit`](Self::admit) on another starts a new keeper:
+/// [`SlotStats::keeper_alive`] says whether one is there, and [`SlotStats::keepers`] how many there have been. Slots that
+/// are held meanwhile are fenced in time.
+///
+/// All processes of a policy need the same [`lives`](SlotsBuilder::lives).
 pub struct SharedSlots<S, C = BootClock> {
     keeper: Arc<Keeper<S, C>>,
     keys: Arc<KeySpace>,
@@ -34,12 +41,14 @@ pub struct SharedSlots<S, C = BootClock> {
 
 /// The answer to who wants a slot.
 #[derive(Debug)]
+#[must_use = "dropping it gives the slot back"]
 pub struct Admission<C: LeaseClock = BootClock> {
     /// Whether there is one; if not, when to come back.
     pub decision: Decision,
     /// What the answer is worth.
     pub guarantee: Guarantee,
-    /// The slot, if there is one.
+    /// The slot, if there is one. Dropping it gives it back, so keep it while work runs: who only looks whether the
+    /// decision allows and drops the rest, as in `if slots.admit(key).await?.decision.allowed { work() }`, works without.
     pub slot: Option<HeldSlot<C>>,
     /// After how long there is room at the latest, if nobody beats and nobody asks meanwhile.
     pub room_in: Option<Duration>,
@@ -89,8 +98,9 @@ impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
         let asks = ask(self.keeper.clone(), slot, self.most(), self.margin);
         match Handle::try_current() {
             // As a task of its own, which lands whether or not anyone waits for it.
-            Ok(runtime) => runtime.spawn(asks).await.unwrap_or_else(|_| {
-                Err(StoreError::unavailable("the request was dropped before it was answered"))
+            Ok(runtime) => runtime.spawn(asks).await.unwrap_or_else(|ended| match ended.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(StoreError::unavailable("the request was dropped before it was answered")),
             }),
             Err(_) => asks.await,
         }
@@ -125,7 +135,8 @@ impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
 
     /// What has been done.
     pub fn stats(&self) -> SlotStats {
-        self.keeper.book.stats()
+        let leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
+        SlotStats { keeper_alive: !leaves.is_closed(), ..self.keeper.book.stats() }
     }
 
     /// The way to the keeper. Where there is none it is started, if there is a runtime to run it.
@@ -136,6 +147,7 @@ impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
             *leaves = sender;
             drop(leaves);
             if let Ok(runtime) = Handle::try_current() {
+                self.keeper.book.counters.keepers.fetch_add(1, Relaxed);
                 runtime.spawn(keeper::keep(self.keeper.clone(), queue));
             }
         }

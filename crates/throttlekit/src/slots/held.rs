@@ -12,12 +12,14 @@ use throttlekit_core::concurrency::Hold;
 use tokio::sync::oneshot;
 
 use super::book::{Book, Leave, Leaves, Ticket};
+use crate::store::StoreError;
 use crate::{BootClock, LeaseClock};
 
 /// Proof that a slot is held, by this process, until a deadline that beats put off.
 ///
 /// Dropped, it is given back by a task of the slots' own; where no runtime is left to do that, and where a process ends,
 /// it comes back when its lease is over.
+#[must_use = "dropping it gives the slot back"]
 pub struct HeldSlot<C: LeaseClock = BootClock> {
     ticket: Arc<Ticket>,
     book: Arc<Book>,
@@ -59,7 +61,7 @@ impl<C: LeaseClock> HeldSlot<C> {
         self.ticket.is_fenced(self.clock.now())
     }
 
-    /// Waits until work has to stop.
+    /// Waits until work has to stop. Needs a tokio runtime with time, and panics without.
     pub async fn fenced(&self) {
         loop {
             let rung = self.ticket.bell.notified();
@@ -75,7 +77,7 @@ impl<C: LeaseClock> HeldSlot<C> {
     /// Works until the work is done or has to stop; then it is dropped where it stands.
     ///
     /// The clock is looked at before every step, so that a process which was paused past its deadline does not take
-    /// another.
+    /// another. Needs a tokio runtime with time, and panics without.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
         let (mut work, mut fenced) = (pin!(work), pin!(self.fenced()));
         poll_fn(|context| {
@@ -89,13 +91,18 @@ impl<C: LeaseClock> HeldSlot<C> {
 
     /// Gives the slot back, and says whether it was held to the end. If this is dropped while it waits, the slot goes back
     /// all the same.
-    pub async fn release(mut self) -> bool {
+    ///
+    /// An error says that nobody knows whether it went back: the store did not answer, or no keeper was left to ask it.
+    /// Then it comes back when its lease is over.
+    pub async fn release(mut self) -> Result<bool, StoreError> {
         let (told, hears) = oneshot::channel();
         self.leave(Some(told));
-        hears.await.unwrap_or(false)
+        hears.await.unwrap_or_else(|_| Err(StoreError::unavailable("nobody is left to give the slot back")))
     }
 
-    fn leave(&mut self, told: Option<oneshot::Sender<bool>>) {
+    /// From here on nobody beats for it: a beat on the way back would only put its end off.
+    fn leave(&mut self, told: Option<oneshot::Sender<Result<bool, StoreError>>>) {
+        self.book.strike(self.ticket.lease);
         if !std::mem::take(&mut self.owed) {
             return;
         }
@@ -109,7 +116,6 @@ impl<C: LeaseClock> HeldSlot<C> {
 impl<C: LeaseClock> Drop for HeldSlot<C> {
     fn drop(&mut self) {
         self.leave(None);
-        self.book.strike(self.ticket.lease);
     }
 }
 

@@ -117,10 +117,13 @@ async fn release<S: SlotStore, C: LeaseClock>(
             match answer {
                 Ok(held) => {
                     book.counters.released.fetch_add(u64::from(held), Relaxed);
-                    leave.told.map(|told| told.send(held));
+                    leave.told.map(|told| told.send(Ok(held)));
                 }
                 Err(error) if error.is_outage() && tries < RELEASE_TRIES_MAX => again.push(leave),
-                Err(_) => _ = book.counters.lapsed.fetch_add(1, Relaxed),
+                Err(error) => {
+                    book.counters.lapsed.fetch_add(1, Relaxed);
+                    leave.told.map(|told| told.send(Err(error)));
+                }
             }
         }
         left = again;

@@ -17,7 +17,7 @@
 //! };
 //! let answer = slot.run(async { 6 * 7 }).await;
 //! assert_eq!(answer, Ok(42));
-//! assert!(slot.release().await);
+//! assert!(slot.release().await?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -23,6 +23,10 @@ pub struct SlotStats {
     pub released: u64,
     /// Releases that the store did not answer; those come back when their leases are over.
     pub lapsed: u64,
+    /// Keepers that were started. More than one: the runtime of an earlier one is gone.
+    pub keepers: u64,
+    /// Whether there is a keeper now. Where slots are held and there is none, nobody beats for them.
+    pub keeper_alive: bool,
 }
 
 #[derive(Default)]
@@ -35,6 +39,7 @@ pub(super) struct Counters {
     pub(super) fenced: AtomicU64,
     pub(super) released: AtomicU64,
     pub(super) lapsed: AtomicU64,
+    pub(super) keepers: AtomicU64,
 }
 
 impl Counters {
@@ -50,6 +55,8 @@ impl Counters {
             fenced: read(&self.fenced),
             released: read(&self.released),
             lapsed: read(&self.lapsed),
+            keepers: read(&self.keepers),
+            keeper_alive: false,
         }
     }
 }

@@ -11,7 +11,8 @@ use crate::Guarantee;
 
 /// The shortest life of a lease that a store takes.
 pub const LIVES_MIN: Duration = Duration::from_millis(10);
-/// The longest. It is also for how long a fence keeps a server out that may have forgotten leases.
+/// The longest. A fence keeps a server out that may have forgotten leases for the life that the asker asks for, not for
+/// this long: so all processes of a policy need the same life.
 pub const LIVES_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// Lends slots to whoever asks, each under a lease:

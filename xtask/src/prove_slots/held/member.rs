@@ -191,7 +191,7 @@ async fn worker_of(slots: SharedSlots<AnyStore>, role: Role, log: Log, seed: u64
             log.write(&format!("f {seed}.{round} 0"));
         }
         if dice.once_in(2) {
-            slot.release().await;
+            let _ = slot.release().await;
         }
     }
 }
