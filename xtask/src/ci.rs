@@ -17,7 +17,7 @@ struct Step {
     command: &'static str,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step { name: "format", env: &[], command: "cargo fmt --all --check" },
     Step {
         name: "lints",
@@ -46,6 +46,11 @@ const STEPS: [Step; 11] = [
     Step { name: "laws, quickly", env: &[], command: "cargo xtask prove rate --cases 2000" },
     Step { name: "lease models, quickly", env: &[], command: "cargo xtask prove lease-model --small" },
     Step { name: "stores, quickly", env: &[], command: "cargo xtask prove stores --timelines 500" },
+    Step {
+        name: "slots, quickly",
+        env: &[],
+        command: "cargo xtask prove slots --small inference held models",
+    },
     Step { name: "fleets, quickly", env: &[], command: "cargo xtask prove lease-sim --seeds 200" },
 ];
 

@@ -411,7 +411,8 @@ async fn a_role_with_the_documented_grants_can_decide() {
     let grants = "GRANT USAGE ON SCHEMA tk_test_grants TO tk_test_app;
                   GRANT SELECT ON tk_test_grants.version TO tk_test_app;
                   GRANT SELECT, INSERT, UPDATE, DELETE
-                      ON tk_test_grants.state, tk_test_grants.returned, tk_test_grants.debits, tk_test_grants.pool
+                      ON tk_test_grants.state, tk_test_grants.returned, tk_test_grants.debits, tk_test_grants.pool,
+                         tk_test_grants.slot_keys, tk_test_grants.slots, tk_test_grants.roll
                       TO tk_test_app";
     owner.batch_execute(grants).await.unwrap();
     let store = store.connect().await.unwrap();

@@ -15,7 +15,7 @@ use crate::Guarantee;
 pub const ROLL_KEPT_DEFAULT: Duration = Duration::from_secs(86_400);
 
 /// The longest roll, in bytes: of [`NODES_MAX`] nodes.
-pub const ROLL_BYTES_MAX: usize = 64 * (NODES_MAX + 1);
+pub const ROLL_BYTES_MAX: usize = 72 * (NODES_MAX + 1);
 
 /// Keeps rolls where all nodes of a fleet reach them.
 ///
