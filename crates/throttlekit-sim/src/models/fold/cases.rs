@@ -10,12 +10,14 @@ const CALM: Room = Room { letters: 2, reports: 2, ticks: 2, deaths: 0, leaves: 0
 const THREE: Fleet =
     Fleet { nodes: 3, limit: 3, split: Split::Equal, lives: 1, linger: 0, room: CALM, seam: Seam::Sound };
 const TWO: Fleet = Fleet { nodes: 2, limit: 2, ..THREE };
+/// What is wanted moves, and shares with it.
+const MOVING: Fleet = Fleet { limit: 3, split: Split::Demand, ..TWO };
 
 /// Fleets that are explored within seconds.
 pub fn small() -> Vec<Case> {
     let with = |room, fleet: Fleet| Fleet { room, ..fleet };
     vec![
-        case("N2 L2, a death, a leave", 114_234, with(Room { deaths: 1, leaves: 1, ..CALM }, TWO)),
+        case("N2 L2, a death, a leave", 118_272, with(Room { deaths: 1, leaves: 1, ..CALM }, TWO)),
         case("N3 L3, a roll is lost, a death", 374_217, with(Room { deaths: 1, losses: 1, ..CALM }, THREE)),
     ]
 }
@@ -48,10 +50,24 @@ pub fn counter_examples() -> Vec<CounterExample> {
     let lost = |seam| Fleet { room: Room { reports: 2, losses: 1, ..CALM }, ..with(seam) };
     let lingers = |seam| Fleet { linger: 1, ..with(seam) };
     let leaves = |seam| Fleet { room: Room { leaves: 1, ..room }, ..with(seam) };
+    // Shares go over without a tick; only some of these need a message that comes late.
+    let moving =
+        |seam, reports, letters| Fleet { seam, room: Room { reports, letters, ticks: 0, ..CALM }, ..MOVING };
+    let long = |seam| Fleet { lives: 2, room: CALM, ..with(seam) };
     vec![
         tell("a node stops when its grant has died", LAW, &with(Seam::Unfenced)),
         tell("the fold knows how long work runs on", LAW, &lingers(Seam::LingerUntold)),
         tell("on a roll that begins no share rises", LAW, &lost(Seam::NoQuiet)),
         tell("whoever has work has not left", LAW, &leaves(Seam::LeavesWithWork)),
+        tell("the most that a node may still enforce is kept", LAW, &moving(Seam::KeepsLast, 3, 1)),
+        tell("what a node has in flight is kept", LAW, &moving(Seam::KeepsNoWork, 4, 1)),
+        tell("a report is of one instant", LAW, &moving(Seam::Torn, 4, 1)),
+        tell("a node goes back to no older grant", LAW, &moving(Seam::GoesBack, 5, 2)),
+        tell("whoever told of a grant that died takes no answer", LAW, &long(Seam::BelievesTheDead)),
+        tell(
+            "late answers taken: all since the acknowledged is kept",
+            LAW,
+            &moving(Seam::LateAnswersKeepsLast, 5, 2),
+        ),
     ]
 }
