@@ -128,7 +128,9 @@ impl Model for Fleet {
             laws.push(Property::sometimes(
                 "a share went over, and all use what they have",
                 |fleet, world: &World| {
-                    world.handed() && world.in_flight() == fleet.limit && world.busy() == fleet.nodes
+                    world.handed()
+                        && world.in_flight() == fleet.limit
+                        && world.busy() == fleet.nodes.min(fleet.limit.into())
                 },
             ));
         }
