@@ -100,8 +100,8 @@ impl Letter {
 }
 
 impl Kept {
-    /// The roll, by way of the bytes that a store keeps.
-    pub(super) fn roll(&self) -> Roll {
+    /// The roll, by way of the bytes that a store keeps. All of a fleet remember equally long.
+    pub(super) fn roll(&self, remembered: Duration) -> Roll {
         let quiet = match self.quiet {
             UNHEARD => u64::MAX,
             ticks => (NOW + TICK * u32::from(ticks)).as_nanos(),
@@ -110,8 +110,10 @@ impl Kept {
         bytes.extend([NOW.as_nanos(), self.number.into(), quiet].map(u64::to_le_bytes).as_flattened());
         for known in self.members.iter().flatten() {
             let seen = NOW.as_nanos() - u64::from(known.age) * TICK.as_nanos() as u64;
+            let until = seen + remembered.as_nanos() as u64;
             bytes.extend(u128::from(known.id).to_le_bytes());
-            bytes.extend([known.beat.into(), known.number.into(), seen].map(u64::to_le_bytes).as_flattened());
+            let long = [known.beat.into(), known.number.into(), seen, until];
+            bytes.extend(long.map(u64::to_le_bytes).as_flattened());
             let small = [known.share, known.high, known.in_flight, 0, known.wants];
             bytes.extend(small.map(|n| u32::from(n).to_le_bytes()).as_flattened());
             bytes.push(known.leaving.into());

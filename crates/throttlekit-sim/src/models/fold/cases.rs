@@ -10,13 +10,15 @@ const CALM: Room = Room { letters: 2, reports: 2, ticks: 2, deaths: 0, leaves: 0
 const THREE: Fleet =
     Fleet { nodes: 3, limit: 3, split: Split::Equal, lives: 1, linger: 0, room: CALM, seam: Seam::Sound };
 const TWO: Fleet = Fleet { nodes: 2, limit: 2, ..THREE };
+/// What is wanted moves, and shares with it.
+const MOVING: Fleet = Fleet { limit: 3, split: Split::Demand, ..TWO };
 
 /// Fleets that are explored within seconds.
 pub fn small() -> Vec<Case> {
     let with = |room, fleet: Fleet| Fleet { room, ..fleet };
     vec![
-        case("N2 L2, a death, a leave", 114_234, with(Room { deaths: 1, leaves: 1, ..CALM }, TWO)),
-        case("N3 L3, a roll is lost, a death", 374_217, with(Room { deaths: 1, losses: 1, ..CALM }, THREE)),
+        case("N2 L2, a death, a leave", 118_272, with(Room { deaths: 1, leaves: 1, ..CALM }, TWO)),
+        case("N2 L3, wants move, 4 reports", 309_449, moving(4)),
     ]
 }
 
@@ -25,16 +27,28 @@ pub fn large() -> Vec<Case> {
     let with = |room, fleet: Fleet| Fleet { room, ..fleet };
     let more = Room { reports: 3, ..CALM };
     vec![
-        case("N3 L3, 3 reports", 612_650, with(Room { ticks: 1, ..more }, THREE)),
+        case("N3 L3, a roll is lost, a death", 374_217, with(Room { deaths: 1, losses: 1, ..CALM }, THREE)),
+        case("N2 L3, wants move, 6 reports", 1_558_083, moving(6)),
+        case(
+            "N2 L1, wants move, 2 messages at a time",
+            359_327,
+            Fleet { limit: 1, room: Room { letters: 2, ..moving(4).room }, ..moving(4) },
+        ),
+        case("N3 L3, 3 reports", 612_698, with(Room { ticks: 1, ..more }, THREE)),
         case(
             "N3 L2, work runs on, a death, a leave",
-            883_230,
+            903_388,
             with(Room { deaths: 1, leaves: 1, ..CALM }, Fleet { limit: 2, linger: 1, ..THREE }),
         ),
         case("N3 L3, 3 reports, work runs on", 2_647_932, with(more, Fleet { linger: 1, ..THREE })),
         case("N3 L3, 3 reports, a leave", 4_427_289, with(Room { leaves: 1, ..more }, THREE)),
         case("N3 L3, 3 reports, a roll is lost", 3_410_745, with(Room { losses: 1, ..more }, THREE)),
     ]
+}
+
+/// What is wanted moves, and shares with it, while reports and grants are lost or late.
+fn moving(reports: u8) -> Fleet {
+    Fleet { room: Room { letters: 1, reports, ticks: 0, ..CALM }, ..MOVING }
 }
 
 fn case(name: &'static str, states: usize, fleet: Fleet) -> Case {
@@ -48,10 +62,26 @@ pub fn counter_examples() -> Vec<CounterExample> {
     let lost = |seam| Fleet { room: Room { reports: 2, losses: 1, ..CALM }, ..with(seam) };
     let lingers = |seam| Fleet { linger: 1, ..with(seam) };
     let leaves = |seam| Fleet { room: Room { leaves: 1, ..room }, ..with(seam) };
+    // One is alone and has all, and hands over when another comes. Some need a message that comes late.
+    let joined = |seam, limit, reports, letters| {
+        let room = Room { reports, letters, ticks: 0, ..CALM };
+        Fleet { limit, room, ..with(seam) }
+    };
+    let long = |seam| Fleet { lives: 2, room: CALM, ..with(seam) };
     vec![
         tell("a node stops when its grant has died", LAW, &with(Seam::Unfenced)),
         tell("the fold knows how long work runs on", LAW, &lingers(Seam::LingerUntold)),
         tell("on a roll that begins no share rises", LAW, &lost(Seam::NoQuiet)),
         tell("whoever has work has not left", LAW, &leaves(Seam::LeavesWithWork)),
+        tell("the most that a node may still enforce is kept", LAW, &joined(Seam::KeepsLast, 2, 4, 1)),
+        tell("what a node has in flight is kept", LAW, &joined(Seam::KeepsNoWork, 2, 5, 1)),
+        tell("a report is of one instant", LAW, &joined(Seam::Torn, 2, 5, 1)),
+        tell("a node goes back to no older grant", LAW, &joined(Seam::GoesBack, 1, 5, 2)),
+        tell("whoever told of a grant that died takes no answer", LAW, &long(Seam::BelievesTheDead)),
+        tell(
+            "late answers taken: all since the acknowledged is kept",
+            LAW,
+            &joined(Seam::LateAnswersKeepsLast, 1, 5, 2),
+        ),
     ]
 }

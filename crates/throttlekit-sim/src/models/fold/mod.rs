@@ -124,6 +124,16 @@ impl Model for Fleet {
                 world.is_new_roll() && world.in_flight() == fleet.limit
             }));
         }
+        if self.split == Split::Demand {
+            laws.push(Property::sometimes(
+                "a share went over, and all use what they have",
+                |fleet, world: &World| {
+                    world.handed()
+                        && world.in_flight() == fleet.limit
+                        && world.busy() == fleet.nodes.min(fleet.limit.into())
+                },
+            ));
+        }
         if self.room.ticks > self.lives {
             laws.push(Property::sometimes("a node is fenced", |_, world: &World| world.someone_is_fenced()));
         }

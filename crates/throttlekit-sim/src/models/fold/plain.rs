@@ -39,7 +39,7 @@ impl World {
         // A grant is taken only as the answer to the report under way.
         let awaits = |seat: &Seat, letter: &Letter| {
             let awaited = seat.waiting.is_some() && seat.beat == letter.beat;
-            seat.id == letter.id && awaited && letter.age < lives
+            seat.id == letter.id && letter.age < lives && (awaited || fleet.seam.takes_unawaited())
         };
         for place in &mut self.letters {
             *place = place.filter(|letter| match letter.says {
@@ -98,7 +98,8 @@ impl World {
     fn ids(&mut self) -> impl Iterator<Item = &mut u8> {
         let seats = self.seats.iter_mut().map(|seat| &mut seat.id);
         let known = self.roll.members.iter_mut().flatten().map(|known| &mut known.id);
-        seats.chain(known).chain(self.letters.iter_mut().flatten().map(|letter| &mut letter.id))
+        let letters = self.letters.iter_mut().flatten().map(|letter| &mut letter.id);
+        seats.chain(known).chain(letters).chain([&mut self.yielded])
     }
 
     fn renumber_reports(&mut self) {

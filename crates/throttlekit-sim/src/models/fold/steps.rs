@@ -5,7 +5,7 @@ use core::fmt;
 use throttlekit_core::concurrency::fleet::{Beat, Grant, Occupancy, Split};
 
 use super::built::{NOW, sent};
-use super::world::{Kept, Letter, MEMBERS_MAX, Says, Seat, UNHEARD, World};
+use super::world::{Kept, Known, Letter, MEMBERS_MAX, Says, Seat, UNHEARD, World};
 use super::{Fleet, Seam};
 
 /// What one that wants much wants.
@@ -113,6 +113,10 @@ impl World {
         if fleet.seam == Seam::LeavesWithWork && report.leaving {
             report.in_flight = 0;
         }
+        if fleet.seam == Seam::Torn {
+            report.in_flight = seat.was_in_flight.into();
+            seat.was_in_flight = seat.in_flight;
+        }
         (seat.beat, seat.waiting) = (report.beat as u8, Some(0));
         self.left.reports -= 1;
         self.put(Letter::of(&report));
@@ -130,19 +134,41 @@ impl World {
     }
 
     fn hear(&mut self, fleet: &Fleet, letter: Letter) -> Option<()> {
-        let (mut roll, report) = (self.roll.roll(), letter.report()?);
+        let before = self.roll;
+        fleet.seam.before_beat(self.roll.known(letter.id));
+        let (mut roll, report) = (self.roll.roll(fleet.fold().remembered()), letter.report()?);
         let answer = fleet.fold().beat(&mut roll, &report, NOW);
         self.roll = Kept::of(&roll)?;
+        fleet.seam.after_beat(self.roll.known(letter.id));
+        if fleet.split == Split::Demand {
+            self.follow(letter.id, before);
+        }
         if let Beat::Grant(Grant { number, share, .. }) = answer {
             self.put(Letter { says: Says::Grant { number: number as u8, share: share as u8 }, ..letter });
         }
         Some(())
     }
 
+    /// Whether a share goes over: one acknowledges less, and then another's rises.
+    fn follow(&mut self, id: u8, mut before: Kept) {
+        let (Some(was), Some(is)) = (before.known(id), self.roll.known(id)) else { return };
+        if !self.handed && is.high < was.high {
+            self.yielded = id;
+        } else if self.yielded != 0 && self.yielded != id && is.share > was.share {
+            (self.yielded, self.handed) = (0, true);
+        }
+    }
+
     fn take(&mut self, fleet: &Fleet, letter: Letter, grant: Grant) {
         let Some(seat) = self.seats.iter_mut().find(|seat| seat.id == letter.id) else { return };
-        let mut node = fleet.node(seat);
-        let asked = sent(letter.beat, letter.age);
+        if fleet.seam == Seam::GoesBack {
+            seat.grant = Some(fleet.held(grant, sent(letter.beat, letter.age) + grant.lives));
+        }
+        let mut node = fleet.node(&fleet.seam.answered(seat));
+        let asked = match seat.waiting {
+            Some(age) if fleet.seam.takes_unawaited() => sent(seat.beat, age),
+            _ => sent(letter.beat, letter.age),
+        };
         if node.handle_grant(grant, asked, NOW) {
             seat.grant = Some(fleet.held(grant, node.dies()));
         }
@@ -181,6 +207,12 @@ impl World {
         }
         let quiet = if fleet.seam == Seam::NoQuiet { 0 } else { UNHEARD };
         self.roll = Kept { number: 0, quiet, members: [None; MEMBERS_MAX] };
+    }
+}
+
+impl Kept {
+    fn known(&mut self, id: u8) -> Option<&mut Known> {
+        self.members.iter_mut().flatten().find(|known| known.id == id)
     }
 }
 

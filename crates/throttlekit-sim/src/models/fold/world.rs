@@ -19,6 +19,10 @@ pub struct World {
     pub(super) left: Left,
     /// Whether the roll was lost before.
     pub(super) is_new_roll: bool,
+    /// Who has acknowledged less than it had; zero if nobody has.
+    pub(super) yielded: u8,
+    /// Whether another's share rose after that.
+    pub(super) handed: bool,
 }
 
 /// What may still happen.
@@ -43,6 +47,8 @@ pub(super) struct Seat {
     pub(super) waiting: Option<u8>,
     pub(super) grant: Option<Held>,
     pub(super) in_flight: u8,
+    /// What was in flight at the report before, which only a torn report says.
+    pub(super) was_in_flight: u8,
 }
 
 /// The grant that a node has.
@@ -114,6 +120,8 @@ impl World {
                 losses: room.losses,
             },
             is_new_roll: false,
+            yielded: 0,
+            handed: false,
         }
     }
 
@@ -128,7 +136,7 @@ impl World {
             let steps = [Step::Report(seat, 0), arrive, arrive];
             steps.into_iter().fold(world, |world, step| world.after(fleet, step).expect("there is room"))
         });
-        Self { left: fresh.left, ..settled }
+        Self { left: fresh.left, yielded: 0, handed: false, ..settled }
     }
 
     pub(super) fn in_flight(&self) -> u8 {
@@ -142,6 +150,11 @@ impl World {
 
     pub(super) fn someone_drains(&self, fleet: &Fleet) -> bool {
         self.seats.iter().any(|seat| u32::from(seat.in_flight) > fleet.share(seat))
+    }
+
+    /// A share went from one to another.
+    pub(super) fn handed(&self) -> bool {
+        self.handed
     }
 
     pub(super) fn is_new_roll(&self) -> bool {
