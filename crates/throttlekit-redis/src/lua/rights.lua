@@ -1,6 +1,6 @@
 #!lua
 -- Which of the commands that our scripts use this user may not run.
--- KEYS: where a string may be written and a list, both ours and gone within a second. ARGV: 'fence' or ''.
+-- KEYS: where a string may be written, and a list and a sorted set one after the other; ours and gone within a second. ARGV: 'fence' or ''.
 -- Answer: names of commands.
 local refused = {}
 
@@ -25,6 +25,15 @@ try('LINDEX', KEYS[2], 0)
 try('LREM', KEYS[2], 1, 'none')
 try('LTRIM', KEYS[2], 0, 0)
 try('RPOP', KEYS[2])
+try('EXISTS', KEYS[2])
+try('ZADD', KEYS[2], 1, 'a')
+try('PEXPIRE', KEYS[2], 1000)
+try('ZSCORE', KEYS[2], 'a')
+try('ZCARD', KEYS[2])
+try('ZCOUNT', KEYS[2], 0, 1)
+try('ZRANGE', KEYS[2], 0, 0)
+try('ZREM', KEYS[2], 'none')
+try('ZREMRANGEBYSCORE', KEYS[2], 0, 1)
 try('DEL', KEYS[1])
 if ARGV[1] == 'fence' then
   try('INFO', 'replication')
