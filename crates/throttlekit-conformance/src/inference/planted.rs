@@ -150,7 +150,7 @@ pub const PLANTED: [Planted; 15] = [
     wires!("coarse_clock", CoarseClock, |make| settles(make, Service::Jittered)),
     (
         "denials_are_samples",
-        || stays_up(Faults { denials_are_samples: true, ..Faults::default() }),
+        || stays_up(Faults { denials_are_samples: true }),
         || stays_up(Faults::default()),
     ),
     wires!("refusal_is_fast", DropIsFast, |make| check_refusals(make, SEED)),
@@ -181,7 +181,7 @@ const PLAYS: u64 = 64;
 /// Where the first implementation ends up after 5,000 completions of 50 ms from a ceiling of 100 that is always in
 /// full use, if so many of a thousand asks are denied elsewhere: the mean over many seeds.
 pub fn first_implementation(denied_per_mille: u64) -> u32 {
-    let faults = Faults { denials_are_samples: true, ..Faults::default() };
+    let faults = Faults { denials_are_samples: true };
     (0..PLAYS).map(|seed| denied_elsewhere(faults, denied_per_mille, seed)).sum::<u32>() / PLAYS as u32
 }
 
