@@ -25,6 +25,8 @@ const FIRINGS_MIN: u64 = 500;
 const PLANTED_MIN: usize = 10;
 /// Fewer states of production code than this would not be the search that is promised.
 const STATES_MIN: usize = 10_000_000;
+/// A small run leaves published worlds of more states out.
+const SMALL_STATES_MAX: usize = 100_000;
 const VIOLATIONS_SHOWN: usize = 5;
 
 pub(super) fn run(small: bool) -> Result<Part> {
@@ -40,7 +42,8 @@ pub(super) fn run(small: bool) -> Result<Part> {
 
 fn explore(small: bool, broken: &mut Vec<String>) -> Value {
     println!("{:<15}{:<50}{:>10}{:>7}{:>9}{:>7}", "law", "world", "states", "depth", "seconds", "bound");
-    let published = look(ceiling::cases(), broken);
+    let published = ceiling::cases().into_iter().filter(|case| !small || case.states < SMALL_STATES_MAX);
+    let published = look(published.collect(), broken);
     let mut cases: Vec<Case> = fold::small().into_iter().chain(table::small()).collect();
     if !small {
         cases.extend(fold::large().into_iter().chain(table::large()));

@@ -42,8 +42,8 @@ pub fn large() -> Vec<Case> {
             with(Room { deaths: 1, leaves: 1, ..CALM }, Fleet { limit: 2, linger: 1, ..THREE }),
         ),
         case("N3 L3, 3 reports, work runs on", 2_647_998, with(more, Fleet { linger: 1, ..THREE })),
-        case("N3 L3, 3 reports, a leave", 4_427_289, with(Room { leaves: 1, ..more }, THREE)),
-        case("N3 L3, 3 reports, a roll is lost", 3_410_745, with(Room { losses: 1, ..more }, THREE)),
+        case("N3 L3, 3 reports, a leave", 4_710_217, with(Room { leaves: 1, ..more }, THREE)),
+        case("N3 L3, 3 reports, a roll is lost", 3_408_645, with(Room { losses: 1, ..more }, THREE)),
     ]
 }
 
@@ -64,11 +64,11 @@ fn case(name: &'static str, states: usize, fleet: Fleet) -> Case {
 
 /// One assumption removed at a time, and the shortest story in which the ceiling breaks.
 pub fn counter_examples() -> Vec<CounterExample> {
-    let room = Room { reports: 3, ..CALM };
+    let room = Room { ticks: 1, ..CALM };
     let with = |seam| Fleet { seam, room, ..TWO };
-    let lost = |seam| Fleet { room: Room { reports: 2, losses: 1, ..CALM }, ..with(seam) };
+    let lost = |seam| Fleet { room: Room { ticks: 0, losses: 1, ..CALM }, ..with(seam) };
     let lingers = |seam| Fleet { linger: 1, ..with(seam) };
-    let leaves = |seam| Fleet { room: Room { leaves: 1, ..room }, ..with(seam) };
+    let leaves = |seam| Fleet { room: Room { ticks: 0, leaves: 1, ..CALM }, ..with(seam) };
     // One is alone and has all, and hands over when another comes. Some need a message that comes late.
     let joined = |seam, limit, reports, letters| {
         let room = Room { reports, letters, ticks: 0, ..CALM };
@@ -82,7 +82,7 @@ pub fn counter_examples() -> Vec<CounterExample> {
         tell("whoever has work has not left", LAW, &leaves(Seam::LeavesWithWork)),
         tell("the most that a node may still enforce is kept", LAW, &joined(Seam::KeepsLast, 2, 4, 1)),
         tell("what a node has in flight is kept", LAW, &joined(Seam::KeepsNoWork, 2, 5, 1)),
-        tell("a report is of one instant", LAW, &joined(Seam::Torn, 2, 5, 1)),
+        tell("a report is of one instant", LAW, &joined(Seam::Torn, 1, 5, 1)),
         tell("a node goes back to no older grant", LAW, &joined(Seam::GoesBack, 1, 5, 2)),
         tell("whoever told of a grant that died takes no answer", LAW, &long(Seam::BelievesTheDead)),
         tell(
