@@ -10,6 +10,9 @@ use crate::check::{Check, ensure};
 
 /// Of what the backend could do in bad weather, on average over the worlds of a row.
 pub const WEATHER_THROUGHPUT_BAR: f64 = 0.85;
+/// Where all work becomes slower and faster together by more than this, for as long as a round takes, no look tells that
+/// from a queue; then it is told how ceilings do, and only judged that they do not stick.
+const DRIFT_JUDGED_MAX: f64 = 0.1;
 
 const CALM: Weather = Weather { drift: 0.0, outliers_per_mille: 0, failures_per_mille: 0 };
 
@@ -57,7 +60,9 @@ pub fn examine_weather(make: &impl Make, size: Size) -> (Vec<Row>, Vec<String>) 
             broken.extend(stuck.err().map(|story| format!("{name}, {capacity}, seed {seed}: {story}")));
         }
         let row = Row { name: name.into(), stretches };
-        broken.extend(row.check().err());
+        if weather.drift <= DRIFT_JUDGED_MAX {
+            broken.extend(row.check().err());
+        }
         rows.push(row);
     }
     (rows, broken)
