@@ -12,7 +12,8 @@
 //! };
 //! match permit.run(call_backend()).await {
 //!     Ok(()) => permit.success(),
-//!     Err(_fenced) => {} // this node was cut off from the others: the work was stopped, its slot is another's
+//!     // This node was cut off from the others: the work was stopped, its slot is another's.
+//!     Err(_fenced) => permit.ignored(),
 //! }
 //! backend.leave().await;
 //! # }
