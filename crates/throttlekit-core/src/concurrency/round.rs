@@ -69,13 +69,13 @@ pub(super) struct Seen {
     pub(super) mixed: bool,
     /// Whether it was cut short since latency is far above what is usual.
     pub(super) alarm: bool,
-    /// Which part of what was allowed was in flight.
+    /// Which part of what was allowed was in flight, at most.
     pub(super) used: f64,
     /// Which part of the calls was dropped.
     pub(super) dropped: f64,
     /// How many that was.
     pub(super) drops: u32,
-    /// Whether most calls met less than half of what was allowed.
+    /// Whether all calls met less than half of what was allowed.
     pub(super) under_used: bool,
 }
 
@@ -191,7 +191,6 @@ impl Round {
 struct Batch {
     done: u32,
     dropped: u32,
-    under_used: u32,
     used: f64,
     latency: f64,
     squares: f64,
@@ -203,8 +202,9 @@ impl Batch {
         self.done += 1;
         self.latency += latency;
         self.squares += latency * latency;
-        self.used += f64::from(sample.in_flight) / f64::from(sample.allowed.max(1));
-        self.under_used += u32::from(2 * u64::from(sample.in_flight) < u64::from(sample.allowed));
+        // The most, not the mean: where work ends in waves, whoever is let in first meets an empty backend, and is soon
+        // one of many.
+        self.used = self.used.max(f64::from(sample.in_flight) / f64::from(sample.allowed.max(1)));
     }
 
     fn mean(&self) -> f64 {
@@ -227,10 +227,10 @@ impl Batch {
             lately,
             mixed: false,
             alarm: false,
-            used: if self.done > 0 { (self.used / done).min(1.0) } else { 1.0 },
+            used: if self.done > 0 { self.used.min(1.0) } else { 1.0 },
             dropped: f64::from(self.dropped) / f64::from(self.done + self.dropped),
             drops: self.dropped,
-            under_used: 2 * self.under_used > self.done,
+            under_used: self.done > 0 && self.used < 0.5,
         }
     }
 }
