@@ -62,7 +62,7 @@ pub(super) fn normal(dice: &mut Dice) -> f64 {
 impl Service {
     /// Whether times vary so little that a ceiling must settle by its bars at every seed.
     pub fn settling_is_judged(self) -> bool {
-        matches!(self, Self::Steady | Self::Jittered | Self::Moderate | Self::Wide)
+        matches!(self, Self::Steady | Self::Jittered | Self::Moderate)
     }
 
     /// Whether times vary so little that 200 completions suffice to tell a step from chance.
