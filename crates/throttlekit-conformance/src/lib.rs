@@ -46,6 +46,7 @@ pub mod inference;
 pub mod laws;
 pub mod learn;
 pub mod metering;
+mod played;
 pub mod price;
 pub mod regions;
 pub mod rolls;

@@ -2,19 +2,17 @@
 
 use std::fmt::Write;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use throttlekit::store::{KeySpace, RegionAsk, RegionPool, StoreError};
 use throttlekit::{Clock, ManualClock};
 use throttlekit_core::fair::pool::PoolState;
 use throttlekit_core::rate::shared::SharedForm;
-use tokio::task::JoinSet;
 
 use super::planted_pool::{PlantedPool, PoolBug};
 use super::pool_world::{PoolOperation, PoolWorld};
 use crate::laws::Violation;
-use crate::stores::{LANES, policy_name};
+use crate::played::{self, Played, Tally};
+use crate::stores::policy_name;
 
 /// What was compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,22 +52,7 @@ where
     M: Fn(ManualClock) -> F + Send + Sync + 'static,
     F: Future<Output = Result<P, StoreError>> + Send + 'static,
 {
-    let (make, next) = (Arc::new(make), Arc::new(AtomicU64::new(seeds.start)));
-    let mut running = JoinSet::new();
-    for _ in 0..LANES.min(seeds.end.saturating_sub(seeds.start)) {
-        running.spawn(lane(make.clone(), next.clone(), seeds.end));
-    }
-    let (mut report, mut first) = (PoolReport::default(), None::<Violation>);
-    while let Some(ended) = running.join_next().await {
-        match ended.expect("a lane does not panic") {
-            Ok(played) => report = report.plus(played),
-            Err(violation) if first.as_ref().is_none_or(|v| violation.seed < v.seed) => {
-                first = Some(violation);
-            }
-            Err(_) => {}
-        }
-    }
-    first.map_or(Ok(report), Err)
+    played::examine::<PoolWorld, P, _, _>(make, seeds).await
 }
 
 /// How many worlds it takes until the examination finds a planted bug, if `worlds_max` are enough.
@@ -78,49 +61,26 @@ pub async fn find_pool_bug(bug: PoolBug, worlds_max: u64) -> Option<u64> {
     examine_pool(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
 }
 
-async fn lane<P, M, F>(make: Arc<M>, next: Arc<AtomicU64>, end: u64) -> Result<PoolReport, Violation>
-where
-    P: RegionPool,
-    M: Fn(ManualClock) -> F + Send + Sync,
-    F: Future<Output = Result<P, StoreError>> + Send,
-{
-    let clock = ManualClock::default();
-    let failed = |seed, story| {
-        next.store(end, Relaxed);
-        Violation { seed, story }
-    };
-    let pool =
-        make(clock.clone()).await.map_err(|error| failed(0, format!("no pool to play on: {error}")))?;
-    let mut report = PoolReport::default();
-    loop {
-        let seed = next.fetch_add(1, Relaxed);
-        if seed >= end {
-            return Ok(report);
-        }
-        let mut world = PoolWorld::roll(seed);
-        match play(&pool, &clock, &world).await {
-            Ok(played) => report = report.plus(played),
-            Err(mut story) => {
-                while let Some((smaller, told)) = fails_smaller(&pool, &clock, &world).await {
-                    (world, story) = (smaller, told);
-                }
-                return Err(failed(seed, format!("{story}\n{world:#?}")));
-            }
-        }
+impl<P: RegionPool> Played<P> for PoolWorld {
+    type Report = PoolReport;
+
+    fn of(seed: u64) -> Self {
+        Self::roll(seed)
+    }
+
+    fn shorter(&self) -> Vec<Self> {
+        self.smaller().collect()
+    }
+
+    async fn play(&self, pool: &P, clock: &ManualClock) -> Result<PoolReport, String> {
+        play(pool, clock, self).await
     }
 }
 
-async fn fails_smaller(
-    pool: &impl RegionPool,
-    clock: &ManualClock,
-    world: &PoolWorld,
-) -> Option<(PoolWorld, String)> {
-    for smaller in world.smaller() {
-        if let Err(story) = play(pool, clock, &smaller).await {
-            return Some((smaller, story));
-        }
+impl Tally for PoolReport {
+    fn plus(self, other: Self) -> Self {
+        Self::plus(self, other)
     }
-    None
 }
 
 /// Plays one world; or what was told instead of what.

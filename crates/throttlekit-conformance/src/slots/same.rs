@@ -2,19 +2,17 @@
 
 use std::fmt::Debug;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use throttlekit::store::{
     Beat, KeySpace, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore, StoreError,
 };
 use throttlekit::{Clock, ManualClock, Timestamp};
-use tokio::task::JoinSet;
 
 use super::book::{Book, PlantedSlots, SlotBug};
 use super::world::{SlotOperation, SlotWorld};
 use crate::laws::Violation;
-use crate::stores::{LANES, policy_name};
+use crate::played::{self, Played, Tally};
+use crate::stores::policy_name;
 
 /// What was compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,22 +66,7 @@ where
     M: Fn(ManualClock) -> F + Send + Sync + 'static,
     F: Future<Output = Result<S, StoreError>> + Send + 'static,
 {
-    let (make, next) = (Arc::new(make), Arc::new(AtomicU64::new(seeds.start)));
-    let mut running = JoinSet::new();
-    for _ in 0..LANES.min(seeds.end.saturating_sub(seeds.start)) {
-        running.spawn(lane(make.clone(), next.clone(), seeds.end));
-    }
-    let (mut report, mut first) = (SlotReport::default(), None::<Violation>);
-    while let Some(ended) = running.join_next().await {
-        match ended.expect("a lane does not panic") {
-            Ok(played) => report = report.plus(played),
-            Err(violation) if first.as_ref().is_none_or(|v| violation.seed < v.seed) => {
-                first = Some(violation);
-            }
-            Err(_) => {}
-        }
-    }
-    first.map_or(Ok(report), Err)
+    played::examine::<SlotWorld, S, _, _>(make, seeds).await
 }
 
 /// How many worlds it takes until the examination finds a planted bug, if `worlds_max` are enough.
@@ -92,49 +75,26 @@ pub async fn find_slot_bug(bug: SlotBug, worlds_max: u64) -> Option<u64> {
     examine_slots(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
 }
 
-async fn lane<S, M, F>(make: Arc<M>, next: Arc<AtomicU64>, end: u64) -> Result<SlotReport, Violation>
-where
-    S: SlotStore,
-    M: Fn(ManualClock) -> F + Send + Sync,
-    F: Future<Output = Result<S, StoreError>> + Send,
-{
-    let clock = ManualClock::default();
-    let failed = |seed, story| {
-        next.store(end, Relaxed);
-        Violation { seed, story }
-    };
-    let store =
-        make(clock.clone()).await.map_err(|error| failed(0, format!("no store to play on: {error}")))?;
-    let mut report = SlotReport::default();
-    loop {
-        let seed = next.fetch_add(1, Relaxed);
-        if seed >= end {
-            return Ok(report);
-        }
-        let mut world = SlotWorld::roll(seed);
-        match play(&store, &clock, &world).await {
-            Ok(played) => report = report.plus(played),
-            Err(mut story) => {
-                while let Some((smaller, told)) = fails_smaller(&store, &clock, &world).await {
-                    (world, story) = (smaller, told);
-                }
-                return Err(failed(seed, format!("{story}\n{world:#?}")));
-            }
-        }
+impl<S: SlotStore> Played<S> for SlotWorld {
+    type Report = SlotReport;
+
+    fn of(seed: u64) -> Self {
+        Self::roll(seed)
+    }
+
+    fn shorter(&self) -> Vec<Self> {
+        self.smaller().collect()
+    }
+
+    async fn play(&self, store: &S, clock: &ManualClock) -> Result<SlotReport, String> {
+        play(store, clock, self).await
     }
 }
 
-async fn fails_smaller(
-    store: &impl SlotStore,
-    clock: &ManualClock,
-    world: &SlotWorld,
-) -> Option<(SlotWorld, String)> {
-    for smaller in world.smaller() {
-        if let Err(story) = play(store, clock, &smaller).await {
-            return Some((smaller, story));
-        }
+impl Tally for SlotReport {
+    fn plus(self, other: Self) -> Self {
+        Self::plus(self, other)
     }
-    None
 }
 
 /// Plays one world; or what was told instead of what.

@@ -1,0 +1,109 @@
+//! Worlds played to whatever keeps what processes share, many at a time; of those that fail the first is told, in its
+//! shortest form.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use throttlekit::ManualClock;
+use throttlekit::store::StoreError;
+use tokio::task::JoinSet;
+
+use crate::laws::Violation;
+use crate::stores::LANES;
+
+/// What was compared, which can be added up.
+pub(crate) trait Tally: Default + Send + 'static {
+    /// Both together.
+    fn plus(self, other: Self) -> Self;
+}
+
+/// A world that can be played to a subject.
+pub(crate) trait Played<S>: Debug + Send + Sync + 'static {
+    /// What playing it tells.
+    type Report: Tally;
+
+    /// The world of this seed.
+    fn of(seed: u64) -> Self;
+
+    /// The same with one operation less, each in turn.
+    fn shorter(&self) -> Vec<Self>
+    where
+        Self: Sized;
+
+    /// Plays it; or what was told instead of what.
+    fn play(
+        &self,
+        subject: &S,
+        clock: &ManualClock,
+    ) -> impl Future<Output = Result<Self::Report, String>> + Send;
+}
+
+/// Plays the worlds of these seeds to what `make` makes. The first violation ends it.
+pub(crate) async fn examine<W, S, M, F>(make: M, seeds: Range<u64>) -> Result<W::Report, Violation>
+where
+    W: Played<S>,
+    S: Send + Sync + 'static,
+    M: Fn(ManualClock) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<S, StoreError>> + Send + 'static,
+{
+    let (make, next) = (Arc::new(make), Arc::new(AtomicU64::new(seeds.start)));
+    let mut running = JoinSet::new();
+    for _ in 0..LANES.min(seeds.end.saturating_sub(seeds.start)) {
+        running.spawn(lane::<W, S, M, F>(make.clone(), next.clone(), seeds.end));
+    }
+    let (mut report, mut first) = (W::Report::default(), None::<Violation>);
+    while let Some(ended) = running.join_next().await {
+        match ended.expect("a lane does not panic") {
+            Ok(played) => report = report.plus(played),
+            Err(violation) if first.as_ref().is_none_or(|v| violation.seed < v.seed) => {
+                first = Some(violation);
+            }
+            Err(_) => {}
+        }
+    }
+    first.map_or(Ok(report), Err)
+}
+
+async fn lane<W, S, M, F>(make: Arc<M>, next: Arc<AtomicU64>, end: u64) -> Result<W::Report, Violation>
+where
+    W: Played<S>,
+    S: Sync,
+    M: Fn(ManualClock) -> F + Send + Sync,
+    F: Future<Output = Result<S, StoreError>> + Send,
+{
+    let clock = ManualClock::default();
+    let failed = |seed, story| {
+        next.store(end, Relaxed);
+        Violation { seed, story }
+    };
+    let subject =
+        make(clock.clone()).await.map_err(|error| failed(0, format!("nothing to play on: {error}")))?;
+    let mut report = W::Report::default();
+    loop {
+        let seed = next.fetch_add(1, Relaxed);
+        if seed >= end {
+            return Ok(report);
+        }
+        let mut world = W::of(seed);
+        match world.play(&subject, &clock).await {
+            Ok(played) => report = report.plus(played),
+            Err(mut story) => {
+                while let Some((shorter, told)) = fails_shorter(&subject, &clock, &world).await {
+                    (world, story) = (shorter, told);
+                }
+                return Err(failed(seed, format!("{story}\n{world:#?}")));
+            }
+        }
+    }
+}
+
+async fn fails_shorter<W: Played<S>, S>(subject: &S, clock: &ManualClock, world: &W) -> Option<(W, String)> {
+    for shorter in world.shorter() {
+        if let Err(story) = shorter.play(subject, clock).await {
+            return Some((shorter, story));
+        }
+    }
+    None
+}
