@@ -65,6 +65,7 @@
 //! * `http`: the tower layer and its keys, headers and answers. Off by default; nothing of its dependencies is
 //!   built without it.
 
+pub mod admission;
 mod ask;
 #[cfg(feature = "store")]
 pub mod budget;
@@ -74,6 +75,7 @@ pub mod fair;
 #[cfg(feature = "store")]
 pub mod fleet;
 mod gate;
+mod guarantee;
 pub mod guard;
 mod hash;
 #[cfg(feature = "http")]
@@ -93,6 +95,7 @@ mod sync;
 #[cfg(feature = "store")]
 pub mod tier;
 
+pub use admission::{Axes, Axis};
 pub use ask::Ask;
 #[cfg(feature = "store")]
 pub use budget::{TokenBudget, TokenStream};
@@ -108,6 +111,7 @@ pub use fair::{FairLimiter, FairTree};
 #[cfg(feature = "store")]
 pub use fleet::FleetGuard;
 pub use gate::Gate;
+pub use guarantee::Guarantee;
 pub use guard::{Guard, KeyedGuard};
 pub use hash::{KeyHash, SecretHash, TrustedHash};
 pub use limiter::Limiter;
@@ -115,7 +119,7 @@ pub use limits::Limits;
 pub use overload::{AdaptiveThrottle, FloodLimiter, MergeableSketch, SketchLimiter};
 pub use pricer::Pricer;
 #[cfg(feature = "store")]
-pub use shared::{Answer, Guarantee, OnOutage, Receipt, SharedLimiter, Tally};
+pub use shared::{Answer, OnOutage, Receipt, SharedLimiter, Tally};
 #[cfg(feature = "store")]
 pub use slots::{HeldSlot, SharedSlots, SlotDesk};
 pub use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};

@@ -7,9 +7,9 @@ use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_core::rate::{Limit, LimitError, Need, Rule};
 use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
-use super::guarantee::Tallies;
 use super::outage::StandIn;
 use super::receipt::charges;
+use super::tally::Tallies;
 use super::{Answer, OnOutage, Receipt, Tally};
 use crate::store::{CHARGES_MAX, Charge, Charges, KeySpace, Outcome, Settlement, Store, StoreError};
 use crate::store::{Debit, DebitId, REMEMBER_DEFAULT};

@@ -6,8 +6,7 @@ use std::time::Duration;
 use throttlekit_core::rate::{Limit, Need, Verdict};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
-use super::Guarantee;
-use crate::{Ask, Limits};
+use crate::{Ask, Guarantee, Limits};
 
 /// When to come back after a refusal for an outage: breakers probe several times a second.
 const CLOSED_RETRY: Duration = Duration::from_secs(1);

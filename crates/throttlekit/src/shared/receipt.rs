@@ -3,7 +3,7 @@
 use throttlekit_core::rate::{Mark, Verdict};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-use super::Guarantee;
+use crate::Guarantee;
 use crate::store::{Charge, Outcome, StoreError};
 
 /// The answer to one ask, and what it is worth.

@@ -1,45 +1,8 @@
-//! What an answer is worth, and how many there were of each kind.
+//! How many answers there were of each kind.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What an answer is worth. Every answer carries one, and each is counted, but for those that a node gives by itself
-/// from what it was lent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guarantee {
-    /// The shared limit itself holds.
-    Exact,
-    /// At most this many units beyond the shared limit.
-    Bounded(u64),
-    /// The store did not answer; this node's stated share of the limit holds, beside what others admit.
-    Local,
-    /// The store did not answer, and the ask passed uncounted.
-    Open,
-    /// The store did not answer, and the ask was refused for that.
-    Closed,
-}
-
-impl Guarantee {
-    /// Its name in metrics and logs.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Bounded(_) => "bounded",
-            Self::Local => "local",
-            Self::Open => "open",
-            Self::Closed => "closed",
-        }
-    }
-}
-
-impl fmt::Display for Guarantee {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bounded(over) => write!(f, "bounded by {over} beyond the limit"),
-            other => f.write_str(other.label()),
-        }
-    }
-}
+use crate::Guarantee;
 
 /// How many answers there were of each kind since the limiter was made, and how many asks ended in an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,79 @@
+//! The axes a request has to clear, and what each said.
+
+use std::fmt;
+
+use throttlekit_core::{ALLOW_FULL, Decision, combine};
+
+/// What a request has to clear, in the order in which it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Axis {
+    /// How many at a time.
+    Concurrency,
+    /// How often.
+    Rate,
+    /// How much: tokens in a window, most often.
+    Cost,
+    /// How much of what all share, by weight.
+    Fairness,
+}
+
+impl Axis {
+    /// All of them, in order.
+    pub const ALL: [Self; 4] = [Self::Concurrency, Self::Rate, Self::Cost, Self::Fairness];
+
+    /// Its name in metrics, traces and logs.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Concurrency => "concurrency",
+            Self::Rate => "rate",
+            Self::Cost => "cost",
+            Self::Fairness => "fairness",
+        }
+    }
+}
+
+impl fmt::Display for Axis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// What each axis said in one call. Nothing for one that the policy does not have, or that was not asked because one
+/// before it had denied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Axes([Option<Decision>; 4]);
+
+impl Axes {
+    /// What this axis said.
+    pub const fn get(&self, axis: Axis) -> Option<&Decision> {
+        self.0[axis as usize].as_ref()
+    }
+
+    /// The axis that denied. At most one did: those after it were not asked.
+    pub fn binding_axis(&self) -> Option<Axis> {
+        Axis::ALL.into_iter().find(|&axis| self.get(axis).is_some_and(|decision| !decision.allowed))
+    }
+
+    /// One answer for all: of a denial the denier's own, else the fold of all by [`combine`].
+    pub fn decision(&self) -> Decision {
+        let denied = self.binding_axis().and_then(|axis| self.get(axis).copied());
+        denied.unwrap_or_else(|| self.0.iter().flatten().copied().fold(ALLOW_FULL, combine))
+    }
+
+    /// Every axis that was asked, with what it said.
+    pub fn iter(&self) -> impl Iterator<Item = (Axis, &Decision)> {
+        Axis::ALL.into_iter().filter_map(|axis| Some((axis, self.get(axis)?)))
+    }
+
+    /// Notes what an axis said; of several limits of one axis, all of them together.
+    #[inline]
+    pub(crate) fn note(&mut self, axis: Axis, decision: Decision) {
+        let said = &mut self.0[axis as usize];
+        *said = Some(match *said {
+            None => decision,
+            Some(before) if before.allowed == decision.allowed => combine(before, decision),
+            Some(before) if before.allowed => decision,
+            Some(before) => before,
+        });
+    }
+}

@@ -1,0 +1,41 @@
+//! What an answer is worth.
+
+use std::fmt;
+
+/// What an answer is worth. Every answer carries one, and each is counted, but for those that a node gives by itself
+/// from what it was lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarantee {
+    /// The shared limit itself holds.
+    Exact,
+    /// At most this many units beyond the shared limit.
+    Bounded(u64),
+    /// The store did not answer; this node's stated share of the limit holds, beside what others admit.
+    Local,
+    /// The store did not answer, and the ask passed uncounted.
+    Open,
+    /// The store did not answer, and the ask was refused for that.
+    Closed,
+}
+
+impl Guarantee {
+    /// Its name in metrics and logs.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Bounded(_) => "bounded",
+            Self::Local => "local",
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bounded(over) => write!(f, "bounded by {over} beyond the limit"),
+            other => f.write_str(other.label()),
+        }
+    }
+}
