@@ -274,6 +274,17 @@ impl WindowWord {
         })
     }
 
+    /// Whether the last debit may cross the edge.
+    pub fn crosses(&self) -> bool {
+        self.rule.crosses
+    }
+
+    /// The same words, where nothing passes beyond the limit.
+    pub fn uncrossed(&self) -> Self {
+        let rule = self.rule.uncrossed();
+        Self { rule, cost_max: rule.cost_max(), needs_max: rule.needs(Cost::MAX), ..*self }
+    }
+
     fn used(&self, word: u64) -> u64 {
         word & self.used_mask
     }

@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 
 use super::builder::BudgetBuilder;
 use super::keeper::{self, Returns};
-use super::ledger::{Ledger, random_u128};
+use super::ledger::Ledger;
+use crate::hash::random_u128;
 use super::stats::BudgetStats;
 use super::stream::TokenStream;
 use crate::store::{Store, StoreError};

@@ -193,8 +193,3 @@ impl Slip {
         })
     }
 }
-
-/// A name that nothing else has.
-pub(super) fn random_u128() -> u128 {
-    u128::from(random_u64()) << 64 | u128::from(random_u64())
-}

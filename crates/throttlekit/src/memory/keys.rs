@@ -134,6 +134,15 @@ impl HeldKey<'_> {
         }
     }
 
+    /// The same where nothing crosses the edge of a budget: whether all of it fits.
+    pub(crate) fn decide_whole(&self, cost: Cost, now: Timestamp) -> Decision {
+        match self {
+            Self::Window(rule, cell) if rule.crosses() => rule.uncrossed().decide(cell.word(), cost, now),
+            Self::Wide(limit, state) => limit.uncrossed().decide(state.state(now), cost, now),
+            _ => self.decide(cost, now),
+        }
+    }
+
     /// Takes the cost of an ask that `decide` allowed at the same instant.
     pub(crate) fn charge(&mut self, cost: Cost, now: Timestamp) {
         match self {
