@@ -14,7 +14,7 @@ use super::store_step::StoreStep;
 use crate::admission::local::Local;
 use crate::admission::{Axis, Dimension, Observer};
 use crate::builder::KEYS_MAX_DEFAULT;
-use crate::fair::shared::Budget;
+use crate::fair::Budget;
 use crate::store::Store;
 use crate::{Clock, FairLimiter, KeyHash, LeaseClock, Pricer, SharedFairLimiter, SharedLimiter, SystemClock, TwoTier};
 

@@ -8,7 +8,7 @@ use throttlekit_core::{ALLOW_FULL, Cost, Decision, Timestamp};
 use super::keeper::Keeper;
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step};
 use crate::admission::{Axes, Axis, Dimension};
-use crate::fair::shared::Budget;
+use crate::fair::Budget;
 use crate::store::{Settlement, Store, StoreError};
 use crate::{Answer, Ask, Guarantee, LeaseClock, Receipt, SharedFairLimiter, TwoTier};
 
