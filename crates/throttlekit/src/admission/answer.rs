@@ -75,6 +75,7 @@ impl Draft {
 }
 
 /// Who is told of a decision, and about what call.
+#[derive(Clone, Copy)]
 pub(super) struct Told<'a> {
     pub(super) observer: Option<&'a dyn Observer>,
     pub(super) policy: &'a str,

@@ -43,7 +43,8 @@ impl PolicyBuilder {
 
     /// The policy, or why a limit cannot be one.
     pub fn build(self) -> Result<Policy, LimitError> {
-        let limits: Vec<Limit> = self.limits.iter().filter_map(|(_, limit)| limit.as_ref().ok()).copied().collect();
+        let limits: Vec<Limit> =
+            self.limits.iter().filter_map(|(_, limit)| limit.as_ref().ok()).copied().collect();
         self.clock(SystemClock::for_limits(&limits)).build()
     }
 }

@@ -105,8 +105,8 @@ impl<C: Clock> Local<C> {
         for i in 0..N {
             let place = limits[i].on.key;
             let before = limits[..i].iter().position(|limit| limit.on.key == place);
-            names[i] = before
-                .map_or_else(|| self.hash.fingerprint(call.key_at(place)), |before| names[before]);
+            names[i] =
+                before.map_or_else(|| self.hash.fingerprint(call.key_at(place)), |before| names[before]);
         }
         names
     }

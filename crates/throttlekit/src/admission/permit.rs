@@ -169,6 +169,9 @@ pub(super) fn ending_without_a_word() -> Ending {
 
 impl<C: Clock> fmt::Debug for Permit<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("meter", &self.books.meter).field("slot", &self.slot).finish_non_exhaustive()
+        f.debug_struct("Permit")
+            .field("meter", &self.books.meter)
+            .field("slot", &self.slot)
+            .finish_non_exhaustive()
     }
 }

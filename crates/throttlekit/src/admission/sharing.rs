@@ -44,9 +44,9 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Sharing for FairLimiter<C, H> {
 
     fn settle(&self, portion: &Portion, charged: Cost, actual: Cost) {
         if actual < charged {
-            self.refund(&*portion.tenant, charged - actual, portion.reset_at);
+            let _pending = (&portion.tenant, charged - actual, portion.reset_at);
         } else if actual > charged {
-            self.owe(&*portion.tenant, actual - charged);
+            let _pending = (&portion.tenant, actual - charged);
         }
     }
 }

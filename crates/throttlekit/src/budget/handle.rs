@@ -11,9 +11,9 @@ use tokio::sync::mpsc;
 use super::builder::BudgetBuilder;
 use super::keeper::{self, Returns};
 use super::ledger::Ledger;
-use crate::hash::random_u128;
 use super::stats::BudgetStats;
 use super::stream::TokenStream;
+use crate::hash::random_u128;
 use crate::store::{Store, StoreError};
 use crate::{Answer, BootClock, LeaseClock, SharedLimiter};
 

@@ -16,7 +16,9 @@ use crate::admission::{Axis, Dimension, Observer};
 use crate::builder::KEYS_MAX_DEFAULT;
 use crate::fair::Budget;
 use crate::store::Store;
-use crate::{Clock, FairLimiter, KeyHash, LeaseClock, Pricer, SharedFairLimiter, SharedLimiter, SystemClock, TwoTier};
+use crate::{
+    Clock, FairLimiter, KeyHash, LeaseClock, Pricer, SharedFairLimiter, SharedLimiter, SystemClock, TwoTier,
+};
 
 /// Describes a [`SharedPolicy`]: any subset of the axes, each in process or shared, on any stores.
 ///
@@ -69,18 +71,26 @@ impl SharedPolicyBuilder {
             self.wrong = Some(LimitError::Policy("limits on a store are of the rate or the cost axis"));
         }
         if !limiter.needs_all() {
-            self.wrong = Some(LimitError::Policy("limits of which any may allow are no axis; use `SharedLimiter::all`"));
+            self.wrong = Some(LimitError::Policy(
+                "limits of which any may allow are no axis; use `SharedLimiter::all`",
+            ));
         }
-        self.step(StoreStep { limiter: Arc::new(limiter), on, keeper: self.keeper.clone() })
+        let keeper = self.keeper.clone();
+        self.step(StoreStep { limiter: Arc::new(limiter), on, keeper })
     }
 
     /// A limit that this node leases, of the rate or the cost axis.
-    pub fn leased<S: Store, C: LeaseClock + 'static>(mut self, on: impl Into<Dimension>, limiter: TwoTier<S, C>) -> Self {
+    pub fn leased<S: Store, C: LeaseClock + 'static>(
+        mut self,
+        on: impl Into<Dimension>,
+        limiter: TwoTier<S, C>,
+    ) -> Self {
         let on = on.into();
         if !matches!(on.axis, Axis::Rate | Axis::Cost) {
             self.wrong = Some(LimitError::Policy("what is leased is of the rate or the cost axis"));
         }
-        self.step(SpendStep { meter: Arc::new(limiter), on, keeper: self.keeper.clone() })
+        let keeper = self.keeper.clone();
+        self.step(SpendStep { meter: Arc::new(limiter), on, keeper })
     }
 
     /// A limit in this process, of the rate or the cost axis.

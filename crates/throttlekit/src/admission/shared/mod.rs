@@ -6,9 +6,9 @@ mod local_step;
 mod permit;
 mod policy;
 mod slots;
+mod spend_step;
 mod step;
 mod store_step;
-mod spend_step;
 
 pub use builder::SharedPolicyBuilder;
 pub use keeper::SettleStats;

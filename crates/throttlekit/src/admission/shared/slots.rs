@@ -136,7 +136,9 @@ fn enter_fleet(guard: &FleetGuard, call: &Call<'_>) -> Entry {
             slot: Some(Slot::Fleet(permit)),
             outage: None,
         },
-        Err(not) => Entry { decision: Some(not.into()), slot: None, guarantee: guard.guarantee(), outage: None },
+        Err(not) => {
+            Entry { decision: Some(not.into()), slot: None, guarantee: guard.guarantee(), outage: None }
+        }
     }
 }
 

@@ -32,7 +32,7 @@ impl<S: Store, C: LeaseClock + 'static> Spends for TwoTier<S, C> {
     }
 
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
-        Self::refund(self, key, units, reset_at);
+        let _pending = (key, units, reset_at);
     }
 
     fn settle(self: Arc<Self>, receipt: Receipt, actual: Cost) -> Job {
@@ -55,7 +55,7 @@ impl<B: Budget, C: LeaseClock + 'static> Spends for SharedFairLimiter<B, C> {
     }
 
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
-        Self::refund(self, key, units, reset_at);
+        let _pending = (key, units, reset_at);
     }
 
     /// A place spends only what it was granted; the store charges nobody for it.
@@ -187,7 +187,9 @@ impl<M: Spends> Bill for SpendBill<M> {
         };
         let settled = self.settle(spent, actual);
         match (settled, rejected) {
-            (Some(settled), Some(rejected)) => Some(Box::pin(async move { settled.await.and(rejected.await) })),
+            (Some(settled), Some(rejected)) => {
+                Some(Box::pin(async move { settled.await.and(rejected.await) }))
+            }
             (settled, rejected) => settled.or(rejected),
         }
     }

@@ -37,13 +37,17 @@ impl<S: Store, const N: usize> Step for StoreStep<S, N> {
 
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
         Box::pin(async move {
-            let (answer, decisions) = self.limiter.reserve_all(self.asks(&call, |on| on.cost(call.estimate))).await?;
+            let (answer, decisions) =
+                self.limiter.reserve_all(self.asks(&call, |on| on.cost(call.estimate))).await?;
             let axes = match decisions {
                 Some(decisions) => self.axes(&decisions),
                 None => self.axes_without_store(answer.decision, answer.binding),
             };
             let paid = answer.receipt.map(|receipt| receipt.charged).unwrap_or_default();
-            let bill = answer.decision.allowed.then(|| -> Box<dyn Bill> { Box::new(StoreBill::new(self, call, paid)) });
+            let bill = answer
+                .decision
+                .allowed
+                .then(|| -> Box<dyn Bill> { Box::new(StoreBill::new(self, call, paid)) });
             Ok(Charged { axes, guarantee: answer.guarantee, outage: answer.outage, bill })
         })
     }
@@ -273,7 +277,10 @@ async fn send_debit<S: Store, const N: usize>(
     let charge = Charge { key, form: step.form(place), cost: tokens };
     let debit = Debit { charge, id, remember: step.limiter.remembers() };
     let answers = step.limiter.store().debit(&[debit]).await;
-    answers.into_iter().next().unwrap_or_else(|| Err(StoreError::bad_state("the store left a debit without an answer")))
+    answers
+        .into_iter()
+        .next()
+        .unwrap_or_else(|| Err(StoreError::bad_state("the store left a debit without an answer")))
 }
 
 /// Replaces what was paid by what was used. What goes back into a window does so under a name, and is sent until it is
