@@ -17,6 +17,7 @@
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
 //! * [`throttle`] plays calls to a backend that is full, and its planted bugs.
 //! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
+//! * [`drill`] asks all axes at once among faults, and its planted bugs.
 //! * [`guard`] holds what slots in process promise, and its planted bugs.
 //! * [`slots`] holds who may work in how many slots, and its planted bugs.
 //! * [`fleet`] lets node processes share the ceiling of a backend process, and its planted bugs.
@@ -36,6 +37,7 @@
 pub mod budget;
 mod check;
 mod dice;
+pub mod drill;
 pub mod fair;
 // It has sockets, of which tokio has none where loom takes its atomics.
 #[cfg(not(loom))]
