@@ -1,5 +1,7 @@
 //! What is told of each decision, once.
 
+use std::sync::Arc;
+
 use throttlekit_core::{Cost, Decision};
 
 use super::Axis;
@@ -31,4 +33,10 @@ pub struct Event<'a> {
 pub trait Observer: Send + Sync + 'static {
     /// A decision was made.
     fn observe(&self, event: &Event<'_>);
+}
+
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn observe(&self, event: &Event<'_>) {
+        (**self).observe(event);
+    }
 }
