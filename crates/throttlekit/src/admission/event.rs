@@ -1,7 +1,5 @@
 //! What is told of each decision, once.
 
-use std::sync::Arc;
-
 use throttlekit_core::{Cost, Decision};
 
 use super::Axis;
@@ -33,10 +31,4 @@ pub struct Event<'a> {
 pub trait Observer: Send + Sync + 'static {
     /// A decision was made.
     fn observe(&self, event: &Event<'_>);
-}
-
-impl<O: Observer + ?Sized> Observer for Arc<O> {
-    fn observe(&self, event: &Event<'_>) {
-        (**self).observe(event);
-    }
 }
