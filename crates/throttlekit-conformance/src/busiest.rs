@@ -275,10 +275,10 @@ impl Planted {
     }
 
     fn victim(&self) -> usize {
-        let counts = self.places.iter().map(|(_, place)| place.count).enumerate();
+        let mut counts = self.places.iter().map(|(_, place)| place.count).enumerate();
         let victim = match self.bug {
             Some(Bug::ReplacesTheGreatest) => counts.max_by_key(|(_, count)| *count),
-            Some(Bug::ReplacesAnyone) => counts.last(),
+            Some(Bug::ReplacesAnyone) => counts.next_back(),
             _ => counts.min_by_key(|(_, count)| *count),
         };
         victim.map_or(0, |(at, _)| at)

@@ -49,6 +49,8 @@ struct Link {
     stop: AtomicBool,
     /// End.
     abandon: AtomicBool,
+    /// The thread sleeps because it found nothing. One that waits inside a subscriber is left alone.
+    asleep: AtomicBool,
 }
 
 impl Queue {
@@ -66,6 +68,7 @@ impl Queue {
             top: (top_keys > 0).then(|| Mutex::new(TopCounter::new(top_keys))),
             stop: AtomicBool::new(false),
             abandon: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
         });
         let teller = Teller { link: Arc::clone(&link), waiting, subscribers, capacity };
         let thread = thread::Builder::new().name("throttlekit-telemetry".into()).spawn(move || {
@@ -122,8 +125,11 @@ impl Queue {
         heard.recv_timeout(left).is_ok()
     }
 
+    /// Wakes the thread if it sleeps. One that is just about to sleep may miss it, and looks again when its nap is over.
     fn wake(&self) {
-        if let Some(thread) = &self.thread {
+        if let Some(thread) = &self.thread
+            && self.link.asleep.load(Relaxed)
+        {
             thread.thread().unpark();
         }
     }
@@ -167,7 +173,9 @@ impl Teller {
             }
             nap = if told > 0 { NAP_MIN } else { (2 * nap).min(NAP_MAX) };
             if told < self.capacity {
+                self.link.asleep.store(true, Relaxed);
                 thread::park_timeout(nap);
+                self.link.asleep.store(false, Relaxed);
             }
         }
         self.link.counts.lose(self.notes_left());
@@ -180,7 +188,7 @@ impl Teller {
             match self.waiting.try_recv() {
                 Ok(Item::Note(note)) => self.tell(&note),
                 // Who waited may have gone.
-                Ok(Item::Flush(heard)) => drop(heard.try_send(())),
+                Ok(Item::Flush(heard)) => _ = heard.try_send(()),
                 Err(_) => break,
             }
             told += 1;
