@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use common::event;
 use opentelemetry::metrics::MeterProvider;
 use opentelemetry::{KeyValue, Value};
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ScopeMetrics};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
 use throttlekit::admission::{Axis, Event, Observer};
 use throttlekit::{ALLOW_FULL, Decision, Guarantee, Retry};
@@ -57,7 +57,7 @@ fn numbers_too_large_are_told_as_the_largest() {
 fn counts_of(exporter: &InMemoryMetricExporter, name: &str) -> BTreeMap<String, u64> {
     let exported = exporter.get_finished_metrics().unwrap();
     let scopes = exported.last().unwrap().scope_metrics();
-    let metrics = scopes.flat_map(|scope| scope.metrics()).filter(|metric| metric.name() == name);
+    let metrics = scopes.flat_map(ScopeMetrics::metrics).filter(|metric| metric.name() == name);
     let mut counts = BTreeMap::new();
     for metric in metrics {
         let AggregatedMetrics::U64(MetricData::Sum(sum)) = metric.data() else { panic!("{metric:?}") };

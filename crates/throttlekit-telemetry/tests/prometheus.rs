@@ -50,11 +50,11 @@ fn counters_only_grow_and_add_up_in_every_scrape_while_threads_ask() {
     let telemetry = Telemetry::builder().queue(16).start().unwrap();
     let counts = telemetry.counts();
     // Each policy's first decision, so that all scrapes have it.
-    POLICIES.map(|policy| telemetry.observe(&event(policy, true, None)));
+    POLICIES.iter().for_each(|policy| telemetry.observe(&event(policy, true, None)));
     let round = || {
         for policy in POLICIES {
             telemetry.observe(&event(policy, true, None));
-            Axis::ALL.map(|axis| telemetry.observe(&event(policy, false, Some(axis))));
+            Axis::ALL.iter().for_each(|axis| telemetry.observe(&event(policy, false, Some(*axis))));
             telemetry.observe(&Event { policy_denied: true, ..event(policy, false, None) });
             telemetry.observe(&Event { guarantee: Guarantee::Closed, ..event(policy, false, None) });
             telemetry.observe(&Event { guarantee: Guarantee::Bounded(3), ..event(policy, true, None) });

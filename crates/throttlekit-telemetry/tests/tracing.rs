@@ -73,8 +73,7 @@ fn told(decisions: Decisions, events: &[Event<'_>]) -> Vec<(Level, String, Field
     events.iter().for_each(|event| telemetry.observe(event));
     assert!(telemetry.flush(Duration::from_secs(20)));
     drop(telemetry);
-    let events = listener.events.lock().unwrap().clone();
-    events
+    listener.events.lock().unwrap().clone()
 }
 
 fn fields<const N: usize>(fields: [(&'static str, &str); N]) -> Fields {
