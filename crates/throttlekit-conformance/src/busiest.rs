@@ -68,12 +68,13 @@ pub struct Seen {
 /// Plays so many worlds to what `make` makes for a number of places.
 pub fn examine(worlds: u64, mut make: impl FnMut(usize) -> Box<dyn Busiest>) -> (Seen, Vec<String>) {
     let mut seen = Seen::default();
-    let mut violations = Vec::new();
-    for seed in 0..worlds {
-        let played = World::new(seed).play(&mut make, &mut seen);
-        violations.extend(played.err().map(|story| format!("seed {seed}: {story}")));
-    }
+    let violations = (0..worlds).filter_map(|seed| story(seed, &mut make, &mut seen)).collect();
     (seen, violations)
+}
+
+/// What went wrong in one world, if anything did.
+fn story(seed: u64, make: &mut impl FnMut(usize) -> Box<dyn Busiest>, seen: &mut Seen) -> Option<String> {
+    World::new(seed).play(make, seen).err().map(|story| format!("seed {seed}: {story}"))
 }
 
 /// What ships.
@@ -83,7 +84,10 @@ pub fn shipped(places: usize) -> Box<dyn Busiest> {
 
 /// Plays worlds to each planted bug: who was found, and who was missed.
 pub fn examine_planted(worlds: u64) -> (Vec<&'static str>, Vec<&'static str>) {
-    let found = |bug: Bug| !examine(worlds, |places| Box::new(Planted::new(bug, places))).1.is_empty();
+    let found = |bug: Bug| {
+        let mut make = |places: usize| -> Box<dyn Busiest> { Box::new(Planted::new(bug, places)) };
+        (0..worlds).any(|seed| story(seed, &mut make, &mut Seen::default()).is_some())
+    };
     let (found, missed): (Vec<_>, Vec<_>) = BUGS.into_iter().partition(|(_, bug)| found(*bug));
     let names = |bugs: Vec<(&'static str, Bug)>| bugs.into_iter().map(|(name, _)| name).collect();
     (names(found), names(missed))
