@@ -15,6 +15,7 @@
 //! * [`metering`] plays three ways to meter tokens beside each other.
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
+//! * [`busiest`] holds what is told of the busiest of many keys against exact counts, and its planted bugs.
 //! * [`throttle`] plays calls to a backend that is full, and its planted bugs.
 //! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
 //! * [`drill`] asks all axes at once among faults, and its planted bugs.
@@ -35,6 +36,7 @@
 //! ```
 
 pub mod budget;
+pub mod busiest;
 mod check;
 mod dice;
 pub mod drill;
