@@ -154,6 +154,13 @@ impl Gate {
             Self::Baseline(baseline) => baseline.admit(asked).await,
         }
     }
+
+    /// What the store says that the tenant has left.
+    pub async fn rooms(&self) -> Rooms {
+        match self {
+            Self::Baseline(baseline) => baseline.rooms().await,
+        }
+    }
 }
 
 /// Proof that a request may run. Dropped, it settles with what was counted.

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
 use throttlekit::{Decision, Timestamp};
 
 /// What one axis has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Room {
     /// How much there is when nothing is used.
     pub limit: u64,
@@ -24,7 +25,7 @@ impl Room {
 }
 
 /// What is left of both that a tenant is told of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Rooms {
     /// Requests a minute.
     pub requests: Option<Room>,

@@ -8,7 +8,7 @@
 
 use anyhow::{Result, bail};
 use llm_gateway::args::Args;
-use llm_gateway::serve;
+use llm_gateway::{load, serve};
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -18,6 +18,7 @@ async fn main() -> Result<()> {
     match command.as_str() {
         "mock" => serve::mock(args).await,
         "serve" => serve::gateway(args).await,
+        "load" => load::run(load::Plan::read(args)?).await,
         _ => bail!("llm-gateway mock | serve --config FILE | load"),
     }
 }

@@ -2,7 +2,7 @@
 
 mod relay;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -65,6 +65,7 @@ impl Gateway {
         Router::new()
             .route("/v1/chat/completions", post(complete))
             .route("/admin/stats", get(stats))
+            .route("/admin/rooms", get(rooms))
             .route("/healthz", get(async || "ok"))
             .with_state(Arc::new(self))
     }
@@ -76,11 +77,22 @@ impl Gateway {
     }
 }
 
+/// What this gateway has done, by its own books.
 async fn stats(State(gateway): State<Arc<Gateway>>, ConnectInfo(peer): ConnectInfo<SocketAddr>) -> Response {
-    match peer.ip().is_loopback() {
-        true => Json(gateway.ledger.read()).into_response(),
-        false => StatusCode::NOT_FOUND.into_response(),
+    for_us_only(peer, Json(gateway.ledger.read()))
+}
+
+/// What every tenant has left, by the store.
+async fn rooms(State(gateway): State<Arc<Gateway>>, ConnectInfo(peer): ConnectInfo<SocketAddr>) -> Response {
+    let mut rooms = BTreeMap::new();
+    for (tenant, gate) in &gateway.gates {
+        rooms.insert(tenant, gate.rooms().await);
     }
+    for_us_only(peer, Json(rooms))
+}
+
+fn for_us_only(peer: SocketAddr, answer: impl IntoResponse) -> Response {
+    if peer.ip().is_loopback() { answer.into_response() } else { StatusCode::NOT_FOUND.into_response() }
 }
 
 async fn complete(State(gateway): State<Arc<Gateway>>, headers: HeaderMap, body: Bytes) -> Response {

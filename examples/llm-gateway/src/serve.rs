@@ -44,10 +44,11 @@ pub async fn gateway(mut args: Args) -> Result<()> {
     let redis: String = args.or("redis", "redis://127.0.0.1:6379".to_owned())?;
     let policy: String = args.or("policy", "llm-gateway".to_owned())?;
     let region: String = args.or("region", format!("{}", std::process::id()))?;
+    let deadline = Duration::from_millis(args.or("store-deadline-ms", 250)?);
     args.done()?;
     let text = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
     let config = Config::parse(&text).with_context(|| file)?;
-    let store = RedisStore::builder(redis).connect().await?;
+    let store = RedisStore::builder(redis).deadline(deadline).connect().await?;
     listen(port, Gateway::new(&config, meter, &store, &policy, &region)?.routes()).await
 }
 

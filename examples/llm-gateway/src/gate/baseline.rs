@@ -90,6 +90,10 @@ impl Baseline {
         Ok(Answer { rooms: rooms(seen.as_ref()), outcome: Ok(Permit::Baseline(charged)) })
     }
 
+    pub(super) async fn rooms(&self) -> Rooms {
+        rooms(self.look().await.as_ref())
+    }
+
     fn denied(&self, why: Why, decision: Decision, asked: Asked, seen: Option<&Seen>) -> Answer {
         let (limit, retry) = (decision.limit, decision.retry_after);
         let asked = asked.prompt + asked.most;
