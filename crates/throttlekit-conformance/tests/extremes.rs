@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit_core::rate::word::{GcraWord, WindowWord, WordRule};
+use throttlekit_core::rate::word::{GcraWord, WORD_MAX, WindowWord, WordRule};
 use throttlekit_core::rate::{Cadence, Limit, Rate, Rule, SlidingWindow, State, UNITS_MAX, Weekday};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
@@ -76,6 +76,19 @@ fn no_word_overflows_however_far_from_its_origin() {
                     assert!(next >= word, "{limit:?}: the word shrank");
                     word = next;
                 }
+                let (mark, owed) = (rule.mark(word, now), rule.owe(word, cost, now));
+                assert!((word..=WORD_MAX).contains(&owed), "{limit:?} {cost} {now}: {word} owed {owed}");
+                assert!(rule.refund(owed, mark, cost, now) <= owed, "{limit:?}: a refund raised the word");
+                assert!(
+                    is_sane(&rule.decide(owed, cost, now), cost, limit),
+                    "{limit:?} {cost} {now} in debt"
+                );
+                rule.peek(owed, now);
+                rule.forecast(owed, cost, now);
+                assert!(
+                    rule.next(owed | (WORD_MAX + 1), rule.floor(now), cost).is_none(),
+                    "{limit:?}: held, and yet allowed"
+                );
             }
         }
     };

@@ -63,4 +63,8 @@ laws! {
     settle_replay = "settle/replay" finds [refund_twice, refund_of_any_window, refund_forgotten, debt_stops_at_limit];
     settle_refund = "settle/refund" finds [refund_by_mark_only, refund_twice, refund_forgotten, refund_of_a_shaper];
     settle_debt = "settle/debt" finds [debt_stops_at_limit, debt_without_end, debt_forgotten];
+    settle_word = "settle/word" finds [
+        refund_of_any_window, refund_of_what_refilled, refund_of_a_shaper, refund_twice, refund_forgotten,
+        refund_from_the_cap, crossing_to_limit, debt_stops_at_limit, debt_forgotten
+    ];
 }

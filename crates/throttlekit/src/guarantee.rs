@@ -19,6 +19,18 @@ pub enum Guarantee {
 }
 
 impl Guarantee {
+    /// The weaker of two: what an answer is worth that rests on both.
+    pub fn weaker(self, other: Self) -> Self {
+        let rank = |guarantee| match guarantee {
+            Self::Exact => (0, 0),
+            Self::Bounded(over) => (1, over),
+            Self::Local => (2, 0),
+            Self::Open => (3, 0),
+            Self::Closed => (4, 0),
+        };
+        if rank(other) > rank(self) { other } else { self }
+    }
+
     /// Its name in metrics and logs.
     pub fn label(self) -> &'static str {
         match self {

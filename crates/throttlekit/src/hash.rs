@@ -67,3 +67,9 @@ impl KeyHash for TrustedHash {
 pub(crate) fn random_u64() -> u64 {
     RandomState::new().hash_one(0)
 }
+
+/// A name that nothing else has.
+#[cfg(feature = "store")]
+pub(crate) fn random_u128() -> u128 {
+    u128::from(random_u64()) << 64 | u128::from(random_u64())
+}

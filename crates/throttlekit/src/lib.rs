@@ -95,7 +95,9 @@ mod sync;
 #[cfg(feature = "store")]
 pub mod tier;
 
-pub use admission::{Axes, Axis};
+#[cfg(feature = "store")]
+pub use admission::SharedPolicy;
+pub use admission::{Axes, Axis, Call, Policy};
 pub use ask::Ask;
 #[cfg(feature = "store")]
 pub use budget::{TokenBudget, TokenStream};

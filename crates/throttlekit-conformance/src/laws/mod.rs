@@ -15,6 +15,7 @@ mod rate_exact;
 mod settle;
 mod settle_faults;
 mod word;
+mod word_settle;
 
 use std::fmt;
 use std::ops::Range;
@@ -85,6 +86,7 @@ pub fn all() -> Vec<Law> {
         settle::replay(),
         settle::refund(),
         settle::debt(),
+        word_settle::law(),
     ]
 }
 

@@ -78,6 +78,8 @@ pub enum LimitError {
     UtcOffset(i32),
     /// The limit's numbers are too fine or too large for a store that is shared; says which.
     NotShareable(&'static str),
+    /// Limits do not make a policy together; says why.
+    Policy(&'static str),
     /// The rule cannot lend units for that long.
     NotLeasable,
     /// Units that live as long as this are dead before they can be spent.
@@ -98,6 +100,7 @@ impl fmt::Display for LimitError {
             }
             Self::UtcOffset(m) => write!(f, "{m} minutes: a UTC offset lies within ±840 minutes"),
             Self::NotShareable(why) => write!(f, "a shared store cannot keep this limit: {why}"),
+            Self::Policy(why) => write!(f, "these limits make no policy: {why}"),
             Self::LeaseTooShort(lives) => write!(
                 f,
                 "{lives:?}: what is lent for so long has died when it arrives; choose a longer hold or window, or a finer clock"

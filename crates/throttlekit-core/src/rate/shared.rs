@@ -123,6 +123,12 @@ impl SharedForm {
         Ok(Self { limit: *limit, one: numbers(limit, 1) })
     }
 
+    /// The same where nothing passes beyond the limit's units ([`Limit::uncrossed`]).
+    pub fn uncrossed(&self) -> Self {
+        let limit = self.limit.uncrossed();
+        Self { limit, one: numbers(&limit, 1) }
+    }
+
     /// The limit itself.
     pub fn limit(&self) -> &Limit {
         &self.limit

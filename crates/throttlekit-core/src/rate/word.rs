@@ -4,6 +4,9 @@
 //! key's state at `now` is `max(word, floor(now))`, the join of two keys' debts is the greater word, and time
 //! that moves forward means words that grow. The answers are those of the rule in full, field for field, for
 //! [`HORIZON`] from the word's origin; a rule whose words would not last that long has no word form.
+//!
+//! Settlement on words is that of [`Settle`](super::Settle) too, as long as what is owed fits the word. A word that has
+//! come to the most it can say stays there, whatever is handed back, since nobody knows how much more was owed.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -11,7 +14,7 @@ use core::time::Duration;
 use super::calendar::Grid;
 use super::reciprocal::Reciprocal;
 use super::window::Count;
-use super::{Gcra, Limit, Rule, Window};
+use super::{DEBT_MAX, Gcra, Limit, Mark, Rule, UNITS_MAX, Window};
 use crate::{Cost, Decision, Forecast, Retry, Timestamp};
 
 /// How long after its origin a word form stays exact: ten years of uptime. Later it denies.
@@ -44,6 +47,24 @@ pub trait WordRule {
 
     /// The answer to an ask for which the key's word left no room.
     fn denied(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision;
+
+    /// Where a charge at `now` goes, so that it can be settled later: the mark of the rule in full.
+    fn mark(&self, word: u64, now: Timestamp) -> Mark;
+
+    /// The key's next word when units of the charge that left `mark` are handed back. Never greater.
+    fn refund(&self, word: u64, mark: Mark, units: Cost, now: Timestamp) -> u64;
+
+    /// The key's next word when units were used and not asked for. Never smaller, nor above [`WORD_MAX`].
+    fn owe(&self, word: u64, units: Cost, now: Timestamp) -> u64;
+
+    /// The key's next word when what a charge that left `mark` took is replaced by what was used.
+    fn settle(&self, word: u64, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) -> u64 {
+        match actual.checked_sub(charged) {
+            Some(0) => word,
+            Some(beyond) => self.owe(word, beyond, now),
+            None => self.refund(word, mark, charged - actual, now),
+        }
+    }
 
     /// The answer to an ask at `now`.
     fn decide(&self, word: u64, cost: Cost, now: Timestamp) -> Decision {
@@ -98,6 +119,8 @@ pub struct GcraWord {
     ticks_per_nano: u64,
     ticks_per_unit: u64,
     depth: u64,
+    /// The most that is owed: an ask on top of it, and the rounding up of its ticks, still fit a word.
+    owed_max: u64,
     limit: NonZeroU64,
     shapes: bool,
     /// Used where the rule is plain.
@@ -111,8 +134,9 @@ impl GcraWord {
     pub fn new(rule: &Gcra, origin: Timestamp) -> Option<Self> {
         let depth = u64::try_from(rule.depth).ok()?;
         let horizon = HORIZON.as_nanos() * u128::from(rule.pace.ticks_per_nano);
-        // A bucket is promised one depth beyond the floor, an ask asks for one more, and a tick may round up.
-        let ahead = 2 * rule.depth + u128::from(rule.pace.ticks_per_nano);
+        // A bucket is promised one depth beyond the floor, and what is owed at the most lies a nanosecond above that. An
+        // ask asks for one depth more, and a tick may round up.
+        let ahead = 2 * (rule.depth + u128::from(rule.pace.ticks_per_nano));
         if horizon + ahead > u128::from(WORD_MAX) || origin.as_nanos() > u64::MAX - WORD_MAX {
             return None;
         }
@@ -125,11 +149,18 @@ impl GcraWord {
             ticks_per_nano: rule.pace.ticks_per_nano,
             ticks_per_unit: rule.pace.ticks_per_unit,
             depth,
+            owed_max: WORD_MAX - ahead as u64 / 2,
             limit: NonZeroU64::new(rule.limit)?,
             shapes: rule.shapes,
             per_unit: Reciprocal::of(rule.pace.ticks_per_unit.max(2)),
             per_nano: (rule.pace.ticks_per_nano > 1).then(|| Reciprocal::of(rule.pace.ticks_per_nano)),
         })
+    }
+
+    /// Ticks from the origin to an instant, which may lie before it.
+    fn ticks_to(&self, instant: Timestamp) -> i128 {
+        let nanos = i128::from(instant.as_nanos()) - i128::from(self.origin.as_nanos());
+        nanos * i128::from(self.ticks_per_nano)
     }
 
     fn nanos_ceil(&self, ticks: u64) -> u64 {
@@ -201,17 +232,43 @@ impl WordRule for GcraWord {
     #[inline(never)]
     fn denied(&self, word: u64, floor: u64, cost: Cost, _now: Timestamp) -> Decision {
         let tat = word.max(floor);
-        // A clock that stepped back leaves the bucket promised beyond its depth: nothing is left then.
+        // A debt, or a clock that stepped back, leaves the bucket promised beyond its depth: nothing is left then.
         let shown = floor.max(tat.saturating_sub(self.depth));
         if cost > self.limit.get() {
             return super::never(self.answer(false, tat, shown, 0));
         }
         self.answer(false, tat, shown, tat - floor + cost * self.ticks_per_unit - self.depth)
     }
+
+    fn mark(&self, _word: u64, now: Timestamp) -> Mark {
+        Mark(now.as_nanos())
+    }
+
+    /// Hands back what has not come back by itself since the charge; a shaper nothing. The time that has passed is
+    /// that of the clock, also outside the word's range, where the floor stands still.
+    fn refund(&self, word: u64, mark: Mark, units: Cost, now: Timestamp) -> u64 {
+        if self.shapes || word >= self.owed_max {
+            return word;
+        }
+        let latest = self.ticks_to(now).max(i128::from(word) - i128::from(self.depth));
+        let elapsed = (latest - self.ticks_to(Timestamp::from_nanos(mark.0))).max(0);
+        let units = i128::from(units.min(self.limit.get()) * self.ticks_per_unit);
+        word.saturating_sub(u64::try_from(units - elapsed).unwrap_or(0))
+    }
+
+    fn owe(&self, word: u64, units: Cost, now: Timestamp) -> u64 {
+        let units = i128::from(units.min(UNITS_MAX)) * i128::from(self.ticks_per_unit);
+        let next = i128::from(word.max(self.floor(now))) + units;
+        let owed = next.min(self.ticks_to(now + DEBT_MAX)).min(i128::from(self.owed_max));
+        word.max(u64::try_from(owed).unwrap_or(0))
+    }
 }
 
-/// [`Window`] on words: the window's number since the origin above, the units used below. A budget's debit that crosses
-/// the edge is counted up to it: the rest would not fit, and decides nothing that a word is asked.
+/// [`Window`] on words: the window's number since the origin above, the units used below.
+///
+/// The count has every bit that ten years of windows leave, up to those of [`UNITS_MAX`], so debits that cross a
+/// budget's edge and debts are counted in full: 2⁴⁰ units beside windows of a minute, 2³⁴ of a second. A count that
+/// comes to the end of its bits stays there until its window is over.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowWord {
     rule: Window,
@@ -259,11 +316,12 @@ impl Even {
 impl WindowWord {
     /// The word form, if ten years of windows fit above the count.
     pub fn new(rule: &Window, origin: Timestamp) -> Option<Self> {
-        let used_bits = u64::BITS - rule.limit.leading_zeros();
         let first = rule.grid.index(origin);
         let last = rule.grid.index(origin + HORIZON) - first;
+        let limit_bits = u64::BITS - rule.limit.leading_zeros();
+        let used_bits = (limit_bits..=UNITS_MAX.count_ones()).rev().find(|bits| last < WORD_MAX >> bits)?;
         let most = WORD_MAX >> used_bits;
-        (last < most).then(|| Self {
+        Some(Self {
             rule: *rule,
             first,
             used_bits,
@@ -274,8 +332,24 @@ impl WindowWord {
         })
     }
 
+    /// Whether the last debit may cross the edge.
+    pub fn crosses(&self) -> bool {
+        self.rule.crosses
+    }
+
+    /// The same words, where nothing passes beyond the limit.
+    pub fn uncrossed(&self) -> Self {
+        let rule = self.rule.uncrossed();
+        Self { rule, cost_max: rule.cost_max(), needs_max: rule.needs(Cost::MAX), ..*self }
+    }
+
     fn used(&self, word: u64) -> u64 {
         word & self.used_mask
+    }
+
+    /// How much more the count can say.
+    fn uncounted(&self, word: u64) -> u64 {
+        self.used_mask - self.used(word)
     }
 
     fn count(&self, word: u64) -> Count {
@@ -312,7 +386,8 @@ impl WordRule for WindowWord {
         let start = self.even.begin.wrapping_add((word >> self.used_bits).wrapping_mul(self.even.length));
         let left = self.rule.limit.saturating_sub(self.used(word));
         let passes = cost.wrapping_sub(1) < self.cost_max && cost.min(self.needs_max) <= left;
-        (passes && now.as_nanos().wrapping_sub(start) < self.even.length).then(|| word + cost.min(left))
+        (passes && now.as_nanos().wrapping_sub(start) < self.even.length)
+            .then(|| word + cost.min(self.uncounted(word)))
     }
 
     #[inline(always)]
@@ -320,7 +395,7 @@ impl WordRule for WindowWord {
         let word = word.max(floor);
         let left = self.rule.limit.saturating_sub(self.used(word));
         let passes = cost.min(self.needs_max) <= left && cost <= self.cost_max && word <= WORD_MAX;
-        passes.then(|| word + cost.min(left))
+        passes.then(|| word + cost.min(self.uncounted(word)))
     }
 
     #[inline(always)]
@@ -342,6 +417,22 @@ impl WordRule for WindowWord {
     #[inline(never)]
     fn denied(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision {
         self.rule.denied(self.count(word.max(floor)), cost, now)
+    }
+
+    fn mark(&self, word: u64, now: Timestamp) -> Mark {
+        Mark(self.count(word.max(self.floor(now))).window)
+    }
+
+    /// Hands units back to the window they were taken from, while it lasts.
+    fn refund(&self, word: u64, mark: Mark, units: Cost, _now: Timestamp) -> u64 {
+        let Count { window, used } = self.count(word);
+        let known = self.uncounted(word) > 0;
+        if window == mark.0 && known { word - units.min(used) } else { word }
+    }
+
+    fn owe(&self, word: u64, units: Cost, now: Timestamp) -> u64 {
+        let word = word.max(self.floor(now));
+        word + units.min(self.uncounted(word))
     }
 
     fn forecast(&self, word: u64, cost: Cost, now: Timestamp) -> Forecast {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use throttlekit_core::{ALLOW_FULL, Decision, combine};
+use throttlekit_core::{ALLOW_FULL, Cost, Decision, combine};
 
 /// What a request has to clear, in the order in which it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +29,35 @@ impl Axis {
             Self::Cost => "cost",
             Self::Fairness => "fairness",
         }
+    }
+}
+
+/// An axis, and by which of a [`Call`](super::Call)'s keys a limit of it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dimension {
+    pub(crate) axis: Axis,
+    pub(crate) key: usize,
+}
+
+impl Axis {
+    /// A limit of this axis that goes by the call's key at this place: 0 is who asks, the others follow.
+    pub const fn of(self, key: usize) -> Dimension {
+        Dimension { axis: self, key }
+    }
+}
+
+/// By who asks.
+impl From<Axis> for Dimension {
+    fn from(axis: Axis) -> Self {
+        axis.of(0)
+    }
+}
+
+impl Dimension {
+    /// What a call costs on this limit: a rate counts calls, everything else what they cost.
+    #[inline]
+    pub(crate) fn cost(self, estimate: Cost) -> Cost {
+        if self.axis == Axis::Rate { 1 } else { estimate }
     }
 }
 

@@ -10,9 +10,10 @@ use tokio::sync::mpsc;
 
 use super::builder::BudgetBuilder;
 use super::keeper::{self, Returns};
-use super::ledger::{Ledger, random_u128};
+use super::ledger::Ledger;
 use super::stats::BudgetStats;
 use super::stream::TokenStream;
+use crate::hash::random_u128;
 use crate::store::{Store, StoreError};
 use crate::{Answer, BootClock, LeaseClock, SharedLimiter};
 

@@ -11,7 +11,7 @@ use throttlekit_core::{Cost, Timestamp};
 
 use super::learners::Learners;
 use super::stats::Counters;
-use crate::hash::random_u64;
+use crate::hash::random_u128;
 use crate::store::{GiveBack, LeaseAsk, Lent, Store, StoreError};
 use crate::sync::SharedWord;
 use crate::{KeyHash, LeaseClock, SecretHash, SharedLimiter};
@@ -192,9 +192,4 @@ impl Slip {
             id: ReturnId(random_u128()),
         })
     }
-}
-
-/// A name that nothing else has.
-pub(super) fn random_u128() -> u128 {
-    u128::from(random_u64()) << 64 | u128::from(random_u64())
 }

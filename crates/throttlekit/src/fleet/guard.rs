@@ -125,6 +125,11 @@ impl<C: LeaseClock> FleetGuard<C> {
         let _ = (&mut self.task.handle).await;
     }
 
+    /// What the answers of this node are worth while it hears of its fleet.
+    pub(crate) fn guarantee(&self) -> Guarantee {
+        self.shared.guarantee
+    }
+
     /// How many this node may have in flight now, and how many it has.
     pub fn snapshot(&self) -> (u32, u32) {
         self.guard.snapshot()

@@ -178,6 +178,11 @@ impl<C: Clock + Clone> Each<C> {
 }
 
 impl<C: Clock> KeyedPermit<C> {
+    /// How many of the key may be in flight, and how many are.
+    pub(crate) fn snapshot(&self) -> (u32, u32) {
+        self.own.snapshot()
+    }
+
     /// See [`OwnedPermit::elapsed`].
     pub fn elapsed(&self) -> Option<Duration> {
         self.own.elapsed()

@@ -101,6 +101,11 @@ impl<C: Clock> OwnedPermit<C> {
         Some(self.slot.sample(None, guard.now()).latency)
     }
 
+    /// How many may be in flight, and how many are.
+    pub(super) fn snapshot(&self) -> (u32, u32) {
+        self.guard.as_ref().map_or((0, 0), |guard| guard.snapshot())
+    }
+
     /// The work begins only now.
     pub(super) fn restart(&mut self) {
         if let Some(guard) = self.guard.as_ref().filter(|_| self.slot.is_timed()) {

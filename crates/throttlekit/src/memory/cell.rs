@@ -4,9 +4,12 @@
 //!
 //! 1. The key changes only while the word is held ([`HELD`]).
 //! 2. Whoever hands a cell to another key leaves a word greater than the one found there. So a word never comes
-//!    back under another key, and a compare-and-swap prepared for the old owner fails. Only a reset lowers words:
-//!    a thread that sleeps between its load and its swap through a reset, a takeover and the new owner's way up to
-//!    the very word it loaded charges its one ask to the new owner. Nobody is admitted who should not be.
+//!    back under another key, and a compare-and-swap prepared for the old owner fails. Only a reset and a refund
+//!    lower words: a thread that sleeps between its load and its swap through one of them, a takeover and the new
+//!    owner's way up to the very word it loaded charges its one ask to the new owner. After a reset nobody is
+//!    admitted who should not be. After a refund the old owner is spared that ask: at most one for each thread that
+//!    sleeps so, and none where words only come back within their own key, since a swap then finds the key's state
+//!    as it was.
 //! 3. A reader loads the word, then checks the key: if the key still stands, a swap of that word succeeds only in
 //!    that key's name. A denial may rest on the word of a moment before the key moved in, which was idle or became
 //!    the key's own start.
@@ -15,7 +18,7 @@
 //! ```text
 //! // Empty => Held => Owned
 //! // Owned => Owned (charge) | Held
-//! // Held  => Owned (same key or the next)
+//! // Held  => Owned (same key, also for less, or the next)
 //! ```
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -125,8 +128,13 @@ impl Cell {
 
     /// Makes `key` owe nothing, at whatever time. Nothing if the cell is not that key's, or held.
     pub(super) fn forgive(&self, key: u64) -> Option<()> {
-        self.hold_for(key)?;
-        self.release(0);
+        self.change(key, |_| 0)
+    }
+
+    /// Changes the key's word, upwards or downwards. Nothing if the cell is not that key's, or held.
+    pub(super) fn change(&self, key: u64, next: impl FnOnce(u64) -> u64) -> Option<()> {
+        let word = self.hold_for(key)?;
+        self.release(next(word));
         Some(())
     }
 }

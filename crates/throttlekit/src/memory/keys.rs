@@ -1,7 +1,7 @@
 //! The keys of one limit: in words where the rule allows it, in a map of states where it does not.
 
 use throttlekit_core::rate::word::{GcraWord, WindowWord, WordForm, WordRule};
-use throttlekit_core::rate::{Limit, Rule};
+use throttlekit_core::rate::{Limit, Mark, Rule, Settle};
 use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
 use super::table::{HeldCell, WordTable};
@@ -108,6 +108,35 @@ impl Keys {
         }
     }
 
+    /// Replaces what a charge that left `mark` took by what was used.
+    ///
+    /// Beyond it the key owes, also one that is not known here. What was not used goes back to a key that is still
+    /// known; one that lost its place had nothing left to answer for, or lives on in what unknown keys start from.
+    /// A reset in between forgave the charge: settle none from before it.
+    pub(crate) fn settle(&self, key: u64, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) {
+        match actual.checked_sub(charged) {
+            Some(0) => {}
+            Some(beyond) => self.owe(key, beyond, now),
+            None => self.refund(key, mark, charged - actual, now),
+        }
+    }
+
+    fn refund(&self, key: u64, mark: Mark, units: Cost, now: Timestamp) {
+        match &self.states {
+            States::Gcra(table) => table.refund(key, mark, units, now),
+            States::Window(table) => table.refund(key, mark, units, now),
+            States::Wide(map) => map.lock(key).refund(mark, units, now),
+        }
+    }
+
+    fn owe(&self, key: u64, units: Cost, now: Timestamp) {
+        match &self.states {
+            States::Gcra(table) => table.owe(key, units, now),
+            States::Window(table) => table.owe(key, units, now),
+            States::Wide(map) => map.lock(key).change(now, |limit, state| limit.owe(state, units, now)),
+        }
+    }
+
     pub(crate) fn live(&self, now: Timestamp) -> usize {
         match &self.states {
             States::Gcra(table) => table.live(now),
@@ -134,6 +163,24 @@ impl HeldKey<'_> {
         }
     }
 
+    /// The same where nothing crosses the edge of a budget: whether all of it fits.
+    pub(crate) fn decide_whole(&self, cost: Cost, now: Timestamp) -> Decision {
+        match self {
+            Self::Window(rule, cell) if rule.crosses() => rule.uncrossed().decide(cell.word(), cost, now),
+            Self::Wide(limit, state) => limit.uncrossed().decide(state.state(now), cost, now),
+            _ => self.decide(cost, now),
+        }
+    }
+
+    /// Where a charge at `now` goes, so that it can be settled later. To be asked before the charge.
+    pub(crate) fn mark(&self, now: Timestamp) -> Mark {
+        match self {
+            Self::Gcra(rule, cell) => rule.mark(cell.word(), now),
+            Self::Window(rule, cell) => rule.mark(cell.word(), now),
+            Self::Wide(limit, state) => limit.mark(state.state(now), now),
+        }
+    }
+
     /// Takes the cost of an ask that `decide` allowed at the same instant.
     pub(crate) fn charge(&mut self, cost: Cost, now: Timestamp) {
         match self {
@@ -151,5 +198,141 @@ impl Clock for At {
     #[inline(always)]
     fn now(&self) -> Timestamp {
         self.0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use throttlekit_core::rate::{Rate, State};
+
+    use super::*;
+
+    const KEY: u64 = 0x0BEE;
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn start() -> Timestamp {
+        Timestamp::from_nanos(1_700_000_040_000_000_000)
+    }
+
+    fn keys(limit: Limit) -> Keys {
+        Keys::new(limit, 100, start())
+    }
+
+    /// Rules in words and in states of their own.
+    fn limits() -> [Limit; 5] {
+        [
+            Limit::gcra(Rate::per_minute(10)),
+            Limit::fixed_window(10, MINUTE),
+            Limit::token_budget(10, MINUTE),
+            Limit::sliding_window(10, MINUTE),
+            Limit::sliding_log(10, MINUTE),
+        ]
+        .map(|limit| limit.expect("a valid limit"))
+    }
+
+    fn charge(keys: &Keys, cost: Cost, now: Timestamp) -> Mark {
+        let mut held = keys.hold(KEY, now);
+        let mark = held.mark(now);
+        assert!(held.decide(cost, now).allowed);
+        held.charge(cost, now);
+        mark
+    }
+
+    #[test]
+    fn a_settled_charge_leaves_what_the_rule_in_full_leaves() {
+        for limit in limits() {
+            let (keys, mut state) = (keys(limit), State::default());
+            for (second, charged, actual) in [(0, 8, 3), (1, 5, 5), (9, 2, 1), (10, 1, 6), (59, 1, 0)] {
+                let now = start() + Duration::from_secs(second);
+                if !limit.decide(&state, charged, now).allowed {
+                    continue;
+                }
+                let mark = charge(&keys, charged, now);
+                assert_eq!(mark, limit.mark(&state, now), "{limit:?}");
+                limit.charge(&mut state, charged, now);
+                let later = now + Duration::from_secs(1);
+                keys.settle(KEY, mark, charged, actual, later);
+                limit.settle(&mut state, mark, charged, actual, later);
+                assert_eq!(keys.peek(KEY, later), limit.peek(&state, later), "{limit:?} at {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_debit_that_crosses_is_handed_back_from_what_was_charged() {
+        let keys = keys(Limit::token_budget(10, MINUTE).expect("a valid limit"));
+        let mark = charge(&keys, 1_000, start());
+        keys.settle(KEY, mark, 1_000, 500, start());
+        assert!(!keys.peek(KEY, start()).allowed, "500 are used of ten");
+        keys.settle(KEY, mark, 500, 4, start());
+        assert_eq!(keys.peek(KEY, start()).remaining, 6);
+    }
+
+    #[test]
+    fn a_refund_goes_into_no_later_window() {
+        for limit in [Limit::fixed_window(10, MINUTE), Limit::token_budget(10, MINUTE)] {
+            let keys = keys(limit.expect("a valid limit"));
+            let mark = charge(&keys, 5, start());
+            let next = start() + MINUTE;
+            charge(&keys, 6, next);
+            keys.settle(KEY, mark, 5, 0, next);
+            assert_eq!(keys.peek(KEY, next).remaining, 4);
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_not_known_gets_nothing_back_and_owes_all_the_same() {
+        for limit in limits() {
+            let keys = keys(limit);
+            let mark = charge(&keys, 5, start());
+            keys.reset(KEY);
+            let fresh = keys.peek(KEY, start());
+            keys.settle(KEY, mark, 5, 0, start());
+            assert_eq!((keys.peek(KEY, start()), keys.live(start())), (fresh, 0), "{limit:?}");
+            keys.settle(KEY, mark, 5, 8, start());
+            let owes = (keys.peek(KEY, start()).remaining, keys.live(start()));
+            assert_eq!(owes, (7, 1), "{limit:?}");
+            keys.settle(KEY, mark, 0, u64::MAX, start());
+            assert!(!keys.peek(KEY, start()).allowed, "{limit:?}");
+        }
+    }
+
+    /// Also with every cell taken by others: whoever owes gets the cell of the one who owes least.
+    #[test]
+    fn a_debt_is_charged_at_the_cap_too() {
+        for limit in limits() {
+            let keys = Keys::new(limit, 1, start());
+            for other in 0..1_000_u64 {
+                keys.settle(other.wrapping_mul(0x9E37_79B9_7F4A_7C15), Mark(0), 0, u64::MAX, start());
+            }
+            for round in 0..2 {
+                keys.settle(KEY, Mark(0), 0, 10, start());
+                assert!(!keys.peek(KEY, start()).allowed, "{limit:?} in round {round}");
+            }
+        }
+    }
+
+    /// Four threads charge three each and use one: what is left is what they used, to the unit.
+    #[test]
+    fn settlements_from_many_threads_lose_nothing() {
+        const ROUNDS: u64 = 2_000;
+        let hour = Duration::from_secs(3_600);
+        for limit in [Limit::fixed_window(1 << 30, hour), Limit::gcra(Rate::per(1 << 30, hour))] {
+            let keys = keys(limit.expect("a valid limit"));
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for _ in 0..ROUNDS {
+                            let mark = charge(&keys, 3, start());
+                            keys.settle(KEY, mark, 3, 1, start());
+                            assert!(keys.check_other(KEY, 1, start()).allowed);
+                        }
+                    });
+                }
+            });
+            assert_eq!(keys.peek(KEY, start()).remaining, (1 << 30) - 4 * 2 * ROUNDS);
+        }
     }
 }

@@ -11,7 +11,7 @@ use loom::sync::Arc;
 use loom::thread;
 use throttlekit_core::Timestamp;
 use throttlekit_core::rate::word::{GcraWord, WordRule};
-use throttlekit_core::rate::{Gcra, Rate};
+use throttlekit_core::rate::{Gcra, Mark, Rate};
 
 use super::cell::{Cell, Charged};
 use super::table::WordTable;
@@ -132,6 +132,82 @@ fn loom_a_reset_forgives_what_was_charged_before_it_and_nothing_after() {
         let owed = word.saturating_sub(100 * UNIT) / UNIT;
         assert!(owed <= charged && word <= 102 * UNIT && !held, "{word} after {charged} charges");
         assert_eq!(cell.key(), ALICE);
+    });
+}
+
+/// Alice hands back the one unit she was charged, while she asks for two more of a burst of two.
+fn refund(hand_back: impl Fn(&Cell, &dyn Fn(u64) -> u64) + Copy + Send + Sync + 'static) {
+    explore(move || {
+        let cell = Arc::new(owned_by(ALICE, 101 * UNIT));
+        let asker = || {
+            let cell = Arc::clone(&cell);
+            move || charged(&cell, ALICE, 2, at(100))
+        };
+        let refund = {
+            let cell = Arc::clone(&cell);
+            move || {
+                let mark = Mark(at(100).as_nanos());
+                hand_back(&cell, &|word| rule(2).refund(word, mark, 1, at(100)));
+                false
+            }
+        };
+        let charged = race(refund, [Box::new(asker()), Box::new(asker())]).map(u64::from).iter().sum::<u64>();
+        assert_eq!(cell.word(), ((100 + charged) * UNIT, false), "no charge and no refund is lost");
+        assert_eq!(cell.key(), ALICE);
+    });
+}
+
+#[test]
+fn loom_a_refund_hands_back_what_was_charged_before_it_and_nothing_after() {
+    refund(|cell, next| cell.change(ALICE, next).expect("nobody else holds it"));
+}
+
+#[test]
+#[should_panic(expected = "no charge and no refund is lost")]
+fn loom_finds_the_planted_bug_of_a_refund_that_does_not_hold_the_cell() {
+    refund(|cell, next| cell.release(next(cell.word().0)));
+}
+
+/// Bob wants the cell of Alice, who is handed something back meanwhile and asks again.
+#[test]
+fn loom_a_refund_never_reaches_the_next_owner() {
+    explore(|| {
+        let idle = 50 * UNIT;
+        let cell = Arc::new(owned_by(ALICE, idle));
+        let bob = {
+            let cell = Arc::clone(&cell);
+            move || {
+                let taken = cell.hold(idle);
+                if taken {
+                    cell.hand_over(BOB, 101 * UNIT);
+                }
+                taken
+            }
+        };
+        let refund = {
+            let cell = Arc::clone(&cell);
+            move || cell.change(ALICE, |word| word - UNIT).is_some()
+        };
+        let asker = {
+            let cell = Arc::clone(&cell);
+            move || charged(&cell, ALICE, 5, at(100))
+        };
+        let [taken, refunded, charged] = race(bob, [Box::new(refund), Box::new(asker)]);
+        match (taken, refunded, charged) {
+            (true, refunded, charged) => {
+                assert_eq!(
+                    (cell.key(), cell.word(), refunded, charged),
+                    (BOB, (101 * UNIT, false), false, false)
+                );
+            }
+            (false, false, false) => panic!("nobody found the cell free"),
+            (false, true, false) => assert_eq!(cell.word(), (49 * UNIT, false)),
+            (false, refunded, true) => {
+                let (word, held) = cell.word();
+                let after = [101 * UNIT, 100 * UNIT];
+                assert!(!held && after[..=usize::from(refunded)].contains(&word), "{word}");
+            }
+        }
     });
 }
 

@@ -16,6 +16,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use prefetch_index::prefetch_index;
+use throttlekit_core::rate::Mark;
 use throttlekit_core::rate::word::WordRule;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
@@ -151,6 +152,17 @@ impl<R: WordRule> WordTable<R> {
     /// Makes a key owe nothing.
     pub(crate) fn forgive(&self, key: u64) {
         self.with_cell(key, |cell| cell.forgive(key));
+    }
+
+    /// Hands back units of a charge that left `mark`; none to a key that is not there, whose debts live on in what
+    /// newcomers start from.
+    pub(crate) fn refund(&self, key: u64, mark: Mark, units: Cost, now: Timestamp) {
+        self.with_cell(key, |cell| cell.change(key, |word| self.rule.refund(word, mark, units, now)));
+    }
+
+    /// Takes units that were used and not asked for, from a newcomer too.
+    pub(crate) fn owe(&self, key: u64, units: Cost, now: Timestamp) {
+        self.hold(key, now).owe(&self.rule, units, now);
     }
 
     /// Holds a key's cell, or one for it. Held cells are released in a moment: waiting is short.
@@ -319,10 +331,24 @@ impl<'a> HeldCell<'a> {
     /// Takes the cost of an ask that the rule allows at `now`.
     pub(crate) fn charge(&mut self, rule: &impl WordRule, cost: Cost, now: Timestamp) {
         let next = rule.next(self.word, rule.floor(now), cost);
-        let Some(next) = next.filter(|_| cost > 0) else { return };
+        if let Some(next) = next.filter(|_| cost > 0) {
+            self.charge_to(next);
+        }
+    }
+
+    /// Takes units that were used and not asked for.
+    fn owe(&mut self, rule: &impl WordRule, units: Cost, now: Timestamp) {
+        if units > 0 {
+            self.charge_to(rule.owe(self.word, units, now));
+        }
+    }
+
+    /// A newcomer gets its cell only with a greater word than was found there. One who owes no more than that, which
+    /// is where all sixteen cells owe the most that words can say, stays outside and is denied as they are.
+    fn charge_to(&mut self, next: u64) {
         self.word = next;
         if let Some(newcomer) = &mut self.newcomer {
-            newcomer.charged = true;
+            newcomer.charged = next > newcomer.seen;
         }
     }
 }

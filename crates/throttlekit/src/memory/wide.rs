@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use throttlekit_core::rate::{Limit, Rule, State};
+use throttlekit_core::rate::{Limit, Mark, Rule, Settle, State};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 /// How many keys a full shard looks at to find the one to drop.
@@ -98,6 +98,15 @@ impl Locked<'_> {
 
     pub(crate) fn charge(&mut self, cost: Cost, now: Timestamp) {
         self.change(now, |limit, state| limit.charge(state, cost, now));
+    }
+
+    /// Hands back units of a charge that left `mark`; none to a key that is not known.
+    pub(crate) fn refund(&mut self, mark: Mark, units: Cost, now: Timestamp) {
+        let limit = self.map.limit;
+        let known = self.shard.keys.find_mut(self.fingerprint, |(key, _)| *key == self.fingerprint);
+        if let Some((_, state)) = known {
+            limit.refund(state, mark, units, now);
+        }
     }
 
     /// Changes the key's state, making room for it where it has none.

@@ -39,6 +39,8 @@ pub struct SharedLimiter<S, const N: usize = 1> {
     store: S,
     need: Need,
     forms: [SharedForm; N],
+    /// The same limits where nothing crosses the edge of a budget, for what is set aside.
+    reserving: [SharedForm; N],
     spaces: [KeySpace; N],
     home: Home,
     stand_in: StandIn<N>,
@@ -126,9 +128,7 @@ impl<S: Store> SharedLimiter<S> {
 
     /// An answer of the store that nobody settles.
     pub(crate) fn answered(&self, now: Timestamp, decision: Decision) -> Answer {
-        let guarantee = self.store.guarantee();
-        self.tallies.count(guarantee);
-        self.note_time(now);
+        let guarantee = self.note(now);
         Answer { decision, binding: 0, guarantee, now, outage: None, receipt: None }
     }
 
@@ -201,12 +201,14 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
             named.into_iter().map(|(_, limit)| limit.try_into()).collect::<Result<_, _>>()?;
         let forms: Vec<SharedForm> = limits.iter().map(SharedForm::of).collect::<Result<_, _>>()?;
         let forms: [SharedForm; N] = forms.try_into().expect("as many limits as were given");
+        let reserving = forms.each_ref().map(SharedForm::uncrossed);
         Ok(Self {
             store,
             need,
             spaces: std::array::from_fn(|i| KeySpace::new(PREFIX, policy, names[i], &forms[i])),
             stand_in: StandIn::new(OnOutage::default(), need, &limits_of(&forms)),
             forms,
+            reserving,
             home: Home::Policy,
             tallies: Tallies::default(),
             remember: REMEMBER_DEFAULT,
@@ -241,6 +243,22 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         self.answer(outcome, keys, &costs, asks)
     }
 
+    /// Like [`check_all`](Self::check_all) where nothing crosses the edge of a budget; with what each limit said, if the
+    /// store answered.
+    pub(crate) async fn reserve_all(
+        &self,
+        asks: [Ask<'_>; N],
+    ) -> Result<(Answer, Option<Vec<Decision>>), StoreError> {
+        let (keys, costs) = (self.keys(&asks), asks.map(|ask| ask.cost));
+        let answers = {
+            let charges = charges(&keys, &self.reserving, &costs);
+            self.store.admit(&[Charges { need: self.need, charges: &charges }]).await
+        };
+        let outcome = answers.and_then(|answers| answers.into_iter().next().ok_or_else(no_answer));
+        let decisions = outcome.as_ref().ok().map(|outcome| outcome.decisions.clone());
+        Ok((self.answer(outcome, keys, &costs, asks)?, decisions))
+    }
+
     /// Answers several asks, each by itself and in order, in one flight; over a cluster, in one for each slot. An ask
     /// whose part of the store does not answer is answered by [`OnOutage`], the others as ever.
     pub async fn check_many(&self, asks: &[[Ask<'_>; N]]) -> Vec<Result<Answer, StoreError>> {
@@ -265,9 +283,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     ) -> Result<Answer, StoreError> {
         match outcome {
             Ok(outcome) => {
-                let guarantee = self.store.guarantee();
-                self.tallies.count(guarantee);
-                self.note_time(outcome.now);
+                let guarantee = self.note(outcome.now);
                 Ok(Answer::from_store(&outcome, keys, costs, guarantee))
             }
             Err(error) => self.without_store(asks, error),
@@ -328,6 +344,34 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         &self.store
     }
 
+    /// Whether all limits must allow.
+    pub(crate) fn needs_all(&self) -> bool {
+        self.need == Need::All
+    }
+
+    /// The limit at this place in the numbers of a shared store.
+    pub(crate) fn form_at(&self, place: usize) -> &SharedForm {
+        &self.forms[place]
+    }
+
+    /// The same where nothing crosses its edge.
+    pub(crate) fn reserving(&self, place: usize) -> &SharedForm {
+        &self.reserving[place]
+    }
+
+    /// How long debits are remembered by their names.
+    pub(crate) fn remembers(&self) -> Duration {
+        self.remember
+    }
+
+    /// Counts an answer of the store's, and says what it is worth.
+    pub(crate) fn note(&self, now: Timestamp) -> crate::Guarantee {
+        let guarantee = self.store.guarantee();
+        self.tallies.count(guarantee);
+        self.note_time(now);
+        guarantee
+    }
+
     pub(crate) fn note_time(&self, theirs: Timestamp) {
         let ahead = i128::from(theirs.as_nanos()) - i128::from(WallClock.now().as_nanos());
         self.ahead.store(i64::try_from(ahead).unwrap_or(0), Relaxed);
@@ -346,7 +390,8 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         Ok(Answer { decision, binding, guarantee, now, outage: Some(error), receipt: None })
     }
 
-    fn keys(&self, asks: &[Ask<'_>; N]) -> Vec<String> {
+    /// The keys of an ask as the store keeps them.
+    pub(crate) fn keys(&self, asks: &[Ask<'_>; N]) -> Vec<String> {
         let home = match self.home {
             Home::Policy => &[],
             Home::Limit(index) => asks[index].key,

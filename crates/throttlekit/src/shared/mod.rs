@@ -8,6 +8,7 @@ mod tally;
 pub use limiter::SharedLimiter;
 pub use outage::OnOutage;
 pub(crate) use outage::StandIn;
+pub(crate) use receipt::Paid;
 pub use receipt::{Answer, Receipt};
 pub(crate) use tally::Tallies;
 pub use tally::Tally;

@@ -26,15 +26,19 @@ pub struct Answer {
 /// Proof of charges, by which they can be settled when the true cost is known. Once: it cannot be copied.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Receipt {
-    pub(super) charged: Vec<Charged>,
+    pub(crate) charged: Vec<Paid>,
 }
 
+/// What one limit was charged.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Charged {
-    pub(super) limit: usize,
-    pub(super) key: String,
-    pub(super) cost: Cost,
-    pub(super) mark: Mark,
+pub(crate) struct Paid {
+    /// The limit's place.
+    pub(crate) limit: usize,
+    /// The key as the store keeps it.
+    pub(crate) key: String,
+    pub(crate) cost: Cost,
+    /// Where it went.
+    pub(crate) mark: Mark,
 }
 
 impl Answer {
@@ -56,7 +60,7 @@ impl Receipt {
         let each = keys.into_iter().zip(costs).zip(&outcome.marks).zip(&outcome.decisions).enumerate();
         let charged = each
             .filter(|(_, (_, decision))| decision.allowed)
-            .map(|(limit, (((key, &cost), &mark), _))| Charged { limit, key, cost, mark })
+            .map(|(limit, (((key, &cost), &mark), _))| Paid { limit, key, cost, mark })
             .collect();
         Self { charged }
     }

@@ -10,7 +10,7 @@ use throttlekit_core::concurrency::{Hold, LeaseId, Owner};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::stats::{Counters, SlotStats};
-use crate::hash::random_u64;
+use crate::hash::{random_u64, random_u128};
 use crate::store::{SlotLease, StoreError};
 
 /// Every slot of this process that is held or asked for, so that one task beats for all.
@@ -137,9 +137,4 @@ impl Leave {
             counters.lapsed.fetch_add(1, Relaxed);
         }
     }
-}
-
-/// A name that nobody guesses.
-pub(super) fn random_u128() -> u128 {
-    u128::from(random_u64()) << 64 | u128::from(random_u64())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Beat, Ending, LeaseId, Owner, Slot, SlotStep, SlotTable};
 
-use super::book::random_u128;
+use crate::hash::random_u128;
 use crate::{BootClock, Clock};
 
 /// What a desk holds for a client, and ends when the client is done, or gone.

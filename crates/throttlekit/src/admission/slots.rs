@@ -1,0 +1,129 @@
+//! The concurrency axis in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit_core::concurrency::Ending;
+use throttlekit_core::{Decision, Retry, Timestamp};
+
+use super::Call;
+use crate::guard::{KeyedPermit, OwnedPermit, Permit};
+use crate::{Guard, KeyedGuard};
+
+/// Who bounds how many calls are in flight at a time, in this process: a [`Guard`] for all of them, or a [`KeyedGuard`] for
+/// each key.
+#[derive(Debug, Default)]
+pub struct LocalSlots(pub(super) Kind);
+
+#[derive(Debug, Default)]
+pub(super) enum Kind {
+    /// Nobody.
+    #[default]
+    Open,
+    Guard(Arc<Guard>),
+    Keyed(Arc<KeyedGuard>),
+}
+
+impl From<Guard> for LocalSlots {
+    fn from(guard: Guard) -> Self {
+        Arc::new(guard).into()
+    }
+}
+
+impl From<Arc<Guard>> for LocalSlots {
+    fn from(guard: Arc<Guard>) -> Self {
+        Self(Kind::Guard(guard))
+    }
+}
+
+impl From<KeyedGuard> for LocalSlots {
+    fn from(guard: KeyedGuard) -> Self {
+        Arc::new(guard).into()
+    }
+}
+
+impl From<Arc<KeyedGuard>> for LocalSlots {
+    fn from(guard: Arc<KeyedGuard>) -> Self {
+        Self(Kind::Keyed(guard))
+    }
+}
+
+/// A slot that is held. Given back when it is ended or dropped, once.
+#[derive(Debug)]
+pub(super) enum LocalSlot<'a> {
+    None,
+    Guard(Permit<'a>),
+    Owned(OwnedPermit),
+    Keyed(KeyedPermit),
+}
+
+/// What the concurrency axis said of a call, and the slot if it let it in. No decision where nobody bounds calls.
+pub(super) type Entered<S> = (Option<Decision>, Option<S>);
+
+impl LocalSlots {
+    /// A slot for a call, if there is one now.
+    #[inline]
+    pub(super) fn enter(&self, call: &Call<'_>) -> Entered<LocalSlot<'_>> {
+        match &self.0 {
+            Kind::Open => (None, Some(LocalSlot::None)),
+            Kind::Guard(guard) => match guard.try_acquire_as(call.of_class()) {
+                Ok(permit) => (Some(admitted(guard.snapshot())), Some(LocalSlot::Guard(permit))),
+                Err(full) => (Some(full.into()), None),
+            },
+            Kind::Keyed(guard) => enter_keyed(guard, call),
+        }
+    }
+
+    /// The same in a slot that lives on its own.
+    pub(super) fn enter_owned(&self, call: &Call<'_>) -> Entered<LocalSlot<'static>> {
+        match &self.0 {
+            Kind::Open => (None, Some(LocalSlot::None)),
+            Kind::Guard(guard) => match guard.try_acquire_owned(call.of_class()) {
+                Ok(permit) => (Some(admitted(guard.snapshot())), Some(LocalSlot::Owned(permit))),
+                Err(full) => (Some(full.into()), None),
+            },
+            Kind::Keyed(guard) => enter_keyed(guard, call),
+        }
+    }
+}
+
+fn enter_keyed<'a>(guard: &KeyedGuard, call: &Call<'_>) -> Entered<LocalSlot<'a>> {
+    match guard.try_acquire_as(call.key(), call.of_class()) {
+        Ok(permit) => (Some(admitted(permit.snapshot())), Some(LocalSlot::Keyed(permit))),
+        Err(full) => (Some(full.full().into()), None),
+    }
+}
+
+/// The answer to one who was let in, where so many may be and so many are.
+#[inline]
+pub(super) fn admitted((limit, in_flight): (u32, u32)) -> Decision {
+    Decision {
+        allowed: true,
+        limit: limit.into(),
+        remaining: limit.saturating_sub(in_flight).into(),
+        reset_at: Timestamp::EPOCH,
+        retry_after: Retry::Now,
+    }
+}
+
+impl LocalSlot<'_> {
+    #[inline]
+    pub(super) fn end(self, ending: Ending, latency: Option<Duration>) {
+        macro_rules! end {
+            ($permit:expr) => {
+                match (ending, latency) {
+                    (Ending::Success, Some(latency)) => $permit.success_after(latency),
+                    (Ending::Success, None) => $permit.success(),
+                    (Ending::Dropped, _) => $permit.dropped(),
+                    (Ending::Ignored, _) => $permit.ignored(),
+                }
+            };
+        }
+        match self {
+            Self::None => {}
+            Self::Guard(permit) => end!(permit),
+            Self::Owned(permit) => end!(permit),
+            Self::Keyed(permit) => end!(permit),
+        }
+    }
+}

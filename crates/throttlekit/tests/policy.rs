@@ -1,0 +1,223 @@
+//! One call over all axes, in one process.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use throttlekit::admission::{Axis, Call, Event, Observer, Policy};
+use throttlekit::fair::{Escrow, Weight};
+use throttlekit::price::Prices;
+use throttlekit::{
+    Cadence, FairLimiter, Guard, KeyedGuard, Limit, ManualClock, Pricer, Rate, Retry, Timestamp,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
+
+fn budget(tokens: u64) -> Limit {
+    Limit::token_budget(tokens, MINUTE).unwrap()
+}
+
+/// Two at a time, three calls a minute, a hundred tokens a minute.
+fn three_axes(clock: &ManualClock) -> Policy<ManualClock> {
+    Policy::builder("chat")
+        .concurrency(Guard::fixed(2))
+        .rate(Limit::fixed_window(3, MINUTE).unwrap())
+        .cost(budget(100))
+        .clock(clock.clone())
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn the_first_axis_that_denies_is_named_and_those_after_it_are_not_asked() {
+    let clock = ManualClock::at(START);
+    let policy = three_axes(&clock);
+    let held = [policy.admit("a"), policy.admit("a")].map(|admission| admission.permit.unwrap());
+    let full = policy.admit("a");
+    assert_eq!((full.binding_axis(), full.decision.retry_after), (Some(Axis::Concurrency), Retry::OnRelease));
+    assert_eq!(full.axes.iter().count(), 1);
+    drop(full);
+    held.into_iter().for_each(|permit| permit.success());
+
+    let costly = policy.admit(Call::by("a").cost(99));
+    assert_eq!(costly.binding_axis(), Some(Axis::Cost), "two tokens are used");
+    assert_eq!(costly.axes.iter().count(), 3);
+    drop(costly);
+    policy.admit("a").permit.unwrap().success();
+    let often = policy.admit(Call::by("a").cost(99));
+    assert_eq!(often.binding_axis(), Some(Axis::Rate), "the denial before took no call");
+    assert!(often.axes.get(Axis::Cost).is_none());
+    assert_eq!(often.decision, *often.axes.get(Axis::Rate).unwrap());
+}
+
+#[test]
+fn what_is_not_used_goes_back_and_what_is_used_beyond_is_charged_up_to_the_edge() {
+    let clock = ManualClock::at(START);
+    let policy = three_axes(&clock);
+    let mut permit = policy.admit(Call::by("a").cost(60)).permit.unwrap();
+    assert!(permit.debit(10).allowed && permit.debit(15).allowed);
+    assert_eq!((permit.used(), permit.reserved()), (25, 35));
+    permit.success();
+
+    let mut permit = policy.admit(Call::by("a").cost(70)).permit.expect("75 are left");
+    assert!(permit.debit(70).allowed);
+    assert!(permit.debit(4).allowed, "four of five");
+    assert!(permit.debit(9).allowed, "crosses the edge");
+    let spent = permit.debit(1);
+    assert_eq!((spent.allowed, spent.remaining, spent.limit), (false, 0, 100));
+    assert_eq!(permit.used(), 83);
+    permit.success();
+    clock.advance(MINUTE);
+    assert!(policy.admit(Call::by("a").cost(100)).decision.allowed, "a new window owes nothing");
+}
+
+#[test]
+fn an_estimate_stands_if_it_went_well_and_goes_back_if_nothing_was_counted() {
+    let clock = ManualClock::at(START);
+    let left = |policy: &Policy<ManualClock>| {
+        let admission = policy.admit(Call::by("a").cost(1_000));
+        admission.axes.get(Axis::Cost).unwrap().remaining
+    };
+    for (end, want) in [("success", 60), ("dropped", 100), ("ignored", 100), ("drop", 100), ("panic", 100)] {
+        let policy = three_axes(&clock);
+        let permit = policy.admit(Call::by("a").cost(40)).permit.unwrap();
+        match end {
+            "success" => permit.success(),
+            "dropped" => permit.dropped(),
+            "ignored" => permit.ignored(),
+            "drop" => drop(permit),
+            _ => {
+                let panics = || {
+                    let _permit = permit;
+                    panic!("the handler does");
+                };
+                assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+            }
+        }
+        assert_eq!(left(&policy), want, "{end}");
+    }
+    let policy = three_axes(&clock);
+    let mut permit = policy.admit(Call::by("a").cost(40)).permit.unwrap();
+    permit.settle(70);
+    permit.success();
+    assert_eq!(left(&policy), 30, "what was too little is taken");
+}
+
+#[test]
+fn a_settlement_after_the_window_does_not_reach_into_the_next() {
+    let clock = ManualClock::at(START);
+    let policy = three_axes(&clock);
+    let permit = policy.admit(Call::by("a").cost(40)).permit.unwrap();
+    clock.advance(MINUTE);
+    policy.admit(Call::by("a").cost(90)).permit.unwrap().success();
+    permit.ignored();
+    let admission = policy.admit(Call::by("a").cost(11));
+    assert_eq!(admission.axes.get(Axis::Cost).unwrap().remaining, 10);
+}
+
+#[test]
+fn a_call_below_its_price_is_denied_by_no_axis_and_charged_nothing() {
+    let clock = ManualClock::at(START);
+    let policy = Policy::builder("priced")
+        .concurrency(Guard::fixed(1))
+        .price(Pricer::fixed(Prices::new(0.0, 0.1, 0.0).unwrap()))
+        .cost(budget(100))
+        .clock(clock)
+        .build()
+        .unwrap();
+    let cheap = policy.admit(Call::by("a").cost(50).value(4.9));
+    assert!(cheap.policy_denied && !cheap.decision.allowed && cheap.permit.is_none());
+    assert_eq!(cheap.binding_axis(), None);
+    let worth = policy.admit(Call::by("a").cost(100).value(10.0));
+    assert!(worth.decision.allowed, "neither the slot nor a token was kept");
+}
+
+#[test]
+fn tenants_share_by_weight_and_a_denied_tenant_is_charged_nowhere() {
+    let clock = ManualClock::at(START);
+    let shares = FairLimiter::builder(Escrow::new(100, Cadence::every(MINUTE)).unwrap())
+        .weights(|tenant| Weight::new(if tenant == b"pro" { 3 } else { 1 }).unwrap())
+        .clock(clock.clone())
+        .build();
+    let policy =
+        Policy::builder("shared").rate(Rate::per_minute(5)).fair(shares).clock(clock).build().unwrap();
+    let mut pro = policy.admit(Call::by("pro").cost(50)).permit.unwrap();
+    policy.admit(Call::by("free").cost(25)).permit.unwrap().success();
+    let more = policy.admit(Call::by("free").cost(1));
+    assert_eq!(more.binding_axis(), Some(Axis::Fairness), "the rest is reserved");
+    assert_eq!(more.axes.get(Axis::Rate).unwrap().remaining, 3);
+    assert!(pro.debit(50).allowed);
+    assert!(pro.debit(25).allowed, "up to its guarantee");
+    assert!(!pro.debit(1).allowed);
+    pro.success();
+    let again = policy.admit(Call::by("free").cost(1));
+    assert_eq!(again.axes.get(Axis::Rate).unwrap().remaining, 3, "a denial takes no call");
+}
+
+#[test]
+fn keys_of_one_call_are_limited_apart() {
+    let clock = ManualClock::at(START);
+    let policy = Policy::builder("orgs")
+        .concurrency(KeyedGuard::builder(1).build())
+        .limit(Axis::Rate, Limit::fixed_window(10, MINUTE).unwrap())
+        .limit(Axis::Rate.of(1), Limit::fixed_window(2, MINUTE).unwrap())
+        .clock(clock)
+        .build()
+        .unwrap();
+    let org: &[&[u8]] = &[b"acme"];
+    let call = |user: &'static str| Call::by(user).and(org);
+    let held = policy.admit(call("ann")).permit.unwrap();
+    assert_eq!(policy.admit(call("ann")).binding_axis(), Some(Axis::Concurrency));
+    policy.admit(call("bob")).permit.unwrap().success();
+    let third = policy.admit(call("cid"));
+    assert_eq!((third.binding_axis(), third.decision.limit), (Some(Axis::Rate), 2), "the organisation's");
+    drop((held, third));
+    assert!(policy.admit(Call::by("cid").and(&[b"other"])).decision.allowed);
+}
+
+#[test]
+fn whoever_watches_is_told_once_and_its_panic_breaks_nothing() {
+    #[derive(Default)]
+    struct Watch(Mutex<Vec<(Vec<u8>, Option<Axis>, bool)>>);
+    impl Observer for Watch {
+        fn observe(&self, event: &Event<'_>) {
+            self.0.lock().unwrap().push((event.key.into(), event.binding_axis, event.policy_denied));
+            assert!(event.key != b"panics", "as it is told to");
+        }
+    }
+    let watch = Arc::new(Watch::default());
+    let policy = Policy::builder("watched")
+        .rate(Limit::fixed_window(1, MINUTE).unwrap())
+        .observer(watch.clone())
+        .clock(ManualClock::at(START))
+        .build()
+        .unwrap();
+    assert!(policy.admit("a").decision.allowed);
+    assert!(!policy.admit("a").decision.allowed);
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let decided = catch_unwind(AssertUnwindSafe(|| policy.admit("panics").decision.allowed));
+    std::panic::set_hook(hook);
+    assert!(decided.unwrap());
+}
+
+#[test]
+fn an_owned_permit_outlives_the_call_and_settles_from_another_thread() {
+    let policy =
+        Arc::new(Policy::builder("owned").concurrency(Guard::fixed(1)).cost(budget(100)).build().unwrap());
+    let permit = policy.admit_owned(Call::by("a").cost(100)).permit.unwrap();
+    assert_eq!(policy.admit(Call::by("b")).binding_axis(), Some(Axis::Concurrency));
+    std::thread::spawn(move || permit.ignored()).join().unwrap();
+    assert!(policy.admit(Call::by("a").cost(100)).decision.allowed);
+}
+
+#[test]
+fn what_makes_no_policy_is_told_when_it_is_built() {
+    let second = Duration::from_secs(1);
+    let many = (0..7).fold(Policy::builder("many"), |builder, _| builder.rate(Rate::every(second)));
+    assert!(many.build().unwrap_err().to_string().contains("six"));
+    let wrong = Policy::builder("wrong").limit(Axis::Fairness, Rate::every(second));
+    assert!(wrong.build().unwrap_err().to_string().contains("fair"));
+    assert!(Policy::builder("zero").rate(Rate::per_second(0)).build().is_err());
+}

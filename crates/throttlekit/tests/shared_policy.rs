@@ -1,0 +1,108 @@
+//! One call over axes that are shared, on a store in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit::admission::{Axis, Call, SharedPolicy};
+use throttlekit::guard::Ending;
+use throttlekit::store::MemoryStore;
+use throttlekit::{Guard, Limit, ManualClock, SharedLimiter, SharedSlots, Timestamp};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
+
+type Memory = Arc<MemoryStore<ManualClock>>;
+
+fn store() -> Memory {
+    Arc::new(MemoryStore::with_clock(ManualClock::at(START)))
+}
+
+fn limits(store: &Memory) -> SharedLimiter<Memory, 2> {
+    let limits = [
+        ("calls", Limit::fixed_window(3, MINUTE).unwrap()),
+        ("tokens", Limit::token_budget(100, MINUTE).unwrap()),
+    ];
+    SharedLimiter::all(store.clone(), "chat", limits).unwrap().home(0)
+}
+
+fn policy(store: &Memory) -> SharedPolicy {
+    let builder = SharedPolicy::builder("chat").concurrency(Guard::fixed(2));
+    builder.together(limits(store), [Axis::Rate, Axis::Cost]).build().unwrap()
+}
+
+async fn left(store: &Memory) -> [u64; 2] {
+    limits(store).peek_each([b"a", b"a"]).await.unwrap().map(|decision| decision.remaining)
+}
+
+#[tokio::test]
+async fn a_denial_is_free_on_every_axis() {
+    let store = store();
+    let policy = policy(&store);
+    let costly = policy.admit(Call::by("a").cost(101)).await.unwrap();
+    assert_eq!(costly.binding_axis(), Some(Axis::Cost));
+    assert!(costly.axes.get(Axis::Rate).unwrap().allowed);
+    assert_eq!(left(&store).await, [3, 100]);
+    let held = [policy.admit("a").await.unwrap(), policy.admit("a").await.unwrap()];
+    assert_eq!(
+        policy.admit("a").await.unwrap().binding_axis(),
+        Some(Axis::Concurrency),
+        "both slots came back"
+    );
+    assert_eq!(left(&store).await, [1, 98]);
+    drop(held);
+}
+
+#[tokio::test]
+async fn what_is_not_used_goes_back_and_what_is_used_beyond_is_charged_up_to_the_edge() {
+    let store = store();
+    let policy = policy(&store);
+    let mut permit = policy.admit(Call::by("a").cost(60)).await.unwrap().permit.unwrap();
+    assert!(permit.debit(25).await.unwrap().allowed);
+    permit.close(Ending::Success).await.unwrap();
+    assert_eq!(left(&store).await, [2, 75]);
+
+    let mut permit = policy.admit(Call::by("a").cost(70)).await.unwrap().permit.unwrap();
+    for chunk in [70, 4, 9] {
+        assert!(permit.debit(chunk).await.unwrap().allowed);
+    }
+    assert!(!permit.debit(1).await.unwrap().allowed);
+    assert_eq!(permit.used(), 83);
+    permit.close(Ending::Ignored).await.unwrap();
+    assert_eq!(left(&store).await, [1, 0]);
+    assert_eq!(policy.admit("a").await.unwrap().binding_axis(), Some(Axis::Cost));
+}
+
+#[tokio::test]
+async fn a_permit_that_is_dropped_settles_in_the_background() {
+    let store = store();
+    let policy = policy(&store);
+    let mut permit = policy.admit(Call::by("a").cost(60)).await.unwrap().permit.unwrap();
+    assert!(permit.debit(25).await.unwrap().allowed);
+    drop(permit);
+    for _ in 0..1_000 {
+        if left(&store).await == [2, 75] {
+            assert_eq!(policy.settlements().begun, 1);
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("{:?}", policy.settlements());
+}
+
+#[tokio::test]
+async fn slots_on_a_store_go_back_when_a_later_axis_denies() {
+    let store = store();
+    let slots = SharedSlots::builder(store.clone(), "slots", 1).build().unwrap();
+    let builder = SharedPolicy::builder("chat").concurrency(slots.clone());
+    let policy = builder.together(limits(&store), [Axis::Rate, Axis::Cost]).build().unwrap();
+    assert_eq!(policy.admit(Call::by("a").cost(101)).await.unwrap().binding_axis(), Some(Axis::Cost));
+    for _ in 0..1_000 {
+        if slots.occupancy("a").await.unwrap() == 0 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    let permit = policy.admit("a").await.unwrap().permit.unwrap();
+    assert_eq!(permit.run(async { 7 }).await, Ok(7));
+    assert_eq!(policy.admit("a").await.unwrap().binding_axis(), Some(Axis::Concurrency));
+}
