@@ -9,6 +9,7 @@
 //! | `count` | looks whether anything is left | nothing | charges what it cost |
 
 mod baseline;
+mod stream;
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -24,6 +25,7 @@ use crate::headers::Rooms;
 use crate::ledger::Ledger;
 use crate::tenants::{Config, Tenant};
 use baseline::{Baseline, Charged, Way};
+use stream::{Common, Metered, Stream};
 
 /// Which of the ways to meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +124,8 @@ impl Why {
 
 /// The gate of one tenant.
 pub enum Gate {
+    /// Ours.
+    Stream(Box<Stream>),
     /// Either baseline.
     Baseline(Arc<Baseline>),
 }
@@ -132,25 +136,29 @@ impl Gate {
         meter: Meter,
         store: &RedisStore,
         policy: &str,
-        _region: &str,
+        region: &str,
         config: &Config,
         ledger: &Arc<Ledger>,
     ) -> Result<HashMap<String, Self>> {
-        let way = match meter {
-            Meter::Stream => bail!("stream: waits for a policy over shared axes"),
-            Meter::Reserve => Way::Reserve,
-            Meter::Count => Way::Count,
+        let baseline = |way, tenant: &Tenant| {
+            Baseline::new(way, store, policy, config, tenant, ledger.clone())
+                .map(|gate| Self::Baseline(Arc::new(gate)))
         };
-        let gate = |tenant: &Tenant| {
-            let baseline = Baseline::new(way, store, policy, config, tenant, ledger.clone())?;
-            Ok((tenant.name.clone(), Self::Baseline(Arc::new(baseline))))
+        let common = Common::new(store, policy, region, config, ledger)?;
+        let gate = |tenant: &Tenant| match meter {
+            Meter::Stream => {
+                Stream::new(&common, store, policy, config, tenant).map(|gate| Self::Stream(Box::new(gate)))
+            }
+            Meter::Reserve => baseline(Way::Reserve, tenant),
+            Meter::Count => baseline(Way::Count, tenant),
         };
-        config.tenants.iter().map(gate).collect()
+        config.tenants.iter().map(|tenant| Ok((tenant.name.clone(), gate(tenant)?))).collect()
     }
 
     /// Asks whether a request may pass.
     pub async fn admit(&self, asked: Asked) -> Result<Answer, StoreError> {
         match self {
+            Self::Stream(stream) => stream.admit(asked).await,
             Self::Baseline(baseline) => baseline.admit(asked).await,
         }
     }
@@ -158,6 +166,7 @@ impl Gate {
     /// What the store says that the tenant has left.
     pub async fn rooms(&self) -> Rooms {
         match self {
+            Self::Stream(stream) => stream.rooms().await,
             Self::Baseline(baseline) => baseline.rooms().await,
         }
     }
@@ -165,6 +174,8 @@ impl Gate {
 
 /// Proof that a request may run. Dropped, it settles with what was counted.
 pub enum Permit {
+    /// Of ours.
+    Stream(Metered),
     /// Of either baseline.
     Baseline(Charged),
 }
@@ -173,6 +184,7 @@ impl Permit {
     /// Counts tokens that are about to be passed on. If not allowed they must not be, and the stream ends.
     pub async fn debit(&mut self, tokens: u64) -> bool {
         match self {
+            Self::Stream(metered) => metered.debit(tokens).await,
             Self::Baseline(charged) => charged.count(tokens),
         }
     }
@@ -180,6 +192,7 @@ impl Permit {
     /// The request has ended well. `total` is what it cost by the model's own count, if that told one.
     pub async fn finish(self, total: Option<u64>) {
         match self {
+            Self::Stream(metered) => metered.finish(total).await,
             Self::Baseline(charged) => charged.finish(total).await,
         }
     }

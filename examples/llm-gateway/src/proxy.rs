@@ -156,7 +156,7 @@ async fn forward(
     gateway: &Gateway,
     tenant: &Arc<Tenant>,
     call: Call,
-    mut permit: Permit,
+    permit: Permit,
 ) -> Result<Response, Refusal> {
     let Call { request, counter, asked, body } = call;
     let unreachable = |error: anyhow::Error| Refusal::Upstream(format!("{error:#}"));
@@ -172,10 +172,10 @@ async fn forward(
     } else {
         let whole = whole(said).await?;
         let usage = reported(&whole);
-        let total = usage.map_or(asked.prompt, |usage| usage.total_tokens);
-        permit.debit(total).await;
+        let counted = || asked.prompt + counter.text(&String::from_utf8_lossy(&whole));
+        let total = usage.map_or_else(counted, |usage| usage.total_tokens);
         gateway.ledger.delivered(&tenant.name, total);
-        permit.finish(usage.map(|usage| usage.total_tokens)).await;
+        permit.finish(Some(total)).await;
         Body::from(whole)
     };
     let mut response = Response::new(body);

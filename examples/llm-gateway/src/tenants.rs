@@ -82,6 +82,11 @@ impl Config {
         Duration::from_millis(self.window_ms)
     }
 
+    /// What each tenant weighs, by its name.
+    pub fn weights(&self) -> HashMap<Vec<u8>, u64> {
+        self.tenants.iter().map(|tenant| (tenant.name.clone().into_bytes(), tenant.weight)).collect()
+    }
+
     /// The tenants by what they show. The map hashes under a secret, so how long a look takes tells nothing of a key.
     pub fn by_key(&self) -> HashMap<String, Arc<Tenant>> {
         self.tenants.iter().map(|tenant| (tenant.key.clone(), Arc::new(tenant.clone()))).collect()
