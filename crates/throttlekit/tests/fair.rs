@@ -152,3 +152,56 @@ fn a_shared_budget_stands_in_a_layer_as_any_limiter_does() {
     let answer = limiter.admit(Ask::of("ann").cost(101)).into_inner();
     assert!(answer.is_ok_and(|decision| !decision.allowed && decision.limit == 100));
 }
+
+/// Every rule, with all that has to be kept in step with what is used.
+fn rules(limit: u64) -> [FairRule; 3] {
+    let by = GiveBack { quiet_after: MINUTE / 4, over: MINUTE / 4 };
+    let share = FairShare::new(limit, Cadence::every(MINUTE)).expect("a limit");
+    [escrow(limit).into(), escrow(limit).give_back(by).into(), share.into()]
+}
+
+#[test]
+fn what_was_not_used_is_there_again_for_everyone() {
+    for rule in rules(100) {
+        let limiter = FairLimiter::builder(rule).clock(noon()).build();
+        let charged = limiter.check(Ask::of("ann").cost(60));
+        assert!(charged.allowed && !limiter.check(Ask::of("bob").cost(50)).allowed);
+        limiter.refund("ann", 50, charged.reset_at);
+        assert_eq!(limiter.stats().used, 10);
+        assert!(
+            limiter.check(Ask::of("bob").cost(50)).allowed && limiter.check(Ask::of("ann").cost(40)).allowed
+        );
+        limiter.refund("ann", u64::MAX, charged.reset_at);
+        assert_eq!(limiter.stats().used, 50, "never more than it has used");
+    }
+}
+
+#[test]
+fn nothing_is_handed_back_into_another_window_nor_to_who_has_no_place() {
+    for rule in rules(100) {
+        let clock = noon();
+        let limiter = FairLimiter::builder(rule).tenants_max(1).clock(clock.clone()).build();
+        let charged = limiter.check(Ask::of("ann").cost(60));
+        assert!(limiter.check(Ask::of("bob").cost(10)).allowed, "in her place");
+        limiter.refund("ann", 60, charged.reset_at);
+        assert_eq!(limiter.stats().used, 70);
+        clock.advance(MINUTE);
+        assert!(limiter.check(Ask::of("ann").cost(60)).allowed);
+        limiter.refund("ann", 60, charged.reset_at);
+        assert_eq!(limiter.stats().used, 60);
+    }
+}
+
+#[test]
+fn what_was_used_and_not_asked_for_is_owed_by_who_asked_and_who_did_not() {
+    for rule in rules(100) {
+        let limiter = FairLimiter::builder(rule).clock(noon()).build();
+        assert!(limiter.check(Ask::of("ann").cost(40)).allowed);
+        limiter.owe(Ask::of("ann").cost(30));
+        limiter.owe_weighing(Ask::of("bob").cost(70), Weight::new(3).unwrap());
+        assert_eq!(limiter.stats(), FairStats { limit: 100, used: 140, tenants: 2, displaced: 0 });
+        assert!(["ann", "bob", "eve"].iter().all(|tenant| !limiter.check(*tenant).allowed));
+        limiter.owe(Ask::of("joe").cost(0));
+        assert_eq!(limiter.stats().tenants, 3, "to owe nothing changes nothing");
+    }
+}

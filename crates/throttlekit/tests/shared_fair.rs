@@ -75,6 +75,24 @@ async fn processes_are_fair_to_each_others_tenants_by_a_pool_and_not_by_quanta()
     assert!(heavy + light == 100 && light > 25, "{light}");
 }
 
+#[tokio::test]
+async fn what_was_not_used_is_in_hand_again_while_its_window_lives() {
+    let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
+    let store = Arc::new(MemoryStore::with_clock(clock.clone()));
+    let place = SharedFairLimiter::by_quanta(store, "api", hour(100)).quantum(100);
+    let place = place.clock(clock.clone()).build().unwrap();
+    let charged = place.check(Ask::of("ann").cost(100)).await.unwrap().decision;
+    assert!(charged.allowed && place.stats().in_hand == 0);
+    place.refund("ann", 30, charged.reset_at);
+    place.refund("bob", 30, charged.reset_at);
+    assert_eq!(place.stats().in_hand, 30, "Bob was charged nothing");
+    assert!(place.check(Ask::of("ann").cost(30)).await.unwrap().decision.allowed);
+    clock.advance(HOUR);
+    assert!(place.check(Ask::of("ann").cost(100)).await.unwrap().decision.allowed);
+    place.refund("ann", 70, charged.reset_at);
+    assert_eq!(place.stats().in_hand, 0, "that window is over");
+}
+
 /// A budget that answers what a test says, when it says so.
 #[derive(Clone)]
 struct Told(Arc<Script>);

@@ -145,6 +145,21 @@ impl Books {
         self.places[place].take().map_or(0, |place| place.used)
     }
 
+    /// Hands units back into the window that ends at `reset_at`, if it is this one. Tells how many.
+    pub fn refund(&mut self, tenant: usize, units: u64, reset_at: Timestamp) -> u64 {
+        let (known, bug) = (self.place_of(tenant), self.bug);
+        let lasts = self.end() == reset_at || bug == Some(Bug::RefundOfAnyWindow);
+        let Some(place) = known.filter(|_| lasts && bug != Some(Bug::RefundForgotten)) else { return 0 };
+        let back = units.min(self.at(place).used);
+        self.at_mut(place).used -= back;
+        if let Some(by) = self.give_back.filter(|_| self.at(place).given > 0) {
+            if bug != Some(Bug::RefundStaysCovered) {
+                self.shrink(by, place);
+            }
+        }
+        back
+    }
+
     /// Takes units for whoever has the place.
     pub fn charge(&mut self, place: usize, cost: u64) {
         let latest = self.latest;

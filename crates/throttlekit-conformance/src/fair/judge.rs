@@ -62,6 +62,8 @@ struct Judge<'a> {
     cost_max: u64,
     /// Whether nobody was above its guarantee when guarantees last changed.
     even: bool,
+    /// Who was charged what is not handed back, and when that window ends.
+    open: Vec<(usize, u64, Timestamp)>,
     /// What guarantees follow from: the limit, and who shares it at what weight.
     terms: Terms,
 }
@@ -80,6 +82,7 @@ impl<'a> Judge<'a> {
             admitted: 0,
             cost_max: 0,
             even: true,
+            open: Vec::new(),
             terms: Terms::default(),
         }
     }
@@ -96,6 +99,7 @@ impl<'a> Judge<'a> {
                 Operation::Reweigh { tenant, weight } => self.weights[*tenant] = *weight,
                 Operation::SetLimit(limit) => self.set_limit(rule, *limit),
                 Operation::Reset { tenant } => self.reset(rule, *tenant),
+                Operation::Refund { ask, units } => self.refund(rule, *ask, *units),
                 Operation::Exhaust { costs, silent } => self.exhaust(rule, costs, silent)?,
             }
         }
@@ -117,6 +121,7 @@ impl<'a> Judge<'a> {
         if answer.allowed {
             self.admitted += cost;
             self.books.charge(place, cost);
+            self.open.push((tenant, cost, self.books.end()));
         }
         Ok(answer.allowed)
     }
@@ -135,8 +140,27 @@ impl<'a> Judge<'a> {
         self.advance();
         rule.reset(tenant, self.now);
         self.admitted -= self.books.reset(tenant);
+        self.open.retain(|(charged, ..)| *charged != tenant);
         if let Some(twin) = &mut self.twin {
             twin.reset(tenant, self.now);
+        }
+        self.note_changes();
+    }
+
+    fn refund(&mut self, rule: &mut dyn Shares, ask: usize, units: u64) {
+        if self.open.is_empty() {
+            return;
+        }
+        let at = ask % self.open.len();
+        let (tenant, charged, reset_at) = self.open[at];
+        let units = units.min(charged);
+        self.open[at].1 -= units;
+        self.open.retain(|(_, charged, _)| *charged > 0);
+        self.advance();
+        rule.refund(tenant, units, reset_at, self.now);
+        self.admitted -= self.books.refund(tenant, units, reset_at);
+        if let Some(twin) = &mut self.twin {
+            twin.refund(tenant, units, reset_at, self.now);
         }
         self.note_changes();
     }

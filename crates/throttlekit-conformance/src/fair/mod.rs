@@ -31,6 +31,8 @@ pub trait Shares {
     fn set_limit(&mut self, limit: u64, now: Timestamp);
     /// Forgets a tenant and hands its use back.
     fn reset(&mut self, tenant: usize, now: Timestamp);
+    /// Hands units back into the window that ends at `reset_at`.
+    fn refund(&mut self, tenant: usize, units: Cost, reset_at: Timestamp, now: Timestamp);
 }
 
 /// What users hold, on a clock that stands where the world says.
@@ -65,6 +67,11 @@ impl Shares for Held {
         self.clock.set(now);
         self.limiter.reset(&tenant.to_le_bytes());
     }
+
+    fn refund(&mut self, tenant: usize, units: Cost, reset_at: Timestamp, now: Timestamp) {
+        self.clock.set(now);
+        self.limiter.refund(&tenant.to_le_bytes(), units, reset_at);
+    }
 }
 
 /// Every law of sharing, with the bugs that its check must find.
@@ -80,6 +87,7 @@ pub fn laws() -> Vec<Law> {
                 ("use_given_back", UseGivenBack),
                 ("limit_kept", LimitKept),
                 ("window_back", WindowBack),
+                ("refund_of_any_window", RefundOfAnyWindow),
             ],
         ),
         law(
@@ -107,6 +115,7 @@ pub fn laws() -> Vec<Law> {
                 ("own_reserved", OwnReserved),
                 ("reserve_over", ReserveOver),
                 ("tenants_stay", TenantsStay),
+                ("refund_forgotten", RefundForgotten),
                 ("denial_charged", DenialCharged),
                 ("eviction_forgives", EvictionForgives),
             ],
@@ -129,6 +138,8 @@ pub fn laws() -> Vec<Law> {
                 ("never_as_wait", NeverAsWait),
                 ("left_as_remaining", LeftAsRemaining),
                 ("place_imagined", PlaceImagined),
+                ("refund_forgotten", RefundForgotten),
+                ("refund_stays_covered", RefundStaysCovered),
                 ("most_used_loses", MostUsedLoses),
                 ("use_uncovered", UseUncovered),
             ],

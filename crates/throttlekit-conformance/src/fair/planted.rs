@@ -40,6 +40,9 @@ pub enum Bug {
     NeverAsWait,
     LeftAsRemaining,
     PlaceImagined,
+    RefundOfAnyWindow,
+    RefundForgotten,
+    RefundStaysCovered,
 }
 
 /// A rule that walks over everyone, with one bug or with none.
@@ -111,5 +114,10 @@ impl Shares for Planted {
     fn reset(&mut self, tenant: usize, now: Timestamp) {
         self.books.advance(now);
         self.books.reset(tenant);
+    }
+
+    fn refund(&mut self, tenant: usize, units: Cost, reset_at: Timestamp, now: Timestamp) {
+        self.books.advance(now);
+        self.books.refund(tenant, units, reset_at);
     }
 }

@@ -61,6 +61,13 @@ pub enum Operation {
         /// Who.
         tenant: usize,
     },
+    /// Some of what an ask was charged and that is not handed back yet is, if there is any such ask.
+    Refund {
+        /// Which ask: one of those that are open, in turn.
+        ask: usize,
+        /// How many units, at the most.
+        units: u64,
+    },
     /// All tenants that are active, but for those who are silent, ask in turn for what they always ask, until none of
     /// them gets anything.
     Exhaust {
@@ -145,7 +152,7 @@ impl Roller {
             return self.ask();
         }
         self.asked = true;
-        match self.dice.below(24) {
+        match self.dice.below(27) {
             0 => {
                 let (tenant, weight) = (self.tenant(), 1 + self.dice.below(self.weight_max));
                 Operation::Reweigh { tenant, weight }
@@ -155,6 +162,11 @@ impl Roller {
             3..=6 => Operation::Wait(self.wait()),
             7 => Operation::StepBack(self.wait()),
             8 => self.exhaust(),
+            9..=11 => {
+                let (ask, units) =
+                    (self.dice.below(OPERATIONS_MAX) as usize, 1 + self.dice.below(self.cost_max));
+                Operation::Refund { ask, units }
+            }
             _ => self.ask(),
         }
     }

@@ -12,7 +12,8 @@
 //! * A grant is credited once, in the reply to the request that is under way, and only while its window lasts on the
 //!   branch's own clock, counted from when the request was sent ([`Margin`]).
 //! * One request is under way at a time, for all who wait. Asks that find enough in hand never wait.
-//! * Units that were granted and not spent lapse with their window; so do those whose reply was lost.
+//! * Units that were granted and not spent lapse with their window; so do those whose reply was lost. Units that were
+//!   spent and not used come back in hand only while it lives.
 
 use core::time::Duration;
 
@@ -195,6 +196,14 @@ impl Branch {
         let (guarantee, used) = (self.roster.guarantee(member), self.roster.used_by(member));
         let remaining = guarantee.saturating_sub(used).min(self.roster.left());
         Turn::Admit(self.decision(true, guarantee.max(used), remaining, Retry::Now))
+    }
+
+    /// Hands units back that a member was charged and did not use: they are in hand again while the window lives that
+    /// ends at `reset_at`, as its decision said. Otherwise they lapse with it.
+    pub fn refund(&mut self, member: Member, units: Cost, reset_at: Timestamp, now: Timestamp) {
+        if self.window.is_some_and(|window| window.ends == reset_at && now < window.dies) {
+            self.roster.refund(member, units);
+        }
     }
 
     /// Whether units in hand are alive at `now`.

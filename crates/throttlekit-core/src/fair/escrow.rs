@@ -107,6 +107,27 @@ impl Escrow {
         self.allowed(guarantee.max(used), guarantee.saturating_sub(used).min(self.roster.left()))
     }
 
+    /// Hands units back that a tenant was charged in this window and did not use. A tenant that is quiet goes on to give
+    /// back what covered them.
+    pub fn refund(&mut self, member: Member, units: Cost) {
+        self.roster.refund(member, units);
+        if let Some(quiet) = &mut self.quiet {
+            quiet.refunded(&mut self.roster, member);
+        }
+    }
+
+    /// Takes units that a tenant has used and did not ask for, also beyond its guarantee and beyond what is left. To have
+    /// used something shows that the tenant is there, as an ask does.
+    pub fn owe(&mut self, member: Member, weight: Weight, units: Cost) {
+        self.asks(member, weight);
+        self.roster.spend(member, units);
+    }
+
+    /// When the window ends and everything is free again.
+    pub fn ends_at(&self) -> Timestamp {
+        self.turn.end()
+    }
+
     /// What an ask of nothing would say to a tenant that is not active and would [join](Self::join).
     pub fn peek_newcomer(&mut self, weight: Weight) -> Decision {
         let member = self.roster.join(self.counted(weight));

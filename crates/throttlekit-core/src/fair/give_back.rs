@@ -96,6 +96,14 @@ impl Quiet {
         }
     }
 
+    /// A member has been handed use back: what covered that is no more needed.
+    pub(super) fn refunded(&mut self, roster: &mut Roster, member: Member) {
+        let Pulse { weight, given, .. } = *self.pulse(member);
+        if given > 0 {
+            shrink(roster, member, weight, given);
+        }
+    }
+
     /// Lets those give back whose time has come by `now`, in the order in which it came.
     pub(super) fn collect(&mut self, roster: &mut Roster, now: Timestamp) {
         self.latest = self.latest.max(now);

@@ -16,7 +16,8 @@ const PLACES_PER_STEP: usize = 32;
 /// Finds the member with the least use.
 ///
 /// Built when it is first asked for. From then on each member has an entry at its use or below: use that grows is not
-/// noted, as an entry that lies behind is raised when it comes up; who joins where another has left has another entry.
+/// noted, as an entry that lies behind is raised when it comes up; who joins where another has left has another entry, and
+/// so has who is handed something back.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Least {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
@@ -32,11 +33,16 @@ impl Least {
 
     /// A member has joined, in one of so many places. It has used nothing.
     pub(super) fn join(&mut self, member: u32, places: usize) {
+        self.lower(member, 0, places);
+    }
+
+    /// The use of a member, in one of so many places, has fallen to this: it needs an entry that lies there.
+    pub(super) fn lower(&mut self, member: u32, used: u64, places: usize) {
         if self.heap.len() >= ENTRIES_PER_PLACE * places + ENTRIES_BESIDE {
             self.forget();
         }
         if self.is_built {
-            self.heap.push(Reverse((0, member)));
+            self.heap.push(Reverse((used, member)));
         }
     }
 

@@ -145,6 +145,19 @@ impl Roster {
         self.classes.shift(place, used);
     }
 
+    /// Hands units back that a member spent and did not use: everything is then as if it had not spent them. Never more
+    /// than it has used; and a use that has come to [`UNITS_MAX`] stays, since nobody knows how much it is.
+    pub fn refund(&mut self, member: Member, units: Cost) {
+        let places = self.members.len();
+        let place = &mut self.members[member.index()];
+        let back = if place.used < UNITS_MAX { units.min(place.used) } else { 0 };
+        if back > 0 {
+            self.used -= u128::from(back);
+            self.classes.shift(place, place.used - back);
+            self.least.lower(member.0, place.used, places);
+        }
+    }
+
     /// How many members there are.
     pub fn len(&self) -> usize {
         self.members.len() - self.free.len()

@@ -53,6 +53,18 @@ impl FairShare {
         Decision { allowed, limit: cap, remaining, reset_at: self.turn.end(), retry_after }
     }
 
+    /// Takes units that a tenant has used and did not ask for, also beyond its cap and beyond what is left. What was
+    /// charged and not used is [refunded](Roster::refund) on the roster.
+    pub fn owe(&mut self, member: Member, weight: Weight, units: Cost) {
+        self.roster.set_weight(member, weight);
+        self.roster.spend(member, units);
+    }
+
+    /// When the window ends and everything is free again.
+    pub fn ends_at(&self) -> Timestamp {
+        self.turn.end()
+    }
+
     /// How long a window is; a calendar month counts as 31 days.
     pub fn period(&self) -> Duration {
         self.turn.period()

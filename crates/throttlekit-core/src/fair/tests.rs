@@ -47,6 +47,7 @@ enum Change {
     SetWeight(usize, u64),
     SetLimit(u64),
     Spend(usize, u64),
+    Refund(usize, u64),
     Ask(usize, u64),
     Clear,
 }
@@ -59,6 +60,7 @@ fn change() -> impl Strategy<Value = Change> {
         2 => (any::<usize>(), weight()).prop_map(|(who, weight)| Change::SetWeight(who, weight)),
         3 => (0_u64..300).prop_map(Change::SetLimit),
         3 => (any::<usize>(), 0_u64..50).prop_map(|(who, units)| Change::Spend(who, units)),
+        5 => (any::<usize>(), 0_u64..50).prop_map(|(who, units)| Change::Refund(who, units)),
         20 => (any::<usize>(), 0_u64..50).prop_map(|(who, cost)| Change::Ask(who, cost)),
         1 => Just(Change::Clear),
     ]
@@ -92,6 +94,12 @@ fn apply(change: Change, roster: &mut Roster, naive: &mut Naive) -> Option<usize
             let member = &mut naive.members[pick(who)?];
             member.2 += units;
             roster.spend(member.0, units);
+        }
+        Change::Refund(who, units) => {
+            let who = pick(who)?;
+            naive.members[who].2 = naive.members[who].2.saturating_sub(units);
+            roster.refund(naive.members[who].0, units);
+            return Some(who);
         }
         Change::Ask(who, cost) => {
             let who = pick(who)?;
@@ -158,6 +166,7 @@ fn a_roster_of_thousands_knows_the_same() {
             4 if turn % 50 == 0 => Change::SetLimit(20_000 + roll(200_000)),
             5 => Change::SetWeight(roll(4_000) as usize, 1 + roll(3)),
             6 => Change::Leave(roll(4_000) as usize),
+            7..=9 => Change::Refund(roll(4_000) as usize, roll(20)),
             _ => Change::Spend(roll(4_000) as usize, roll(20)),
         };
         apply(change, &mut roster, &mut naive);
@@ -186,6 +195,30 @@ fn sums_hold_at_the_ends_of_every_range() {
     members.iter().for_each(|&member| roster.spend(member, u64::MAX));
     assert_eq!((roster.left(), roster.borrowable(members[0])), (0, 0));
     assert!(!roster.admits(members[0], u64::MAX));
+}
+
+#[test]
+fn a_use_beyond_all_counting_is_not_handed_back() {
+    let mut roster = Roster::new(100);
+    let member = roster.join(ONE);
+    roster.spend(member, u64::MAX);
+    roster.refund(member, crate::rate::UNITS_MAX);
+    assert_eq!(roster.used_by(member), crate::rate::UNITS_MAX);
+}
+
+#[test]
+fn whoever_is_handed_back_most_has_used_least_though_it_was_looked_for_before() {
+    let mut roster = Roster::new(1_000);
+    let members = [30, 20, 10].map(|used| {
+        let member = roster.join(ONE);
+        roster.spend(member, used);
+        member
+    });
+    assert_eq!(roster.least_used(), Some(members[2]));
+    roster.refund(members[0], 25);
+    assert_eq!(roster.least_used(), Some(members[0]));
+    roster.spend(members[0], 6);
+    assert_eq!(roster.least_used(), Some(members[2]));
 }
 
 #[test]
@@ -290,6 +323,18 @@ fn a_new_window_begins_empty_and_the_clock_never_goes_back_to_an_old_one() {
 }
 
 #[test]
+fn what_is_owed_is_taken_beyond_the_guarantee_and_what_is_handed_back_is_there_again() {
+    let mut escrow = minute(100);
+    let (a, b) = (escrow.join(ONE), escrow.join(ONE));
+    escrow.owe(a, ONE, 70);
+    assert!(!escrow.check(a, ONE, 1).allowed && !escrow.check(b, ONE, 31).allowed);
+    escrow.refund(a, 30);
+    assert_eq!(escrow.used(), 40);
+    assert!(escrow.check(b, ONE, 50).allowed && escrow.check(a, ONE, 10).allowed);
+    assert!(!escrow.check(a, ONE, 1).allowed);
+}
+
+#[test]
 fn whoever_loses_its_place_comes_back_to_no_less_use() {
     let mut escrow = minute(100);
     let (a, b) = (escrow.join(ONE), escrow.join(ONE));
@@ -326,6 +371,17 @@ fn a_quiet_tenant_gives_its_weight_back_in_eighths_and_keeps_what_covers_its_use
     assert_eq!([most(0), most(9)], [85, 85]);
     assert_eq!([most(10), most(11), most(12)], [91, 91, 98], "of 15 parts 8, of 14 parts 8, and what rounds");
     assert_eq!([most(22), most(24), most(40)], [152, 165, 165], "all but what is used");
+}
+
+#[test]
+fn a_quiet_tenant_keeps_nothing_for_a_use_that_was_handed_back() {
+    let mut escrow = giving(170);
+    let (quiet, asks) = (escrow.join(ONE), escrow.join(ONE));
+    assert!(escrow.check(quiet, ONE, 80).allowed);
+    escrow.advance(at(640));
+    assert_eq!(escrow.check(asks, ONE, 171).remaining, 90, "all but what is used");
+    escrow.refund(quiet, 75);
+    assert_eq!(escrow.check(asks, ONE, 171).remaining, 165);
 }
 
 #[test]

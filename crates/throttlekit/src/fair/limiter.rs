@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throttlekit_core::fair::Weight;
-use throttlekit_core::{Decision, Timestamp};
+use throttlekit_core::{Cost, Decision, Timestamp};
 
 use super::tenants::Tenants;
 use super::{FairBuilder, FairRule};
@@ -85,6 +85,30 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
         let Ask { key, cost } = ask.into();
         let (name, now) = (self.hash.fingerprint(key), self.clock.now());
         self.lock().check(name, weight, cost, now)
+    }
+
+    /// Hands units of an admitted ask back that were not used, into the window that ends at `reset_at`, as its decision
+    /// said. Nothing if that window is over, or if the tenant has lost its place to another: then they lapse with the
+    /// window. To be called once for what was charged: a [`reset`](Self::reset) in between has handed it back already.
+    ///
+    /// What each is promised, what is left and what may be borrowed are then as if the units had not been asked for.
+    pub fn refund(&self, tenant: &(impl AsRef<[u8]> + ?Sized), units: Cost, reset_at: Timestamp) {
+        let (name, now) = (self.hash.fingerprint(tenant.as_ref()), self.clock.now());
+        self.lock().refund(name, units, reset_at, now);
+    }
+
+    /// Takes units that were used and not asked for, in this window. They may go beyond what the tenant is promised and
+    /// beyond what is left; asks are denied as if they had been admitted.
+    pub fn owe<'a>(&self, used: impl Into<Ask<'a>>) {
+        let used = used.into();
+        self.owe_weighing(used, (self.weight_of)(used.key));
+    }
+
+    /// Like [`owe`](Self::owe), by a tenant that weighs this from now on, until another ask says otherwise.
+    pub fn owe_weighing<'a>(&self, used: impl Into<Ask<'a>>, weight: Weight) {
+        let Ask { key, cost } = used.into();
+        let (name, now) = (self.hash.fingerprint(key), self.clock.now());
+        self.lock().owe(name, weight, cost, now);
     }
 
     /// Forgets a tenant: what it has used in this window is handed back, and its next ask is its first.

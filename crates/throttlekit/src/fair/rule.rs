@@ -92,6 +92,30 @@ impl FairRule {
         }
     }
 
+    /// Hands units back that a member was charged in this window.
+    pub(super) fn refund(&mut self, member: Member, units: Cost) {
+        match self {
+            Self::Escrow(rule) => rule.refund(member, units),
+            Self::Share(rule) => rule.roster_mut().refund(member, units),
+        }
+    }
+
+    /// Takes units that a member has used and did not ask for.
+    pub(super) fn owe(&mut self, member: Member, weight: Weight, units: Cost) {
+        match self {
+            Self::Escrow(rule) => rule.owe(member, weight, units),
+            Self::Share(rule) => rule.owe(member, weight, units),
+        }
+    }
+
+    /// When the window ends.
+    pub(super) fn ends_at(&self) -> Timestamp {
+        match self {
+            Self::Escrow(rule) => rule.ends_at(),
+            Self::Share(rule) => rule.ends_at(),
+        }
+    }
+
     /// Who shares the window.
     #[inline]
     pub(super) fn roster(&self) -> &Roster {

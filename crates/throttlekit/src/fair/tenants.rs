@@ -30,6 +30,27 @@ impl Tenants {
         }
     }
 
+    /// Hands units back into the window that ends at `reset_at`, if that is the one at `now` and the tenant has a place.
+    pub(super) fn refund(&mut self, name: u64, units: Cost, reset_at: Timestamp, now: Timestamp) {
+        self.advance(now);
+        if self.rule.ends_at() != reset_at {
+            return;
+        }
+        if let Some(member) = self.names.find(self.rule.roster(), name) {
+            self.rule.refund(member, units);
+        }
+    }
+
+    /// Takes units that a tenant has used and did not ask for. One that has not asked in this window becomes active by it.
+    pub(super) fn owe(&mut self, name: u64, weight: Weight, units: Cost, now: Timestamp) {
+        self.advance(now);
+        if units > 0 {
+            let known = self.names.find(self.rule.roster(), name);
+            let member = known.unwrap_or_else(|| self.add(name, weight));
+            self.rule.owe(member, weight, units);
+        }
+    }
+
     /// Removes a tenant from the window, and its use with it.
     pub(super) fn remove(&mut self, name: u64, now: Timestamp) {
         self.advance(now);

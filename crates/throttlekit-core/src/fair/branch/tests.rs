@@ -114,3 +114,29 @@ fn an_ask_of_nothing_leaves_a_tenant_its_weight() {
     assert!(matches!(branch.ask(tenant, Weight::MAX, 0, at(2)), Turn::Admit(told) if told.limit == 50));
     assert_eq!((branch.roster().weight(tenant), branch.roster().weight(other)), (Some(ONE), Some(ONE)));
 }
+
+#[test]
+fn what_is_handed_back_is_in_hand_while_its_window_lives() {
+    let (mut branch, tenant) = holding(10, 0);
+    let Turn::Admit(charged) = branch.ask(tenant, ONE, 10, at(2)) else { panic!("ten are in hand") };
+    branch.refund(tenant, 4, charged.reset_at, at(9_999));
+    assert_eq!(branch.in_hand(), 4);
+    assert!(matches!(branch.ask(tenant, ONE, 4, at(9_999)), Turn::Admit(_)));
+    branch.refund(tenant, 6, charged.reset_at, at(10_000));
+    assert_eq!(branch.in_hand(), 0, "their window is over");
+}
+
+#[test]
+fn nothing_is_handed_back_into_another_window_nor_more_than_was_used() {
+    let (mut branch, tenant) = holding(10, 0);
+    let Turn::Admit(charged) = branch.ask(tenant, ONE, 10, at(2)) else { panic!("ten are in hand") };
+    branch.refund(tenant, 40, charged.reset_at, at(3));
+    assert_eq!(branch.in_hand(), 10);
+    branch.wait(10);
+    branch.poll_request(2, at(9_000)).unwrap();
+    branch.handle_reply(2, grant(10, 0, 2, 10 * SECOND), at(9_500), at(9_500));
+    let tenant = branch.roster_mut().join(ONE);
+    assert!(matches!(branch.ask(tenant, ONE, 10, at(9_501)), Turn::Admit(_)));
+    branch.refund(tenant, 10, charged.reset_at, at(9_502));
+    assert_eq!(branch.in_hand(), 0);
+}

@@ -30,6 +30,18 @@ pub struct SharedPermit {
     slot: Option<Slot>,
     bills: Vec<Box<dyn Bill>>,
     meter: Meter,
+    stage: Stage,
+}
+
+/// How far it has come, which says what is owed on each bill that is still open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    // Asking => Held | dropped: nothing was admitted, so nothing is owed.
+    Asking,
+    // Held => Ended
+    Held,
+    /// This much of what was set aside was used.
+    Ended(Cost),
 }
 
 /// The slot is not held any more: others may have it. What was under way was stopped.
@@ -38,12 +50,24 @@ pub struct Fenced;
 
 impl SharedPermit {
     pub(super) fn new(keeper: Arc<Keeper>, slot: Slot, estimate: Cost) -> Self {
-        Self { keeper, slot: Some(slot), bills: Vec::new(), meter: Meter::new(estimate) }
+        Self {
+            keeper,
+            slot: Some(slot),
+            bills: Vec::new(),
+            meter: Meter::new(estimate),
+            stage: Stage::Asking,
+        }
     }
 
     /// One more step that it owes something for.
     pub(super) fn owes(&mut self, bill: Box<dyn Bill>) {
         self.bills.push(bill);
+    }
+
+    /// Every axis has allowed.
+    pub(super) fn hand_over(mut self) -> Self {
+        self.stage = Stage::Held;
+        self
     }
 
     /// Gives everything back, and waits until it is: an axis denied, and nothing was done.
@@ -73,23 +97,28 @@ impl SharedPermit {
 
     /// What was charged for a chunk that did not pass, or whose caller went away, is given back before the next is asked.
     async fn debit_beyond(&mut self, tokens: Cost) -> Result<Decision, StoreError> {
-        self.reject();
+        self.reject().await;
         let mut all = ALLOW_FULL;
-        for bill in &mut self.bills {
-            let (decision, _) = bill.debit(tokens).await?;
+        for place in 0..self.bills.len() {
+            let decision = match self.bills[place].debit(tokens).await {
+                Ok((decision, _)) if decision.allowed => decision,
+                refused => {
+                    self.reject().await;
+                    return refused.map(|(decision, _)| decision);
+                }
+            };
             all = combine(all, decision);
-            if !decision.allowed {
-                self.reject();
-                return Ok(decision);
-            }
         }
         self.bills.iter_mut().for_each(|bill| bill.confirm());
         Ok(all)
     }
 
-    fn reject(&mut self) {
+    async fn reject(&mut self) {
         for bill in &mut self.bills {
-            self.keeper.leave(bill.reject());
+            if let Some(job) = bill.reject() {
+                // What nobody knows of stays charged: it did not pass either way.
+                let _ = land(job, shut_down).await;
+            }
         }
     }
 
@@ -152,26 +181,34 @@ impl SharedPermit {
     /// waits, it ends all the same.
     pub async fn close(mut self, ending: Ending) -> Result<(), StoreError> {
         let used = self.meter.last(ending);
+        self.stage = Stage::Ended(used);
+        let mut result = Ok(());
+        while let Some(mut bill) = self.bills.pop() {
+            if let Some(job) = bill.close(Some(used)) {
+                result = result.and(land(job, shut_down).await);
+            }
+        }
         if let Some(slot) = self.slot.take() {
             slot.end(ending, None);
-        }
-        let jobs: Vec<_> = self.bills.iter_mut().filter_map(|bill| bill.close(Some(used))).collect();
-        let mut result = Ok(());
-        let mut under_way: Vec<_> = jobs.into_iter().map(|job| Box::pin(land(job, shut_down))).collect();
-        for job in &mut under_way {
-            result = result.and(job.await);
         }
         result
     }
 
     /// The one way out. The slot is taken first: whatever panics after that, nothing ends twice.
     fn end(&mut self, ending: Ending, latency: Option<Duration>) {
-        let Some(slot) = self.slot.take() else { return };
-        let used = self.meter.last(ending);
-        for bill in &mut self.bills {
-            self.keeper.leave(bill.close(Some(used)));
+        let slot = self.slot.take();
+        let used = match self.stage {
+            Stage::Asking => None,
+            Stage::Held => Some(self.meter.last(ending)),
+            Stage::Ended(used) => Some(used),
+        };
+        self.stage = Stage::Ended(used.unwrap_or(0));
+        for mut bill in self.bills.drain(..) {
+            self.keeper.leave(bill.close(used));
         }
-        slot.end(ending, latency);
+        if let Some(slot) = slot {
+            slot.end(ending, latency);
+        }
     }
 }
 

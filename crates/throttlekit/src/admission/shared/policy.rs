@@ -109,7 +109,7 @@ impl SharedPolicy {
             };
             permit.owes(bill);
         }
-        Ok(Some(permit))
+        Ok(Some(permit.hand_over()))
     }
 
     /// What became of settlements.

@@ -6,7 +6,7 @@ use throttlekit_core::rate::Mark;
 use throttlekit_core::{ALLOW_FULL, Cost, Decision, Timestamp};
 
 use super::keeper::Keeper;
-use super::step::{Bill, Charged, Job, Later, OwnedCall, Step};
+use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land, shut_down};
 use crate::admission::{Axes, Axis, Dimension};
 use crate::fair::Budget;
 use crate::store::{Settlement, Store, StoreError};
@@ -83,25 +83,24 @@ impl<M: Spends> Step for SpendStep<M> {
 
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
         Box::pin(async move {
-            let cost = self.on.cost(call.estimate);
-            let answer = self.meter.check(Ask { key: call.key_at(self.on.key), cost }).await?;
+            let (on, cost) = (self.on, self.on.cost(call.estimate));
+            let (answer, spent) = Spent::ask(self, call, cost).await?;
             let mut axes = Axes::default();
-            axes.note(self.on.axis, answer.decision);
-            let (guarantee, outage) = (answer.guarantee, answer.outage.clone());
-            let bill = answer.decision.allowed.then(|| -> Box<dyn Bill> {
-                let paid = Some(Spent::of(answer, cost));
-                Box::new(SpendBill { step: self, call, paid, unconfirmed: None })
-            });
-            Ok(Charged { axes, guarantee, outage, bill })
+            axes.note(on.axis, answer.decision);
+            let bill = |paid| -> Box<dyn Bill> { Box::new(SpendBill { paid, unconfirmed: None }) };
+            Ok(Charged { axes, guarantee: answer.guarantee, outage: answer.outage, bill: spent.map(bill) })
         })
     }
 }
 
-/// What was spent at one time.
-struct Spent {
+/// What was spent at one time. Dropped open, all of it goes back.
+struct Spent<M: Spends> {
+    step: Arc<SpendStep<M>>,
+    call: Arc<OwnedCall>,
     units: Cost,
     reset_at: Timestamp,
-    from: From,
+    /// Nothing once it is closed.
+    from: Option<From>,
 }
 
 /// Where it came from.
@@ -114,90 +113,90 @@ enum From {
     Nowhere,
 }
 
-impl Spent {
-    fn of(answer: Answer, units: Cost) -> Self {
-        let from = match (answer.receipt, answer.outage) {
+impl<M: Spends> Spent<M> {
+    /// Asks, and lands whether or not anyone waits for it.
+    async fn ask(
+        step: Arc<SpendStep<M>>,
+        call: Arc<OwnedCall>,
+        units: Cost,
+    ) -> Result<(Answer, Option<Self>), StoreError> {
+        let mut answer = step.meter.check(Ask { key: call.key_at(step.on.key), cost: units }).await?;
+        if !answer.decision.allowed {
+            return Ok((answer, None));
+        }
+        let from = match (answer.receipt.take(), &answer.outage) {
             (Some(receipt), _) => From::Store(receipt),
             (None, None) => From::Hand,
             (None, Some(_)) => From::Nowhere,
         };
-        Self { units, reset_at: answer.decision.reset_at, from }
-    }
-}
-
-struct SpendBill<M: Spends> {
-    step: Arc<SpendStep<M>>,
-    call: Arc<OwnedCall>,
-    /// Nothing once it is closed.
-    paid: Option<Spent>,
-    unconfirmed: Option<Spent>,
-}
-
-impl<M: Spends> SpendBill<M> {
-    fn key(&self) -> &[u8] {
-        self.call.key_at(self.step.on.key)
+        let reset_at = answer.decision.reset_at;
+        Ok((answer, Some(Self { step, call, units, reset_at, from: Some(from) })))
     }
 
-    /// Replaces what was spent by what was used.
-    fn settle(&self, spent: Spent, actual: Cost) -> Option<Job> {
-        let meter = &self.step.meter;
-        let Spent { units, reset_at, from } = spent;
+    /// Replaces what was spent by what was used. Once.
+    fn close(&mut self, actual: Cost) -> Option<Job> {
+        let (meter, units, from) = (&self.step.meter, self.units, self.from.take()?);
+        let key = self.call.key_at(self.step.on.key);
         match from {
             _ if units == actual => None,
             From::Store(receipt) => Some(meter.clone().settle(receipt, actual)),
             From::Hand if actual < units => {
-                meter.refund(self.key(), units - actual, reset_at);
+                meter.refund(key, units - actual, self.reset_at);
                 None
             }
-            From::Hand => meter.clone().owe(self.key(), actual - units),
+            From::Hand => meter.clone().owe(key, actual - units),
             From::Nowhere => None,
         }
     }
 }
 
+impl<M: Spends> Drop for Spent<M> {
+    fn drop(&mut self) {
+        let job = self.close(0);
+        self.step.keeper.leave(job);
+    }
+}
+
+struct SpendBill<M: Spends> {
+    paid: Spent<M>,
+    unconfirmed: Option<Spent<M>>,
+}
+
 impl<M: Spends> Bill for SpendBill<M> {
     fn debit(&mut self, tokens: Cost) -> Later<'_, Result<(Decision, Guarantee), StoreError>> {
         Box::pin(async move {
-            if self.step.on.axis == Axis::Rate {
+            let (step, call) = (self.paid.step.clone(), self.paid.call.clone());
+            if step.on.axis == Axis::Rate {
                 return Ok((ALLOW_FULL, Guarantee::Exact));
             }
-            let answer = self.step.meter.check(Ask { key: self.key(), cost: tokens }).await?;
-            let (decision, guarantee) = (answer.decision, answer.guarantee);
-            self.unconfirmed = decision.allowed.then(|| Spent::of(answer, tokens));
-            Ok((decision, guarantee))
+            let (answer, spent) = land(Box::pin(Spent::ask(step, call, tokens)), shut_down).await?;
+            self.unconfirmed = spent;
+            Ok((answer.decision, answer.guarantee))
         })
     }
 
     fn confirm(&mut self) {
-        self.unconfirmed = None;
+        if let Some(mut spent) = self.unconfirmed.take() {
+            spent.from = None;
+        }
     }
 
     fn reject(&mut self) -> Option<Job> {
-        let spent = self.unconfirmed.take()?;
-        self.settle(spent, 0)
+        self.unconfirmed.take().and_then(|mut spent| spent.close(0))
     }
 
     fn close(&mut self, used: Option<Cost>) -> Option<Job> {
-        let spent = self.paid.take()?;
         let rejected = self.reject();
         let actual = match used {
             None => 0,
-            Some(_) if self.step.on.axis == Axis::Rate => spent.units,
+            Some(_) if self.paid.step.on.axis == Axis::Rate => self.paid.units,
             Some(used) => used,
         };
-        let settled = self.settle(spent, actual);
-        match (settled, rejected) {
+        match (self.paid.close(actual), rejected) {
             (Some(settled), Some(rejected)) => {
                 Some(Box::pin(async move { settled.await.and(rejected.await) }))
             }
             (settled, rejected) => settled.or(rejected),
         }
-    }
-}
-
-impl<M: Spends> Drop for SpendBill<M> {
-    fn drop(&mut self) {
-        let job = self.close(None);
-        self.step.keeper.leave(job);
     }
 }

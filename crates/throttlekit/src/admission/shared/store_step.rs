@@ -9,7 +9,7 @@ use throttlekit_core::rate::{Limit, Mark, Need};
 use throttlekit_core::{ALLOW_FULL, Cost, Decision};
 
 use super::keeper::Keeper;
-use super::step::{Bill, Charged, Job, Later, OwnedCall, Step};
+use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land, shut_down};
 use crate::admission::{Axes, Axis, Dimension};
 use crate::hash::random_u128;
 use crate::shared::Paid;
@@ -112,14 +112,14 @@ struct StoreBill<S: Store, const N: usize> {
     /// A debit of which nobody knows whether it was charged, and its tokens.
     unsure: Option<(DebitId, Cost)>,
     /// What the last debit charged, until it is confirmed.
-    unconfirmed: Vec<Paid>,
+    unconfirmed: Option<Drawn<S, N>>,
 }
 
 impl<S: Store, const N: usize> StoreBill<S, N> {
     fn new(step: Arc<StoreStep<S, N>>, call: Arc<OwnedCall>, paid: Vec<Paid>) -> Self {
         let keys = step.limiter.keys(&step.asks(&call, |_| 0)).into();
         let next = DebitId { stream: random_u128(), number: 1 };
-        Self { step, call, keys, paid: Some(paid), next, unsure: None, unconfirmed: Vec::new() }
+        Self { step, call, keys, paid: Some(paid), next, unsure: None, unconfirmed: None }
     }
 
     /// By name where that is possible: then it may be sent again, and counts once.
@@ -149,7 +149,8 @@ impl<S: Store, const N: usize> StoreBill<S, N> {
         self.unsure = None;
         let (decision, mark) = (debited.outcome.verdict.decision, debited.outcome.marks[0]);
         if decision.allowed {
-            self.unconfirmed = vec![Paid { limit: place, key: self.keys[place].clone(), cost: tokens, mark }];
+            let paid = vec![Paid { limit: place, key: self.keys[place].clone(), cost: tokens, mark }];
+            self.unconfirmed = Some(Drawn { step: self.step.clone(), paid });
         }
         Ok((decision, self.step.limiter.note(debited.outcome.now)))
     }
@@ -158,29 +159,16 @@ impl<S: Store, const N: usize> StoreBill<S, N> {
         send_debit(&self.step, &self.keys[place], place, tokens, id).await
     }
 
-    /// All limits of the cost axis in one call, without a name.
+    /// All limits of the cost axis in one call, without a name. It lands whether or not anyone waits for it.
     async fn debit_all(&mut self, tokens: Cost) -> Result<(Decision, Guarantee), StoreError> {
-        let step = self.step.clone();
-        let charge = |place: usize| Charge { key: &self.keys[place], form: step.form(place), cost: tokens };
-        let places: Vec<usize> = step.costs().collect();
-        let charges: Vec<_> = places.iter().map(|&place| charge(place)).collect();
-        let answers = step.limiter.store().admit(&[Charges { need: Need::All, charges: &charges }]).await;
-        let no_answer = || StoreError::bad_state("the store left an ask without an answer");
-        let outcome = match answers.and_then(|answers| answers.into_iter().next().ok_or_else(no_answer)) {
-            Ok(outcome) => outcome,
-            Err(error) => return self.stand_in(tokens, error),
-        };
-        let decision = outcome.verdict.decision;
-        if decision.allowed {
-            let paid = places.iter().zip(&outcome.marks).map(|(&place, &mark)| Paid {
-                limit: place,
-                key: self.keys[place].clone(),
-                cost: tokens,
-                mark,
-            });
-            self.unconfirmed = paid.collect();
+        let debit = draw(self.step.clone(), self.keys.clone(), tokens);
+        match land(Box::pin(debit), shut_down).await {
+            Ok((decision, guarantee, drawn)) => {
+                self.unconfirmed = drawn;
+                Ok((decision, guarantee))
+            }
+            Err(error) => self.stand_in(tokens, error),
         }
-        Ok((decision, step.limiter.note(outcome.now)))
     }
 
     /// The store does not answer: whoever stands in for it does. What it lets pass is not asked for again.
@@ -226,15 +214,15 @@ impl<S: Store, const N: usize> Bill for StoreBill<S, N> {
     }
 
     fn confirm(&mut self) {
-        self.unconfirmed.clear();
+        if let Some(drawn) = self.unconfirmed.take() {
+            drawn.stands();
+        }
         // Let pass by whoever stood in for the store: if it was charged after all, it was used as well.
         self.unsure = None;
     }
 
     fn reject(&mut self) -> Option<Job> {
-        let paid = std::mem::take(&mut self.unconfirmed);
-        let step = self.step.clone();
-        (!paid.is_empty()).then(|| -> Job { Box::pin(settle(step, paid, |_| 0)) })
+        self.unconfirmed.take().and_then(Drawn::back)
     }
 
     fn close(&mut self, used: Option<Cost>) -> Option<Job> {
@@ -265,6 +253,59 @@ impl<S: Store, const N: usize> Drop for StoreBill<S, N> {
         let job = self.close(None);
         self.step.keeper.leave(job);
     }
+}
+
+/// What a debit charged and nobody has confirmed. Dropped, it goes back.
+struct Drawn<S: Store, const N: usize> {
+    step: Arc<StoreStep<S, N>>,
+    paid: Vec<Paid>,
+}
+
+impl<S: Store, const N: usize> Drawn<S, N> {
+    fn stands(mut self) {
+        self.paid.clear();
+    }
+
+    /// What is to be done for it to go back.
+    fn back(mut self) -> Option<Job> {
+        self.take()
+    }
+
+    fn take(&mut self) -> Option<Job> {
+        let (step, paid) = (self.step.clone(), std::mem::take(&mut self.paid));
+        (!paid.is_empty()).then(|| -> Job { Box::pin(settle(step, paid, |_| 0)) })
+    }
+}
+
+impl<S: Store, const N: usize> Drop for Drawn<S, N> {
+    fn drop(&mut self) {
+        let job = self.take();
+        self.step.keeper.leave(job);
+    }
+}
+
+/// Charges every limit of the cost axis, or none.
+async fn draw<S: Store, const N: usize>(
+    step: Arc<StoreStep<S, N>>,
+    keys: Arc<[String]>,
+    tokens: Cost,
+) -> Result<(Decision, Guarantee, Option<Drawn<S, N>>), StoreError> {
+    let places: Vec<usize> = step.costs().collect();
+    let charge = |&place: &usize| Charge { key: &keys[place], form: step.form(place), cost: tokens };
+    let charges: Vec<_> = places.iter().map(charge).collect();
+    let answers = step.limiter.store().admit(&[Charges { need: Need::All, charges: &charges }]).await?;
+    let no_answer = || StoreError::bad_state("the store left an ask without an answer");
+    let outcome = answers.into_iter().next().ok_or_else(no_answer)?;
+    let decision = outcome.verdict.decision;
+    let guarantee = step.limiter.note(outcome.now);
+    let paid = |(&place, &mark): (&usize, &Mark)| Paid {
+        limit: place,
+        key: keys[place].clone(),
+        cost: tokens,
+        mark,
+    };
+    let paid = decision.allowed.then(|| places.iter().zip(&outcome.marks).map(paid).collect());
+    Ok((decision, guarantee, paid.map(|paid| Drawn { step, paid })))
 }
 
 async fn send_debit<S: Store, const N: usize>(

@@ -45,6 +45,14 @@ impl Desk {
         }
     }
 
+    /// Hands units back into the window that ends at `reset_at`, while it lives here and the tenant has a place.
+    pub(super) fn refund(&mut self, name: u64, units: Cost, reset_at: Timestamp, now: Timestamp) {
+        self.advance(now);
+        if let Some(member) = self.names.find(self.branch.roster(), name) {
+            self.branch.refund(member, units, reset_at, now);
+        }
+    }
+
     /// A tenant that has not asked in this window becomes active.
     fn ask_anew(&mut self, name: u64, weight: Weight, cost: Cost, clock: &impl Clock) -> Turn {
         self.add(name, weight);

@@ -164,6 +164,18 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
         }
     }
 
+    /// Hands units of an admitted ask back that were not used, into the window that ends at `reset_at`, as its decision
+    /// said: they are in hand here again. Nothing if that window is over here, or if the tenant has lost its place to
+    /// another: then they lapse.
+    ///
+    /// To be called once for what was charged, and only for answers of the budget itself: what was admitted in an
+    /// [outage](Answer::outage) was taken from no budget.
+    pub fn refund(&self, tenant: &(impl AsRef<[u8]> + ?Sized), units: Cost, reset_at: Timestamp) {
+        let Place { hash, clock, .. } = &*self.place;
+        let (name, mut desk) = (hash.fingerprint(tenant.as_ref()), self.place.desk());
+        desk.refund(name, units, reset_at, clock.now());
+    }
+
     /// What is on the books now.
     pub fn stats(&self) -> SharedFairStats {
         let Place { counters, clock, .. } = &*self.place;
