@@ -27,8 +27,9 @@ use crate::process::{Http, Process, Scratch};
 use client::{Caller, Crowd};
 use report::Seen;
 
-/// How far into its last window the load goes on. By then budgets are spent, so nobody is cut by the end.
-const LAST_PART: f64 = 0.7;
+/// How far the load goes on into one more window than is looked at, so that there is time left in it to look at the store
+/// when all is settled.
+const LAST_PERCENT: u64 = 60;
 
 /// Plays the plan by each meter in turn, prints the table, and fails if a bound was broken.
 pub async fn run(plan: Plan) -> Result<()> {
@@ -62,14 +63,14 @@ async fn play(plan: &Plan, meter: Meter, binary: &Path) -> Result<Figures> {
     let crowd = Arc::new(Crowd::default());
     let first = next_window(plan).await;
     let mut callers = callers(plan, &gateways, &crowd);
-    sleep_until_ms(first + (((plan.windows - 1) as f64 + LAST_PART) * plan.window_ms as f64) as u64).await;
+    sleep_until_ms(first + plan.windows * plan.window_ms + plan.window_ms * LAST_PERCENT / 100).await;
     crowd.stop.store(true, Relaxed);
     while callers.join_next().await.is_some() {}
     // What was dropped is settled in the background.
     sleep(Duration::from_millis(300)).await;
     let books = books(&gateways, &crowd.http).await?;
     let rooms: BTreeMap<String, Rooms> = crowd.http.get(&format!("{}/admin/rooms", gateways[0].url)).await?;
-    let in_time = now_ms() < first + plan.windows * plan.window_ms;
+    let in_time = now_ms() < first + (plan.windows + 1) * plan.window_ms;
     let model = crowd.http.get(&format!("{}/stats", model.url)).await?;
     let (books, model, counts) = (&books, &model, &crowd.counts);
     Ok(report::judged(plan, &Seen { meter, first, books, rooms: in_time.then_some(&rooms), model, counts }))

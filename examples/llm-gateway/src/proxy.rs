@@ -3,6 +3,7 @@
 mod relay;
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -168,7 +169,9 @@ async fn forward(
         let ledger = gateway.ledger.clone();
         let relay =
             Relay::begin(said, permit, counter, asked.prompt, request.wants_usage(), tenant, ledger).await;
-        Body::from_stream(stream::unfold(relay, async |mut relay| Some((relay.next().await?, relay))))
+        Body::from_stream(stream::unfold(relay, async |mut relay| {
+            Some((Ok::<_, Infallible>(relay.next().await?), relay))
+        }))
     } else {
         let whole = whole(said).await?;
         let usage = reported(&whole);

@@ -27,6 +27,10 @@ pub struct Config {
     /// The most that is generated for who does not say.
     #[serde(default = "max_tokens_default")]
     pub max_tokens_default: u64,
+    /// No more is set aside for a request before it runs, whatever such requests turn out to need; the less, the fairer.
+    /// Unless said otherwise, as much as lets all that a tenant may run at a time begin.
+    #[serde(default)]
+    pub set_aside_max: Option<u64>,
     /// Who may ask.
     pub tenants: Vec<Tenant>,
 }
@@ -75,6 +79,11 @@ impl Config {
             ensure!(agrees, "{}: two keys of one tenant have different limits", tenant.name);
         }
         Ok(config)
+    }
+
+    /// The most that is set aside for a completion of this tenant.
+    pub fn set_aside_max(&self, tenant: &Tenant) -> u64 {
+        self.set_aside_max.unwrap_or(u64::MAX).min(tenant.tpm / u64::from(tenant.concurrency.max(1)))
     }
 
     /// How long a window is.

@@ -53,7 +53,6 @@ pub struct Stream {
     policy: SharedPolicy,
     /// The same limits once more, to look at them without asking.
     limits: SharedLimiter<RedisStore, 2>,
-    /// No more is set aside for one request: all that run at a time can begin with as much.
     set_aside_max: u64,
     lengths: Arc<Mutex<Reservation>>,
     ledger: Arc<Ledger>,
@@ -82,7 +81,7 @@ impl Stream {
             tenant: tenant.name.as_str().into(),
             policy: policy.build()?,
             limits: limits()?,
-            set_aside_max: tenant.tpm / u64::from(tenant.concurrency.max(1)),
+            set_aside_max: config.set_aside_max(tenant),
             lengths: common.lengths.clone(),
             ledger: common.ledger.clone(),
         })

@@ -11,6 +11,9 @@ const WEIGHTS: [u64; 7] = [8, 6, 5, 4, 3, 2, 2];
 /// One more is held back by its own budget before its share is used up.
 const MODEST_WEIGHT: u64 = 2;
 
+/// No prompt of the load has more tokens.
+const PROMPT_MAX: u64 = 16;
+
 /// One run of the load.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -30,6 +33,8 @@ pub struct Plan {
     pub capacity: u64,
     /// In multiples of how many tokens gateways fetch of them.
     pub quantum: u64,
+    /// The most that is set aside for a stream before it runs.
+    pub set_aside_max: u64,
     /// The most that a stream may generate.
     pub max_tokens: u64,
     /// How many tokens a chunk has.
@@ -52,10 +57,11 @@ impl Plan {
             redis: args.or("redis", redis.unwrap_or("redis://127.0.0.1:6379".to_owned()))?,
             gateways: args.or("gateways", 3)?,
             streams: args.or("streams", 64)?,
-            windows: args.or("windows", 5)?,
-            window_ms: args.or("window-ms", 5_000)?,
-            capacity: args.or("capacity", 24_000)?,
+            windows: args.or("windows", 4)?,
+            window_ms: args.or("window-ms", 10_000)?,
+            capacity: args.or("capacity", 48_000)?,
             quantum: args.or("quantum", 64)?,
+            set_aside_max: args.or("set-aside-max", 128)?,
             max_tokens: args.or("max-tokens", 4_096)?,
             chunk: args.or("chunk", 8)?,
             delay_ms: args.or("delay-ms", 20)?,
@@ -75,6 +81,7 @@ impl Plan {
             quantum: Some(self.quantum),
             window_ms: self.window_ms,
             max_tokens_default: self.max_tokens,
+            set_aside_max: Some(self.set_aside_max),
             tenants: self.tenants(),
         }
     }
@@ -92,6 +99,11 @@ impl Plan {
             concurrency: 64,
         };
         weights.enumerate().map(tenant).collect()
+    }
+
+    /// The most that is asked for at once: what is set aside for a prompt and its answer, a chunk, or what gateways fetch.
+    pub(super) fn ask_max(&self) -> u64 {
+        (PROMPT_MAX + self.set_aside_max).max(self.chunk).max(self.quantum)
     }
 
     /// Whether a tenant always wants more than its own limits give it.

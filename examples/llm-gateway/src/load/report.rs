@@ -25,7 +25,7 @@ pub struct Figures {
     pub chunk: u64,
     /// Streams at a time.
     pub streams: u64,
-    /// Each window that was looked at.
+    /// Each whole window.
     pub windows: Vec<WindowFigures>,
     /// The part of the capacity that was passed on, on average.
     pub utilisation: f64,
@@ -72,7 +72,7 @@ pub(super) struct Seen<'a> {
     /// When the first window began.
     pub(super) first: u64,
     pub(super) books: &'a [GatewayStats],
-    /// What the store says is left, once all was settled, if that was still in the last window.
+    /// What the store says is left in the window after those, once all was settled; if that window lasted so long.
     pub(super) rooms: Option<&'a BTreeMap<String, Rooms>>,
     pub(super) model: &'a MockStats,
     pub(super) counts: &'a Counts,
@@ -80,8 +80,8 @@ pub(super) struct Seen<'a> {
 
 /// Adds up what was seen, and judges it.
 pub(super) fn judged(plan: &Plan, seen: &Seen<'_>) -> Figures {
-    let ends: Vec<u64> = (1..=plan.windows).map(|nth| seen.first + nth * plan.window_ms).collect();
-    let windows: Vec<WindowFigures> = ends.iter().map(|&ends| window(seen, ends)).collect();
+    let nth_window = |nth: u64| window(seen, seen.first + nth * plan.window_ms);
+    let windows: Vec<WindowFigures> = (1..=plan.windows).map(nth_window).collect();
     let sum = |of: fn(&WindowFigures) -> u64| windows.iter().map(of).sum::<u64>();
     let read = |count: &std::sync::atomic::AtomicU64| count.load(Relaxed);
     let mut figures = Figures {
@@ -100,7 +100,7 @@ pub(super) fn judged(plan: &Plan, seen: &Seen<'_>) -> Figures {
         windows,
         broken: Vec::new(),
     };
-    figures.broken = broken(plan, seen, &figures);
+    figures.broken = broken(plan, seen, &figures, &nth_window(plan.windows + 1));
     figures
 }
 
@@ -121,24 +121,23 @@ fn window(seen: &Seen<'_>, ends: u64) -> WindowFigures {
     all
 }
 
-/// How far two tenants that always wanted more were apart, as a part of what is promised: |aᵢ/wᵢ − aⱼ/wⱼ| ≤ e·(1/wᵢ + 1/wⱼ),
-/// where a tenant may be off what it is due by e = q + n·(2q + 1): by an ask of its own, and by what n places fetch.
+/// How far two tenants that always wanted more were apart, as a part of what is promised: |aᵢ/wᵢ − aⱼ/wⱼ| ≤ e·(1/wᵢ + 1/wⱼ).
+/// A tenant may be off what it is due by e = q + n·(2q + 1): by the largest ask q, and by what that makes at each of n places.
 fn unfairness(plan: &Plan, window: &WindowFigures) -> f64 {
     let tenants = plan.tenants();
     let wanting: Vec<&Tenant> = tenants.iter().filter(|tenant| !plan.is_modest(tenant)).collect();
-    let share = |tenant: &Tenant| {
-        window.tenants.get(&tenant.name).copied().unwrap_or(0) as f64 / tenant.weight as f64
+    let charged = |tenant: &Tenant| window.tenants.get(&tenant.name).copied().unwrap_or(0) as f64;
+    let (ask, places) = (plan.ask_max() as f64, plan.gateways as f64);
+    let off = ask + places * (2.0 * ask + 1.0);
+    let apart = |one: &Tenant, other: &Tenant| {
+        let [w, v] = [one.weight as f64, other.weight as f64];
+        (charged(one) / w - charged(other) / v).abs() / (off * (1.0 / w + 1.0 / v))
     };
-    let (quantum, places) = (plan.quantum.max(plan.chunk) as f64, plan.gateways as f64);
-    let off = quantum + places * (2.0 * quantum + 1.0);
-    let pairs = wanting.iter().flat_map(|one| wanting.iter().map(move |other| (one, other)));
-    let apart = pairs.map(|(one, other)| {
-        (share(one) - share(other)).abs() / (off * (1.0 / one.weight as f64 + 1.0 / other.weight as f64))
-    });
-    apart.fold(0.0, f64::max)
+    let pairs = wanting.iter().flat_map(|one| wanting.iter().map(|other| apart(one, other)));
+    pairs.fold(0.0, f64::max)
 }
 
-fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures) -> Vec<String> {
+fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures, last: &WindowFigures) -> Vec<String> {
     let mut broken = Vec::new();
     let mut must = |holds: bool, what: String| {
         if !holds {
@@ -151,7 +150,7 @@ fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures) -> Vec<String> {
     }
     let edge = plan.chunk - 1;
     let in_hand = plan.streams as u64 * plan.chunk;
-    for (nth, window) in figures.windows.iter().enumerate() {
+    for (nth, window) in figures.windows.iter().chain([last]).enumerate() {
         let WindowFigures { charged, generated, .. } = *window;
         must(
             charged <= plan.capacity + edge,
@@ -166,9 +165,8 @@ fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures) -> Vec<String> {
     }
     must(figures.unfairness <= 1.0, format!("tenants are {:.2} of the bound apart", figures.unfairness));
     must(seen.rooms.is_some(), "the last window was over before all was settled".into());
-    let last = figures.windows.last().map(|window| &window.tenants);
     for (tenant, rooms) in seen.rooms.into_iter().flatten() {
-        let ours = last.and_then(|last| last.get(tenant)).copied().unwrap_or(0);
+        let ours = last.tenants.get(tenant).copied().unwrap_or(0);
         let store = rooms.tokens.map_or(0, |room| room.limit - room.remaining);
         let limit = rooms.tokens.map_or(0, |room| room.limit);
         must(store == ours.min(limit), format!("{tenant}: {ours} passed on, and the store has {store}"));
@@ -234,4 +232,92 @@ pub(super) fn table(plan: &Plan, all: &[Figures]) -> String {
         );
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Args;
+    use crate::headers::Room;
+    use crate::ledger::WindowStats;
+    use std::time::Duration;
+
+    const ENDS: u64 = 20_000;
+
+    fn plan() -> Plan {
+        let flags = "--windows 1 --window-ms 10000 --capacity 48000 --chunk 8 --streams 64";
+        Plan::read(Args::read(flags.split(' ').map(str::to_owned)).unwrap()).unwrap()
+    }
+
+    /// One window in which every tenant got what it is due, at one gateway.
+    fn due(plan: &Plan) -> BTreeMap<String, u64> {
+        let weights: u64 = plan.tenants().iter().map(|tenant| tenant.weight).sum();
+        let due = |tenant: &Tenant| (plan.capacity * tenant.weight / weights).min(tenant.tpm);
+        plan.tenants().iter().map(|tenant| (tenant.name.clone(), due(tenant))).collect()
+    }
+
+    /// A last window in which everyone got 700, and the store has counted `store` for `t3`.
+    fn judge(charged: &BTreeMap<String, u64>, generated: u64, store: u64) -> Vec<String> {
+        let plan = plan();
+        let stats =
+            |tokens: u64| WindowStats { charged: tokens as i64, delivered: tokens, ..Default::default() };
+        let window = charged.iter().map(|(tenant, &tokens)| (tenant.clone(), stats(tokens))).collect();
+        let last = plan.tenants().into_iter().map(|tenant| (tenant.name, stats(700))).collect();
+        let windows = BTreeMap::from([(ENDS, window), (ENDS + plan.window_ms, last)]);
+        let books = [GatewayStats { windows, ..Default::default() }];
+        let room = |tenant: &Tenant| Room {
+            limit: tenant.tpm,
+            remaining: tenant.tpm - if tenant.name == "t3" { store } else { 700 },
+            reset: Duration::ZERO,
+        };
+        let rooms = plan
+            .tenants()
+            .into_iter()
+            .map(|t| (t.name.clone(), Rooms { tokens: Some(room(&t)), requests: None }));
+        let (rooms, counts) = (rooms.collect(), Counts::default());
+        let model = MockStats { windows: BTreeMap::from([(ENDS, generated)]), ..Default::default() };
+        let first = ENDS - plan.window_ms;
+        let seen = Seen {
+            meter: Meter::Stream,
+            first,
+            books: &books,
+            rooms: Some(&rooms),
+            model: &model,
+            counts: &counts,
+        };
+        judged(&plan, &seen).broken
+    }
+
+    fn with(mut tokens: BTreeMap<String, u64>, tenant: &str, more: u64) -> BTreeMap<String, u64> {
+        *tokens.entry(tenant.to_owned()).or_default() += more;
+        tokens
+    }
+
+    #[test]
+    fn what_is_promised_passes_and_a_token_beyond_does_not() {
+        let due = due(&plan());
+        let total: u64 = due.values().sum();
+        assert_eq!(judge(&due, 48_000, 700), [""; 0]);
+        let full = with(due.clone(), "t0", 48_000 + 7 - total);
+        assert_eq!(judge(&full, 48_000, 700), [""; 0], "the chunk that crosses the edge");
+        let over = with(full, "t0", 1);
+        assert_eq!(judge(&over, 48_000, 700).len(), 1);
+        assert_eq!(judge(&due, 48_000 + 64 * 8, 700), [""; 0]);
+        assert_eq!(judge(&due, 48_000 + 64 * 8 + 1, 700).len(), 1, "more was generated than was in hand");
+        let modest = with(due.clone(), "t7", 8);
+        assert_eq!(judge(&modest, 48_000, 700).len(), 1, "beyond a tenant's own budget");
+    }
+
+    #[test]
+    fn a_store_that_has_counted_otherwise_is_found() {
+        let due = due(&plan());
+        assert_eq!(judge(&due, 0, 701).len(), 1);
+    }
+
+    #[test]
+    fn shares_that_do_not_go_by_weight_are_found() {
+        let tenants = plan().tenants();
+        let even = tenants.iter().map(|tenant| (tenant.name.clone(), tenant.tpm.min(6_600))).collect();
+        assert_eq!(judge(&even, 0, 700).len(), 1);
+    }
 }

@@ -1,20 +1,20 @@
 //! A stream on its way from the model to the caller, with every chunk debited before it is passed on.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Result, anyhow};
 use axum::body::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::api::{Envelope, Usage};
+use crate::api::{Envelope, Usage, error_body};
 use crate::gate::Permit;
 use crate::ledger::Ledger;
-use crate::sse::{self, Events};
+use crate::sse::{self, Events, TooLong};
 use crate::tenants::Tenant;
 use crate::tokens::Counter;
 
@@ -75,16 +75,16 @@ impl Relay {
     }
 
     /// What the caller gets next.
-    pub(super) async fn next(&mut self) -> Option<io::Result<Bytes>> {
+    pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
-                return Some(Ok(bytes));
+                return Some(bytes);
             }
             match self.events.next_data() {
                 Some(data) => self.take(data).await,
                 None => {
                     if let Err(error) = self.read().await? {
-                        return Some(Err(self.broken(error)));
+                        self.break_off(&error);
                     }
                 }
             }
@@ -92,24 +92,25 @@ impl Relay {
     }
 
     /// Reads on. Nothing once the stream is over.
-    async fn read(&mut self) -> Option<io::Result<()>> {
+    async fn read(&mut self) -> Option<Result<()>> {
         let upstream = self.upstream.as_mut()?;
         Some(match timeout(SILENCE_MAX, upstream.frame()).await {
             Ok(Some(Ok(frame))) => match frame.data_ref() {
-                Some(data) => self.events.push(data).map_err(|_| io::Error::other("an event without an end")),
+                Some(data) => self.events.push(data).map_err(|TooLong| anyhow!("an event without an end")),
                 None => Ok(()),
             },
-            Ok(Some(Err(error))) => Err(io::Error::other(error)),
-            Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            Ok(Some(Err(error))) => Err(error.into()),
+            Ok(None) => Err(anyhow!("its answer ended in the middle")),
+            Err(_) => Err(anyhow!("it fell silent")),
         })
     }
 
-    /// The caller sees that the answer is not whole; what was passed on stays counted.
-    fn broken(&mut self, error: io::Error) -> io::Error {
+    /// The caller is told that the answer is not whole, as OpenAI does it: by an event, and no end after it. What was passed
+    /// on stays counted.
+    fn break_off(&mut self, error: &anyhow::Error) {
         self.upstream = None;
         self.permit = None;
-        error
+        self.say(&error_body("server_error", "upstream_broke_off", &format!("The model: {error:#}.")));
     }
 
     /// One event: debited, then passed on.

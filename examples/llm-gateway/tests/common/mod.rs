@@ -1,4 +1,5 @@
 //! A mock model and a gateway before it, as processes, on the Redis of the test services.
+#![allow(dead_code, reason = "each test file takes what it needs")]
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -67,7 +68,7 @@ pub(crate) fn redis() -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: eval \"$(cargo xtask services up)\""))
 }
 
-fn config(upstream: &str, limits: &Limits) -> Value {
+pub(crate) fn config(upstream: &str, limits: &Limits) -> Value {
     let Limits { rpm, tpm, concurrency } = limits;
     let tenant = json!({
         "name": "test", "key": "sk-test", "weight": 1, "rpm": rpm, "tpm": tpm, "concurrency": concurrency,
