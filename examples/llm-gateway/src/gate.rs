@@ -72,6 +72,13 @@ pub struct Asked {
     pub most: u64,
 }
 
+impl Asked {
+    /// The most that it may cost.
+    fn in_all(self) -> u64 {
+        self.prompt.saturating_add(self.most)
+    }
+}
+
 /// What a request is told.
 pub struct Answer {
     /// What its tenant has left.
@@ -140,15 +147,12 @@ impl Gate {
         config: &Config,
         ledger: &Arc<Ledger>,
     ) -> Result<HashMap<String, Self>> {
-        let baseline = |way, tenant: &Tenant| {
-            Baseline::new(way, store, policy, config, tenant, ledger.clone())
-                .map(|gate| Self::Baseline(Arc::new(gate)))
+        let baseline = |way: Way, tenant: &Tenant| -> Result<Self> {
+            Ok(Self::Baseline(Arc::new(Baseline::new(way, store, policy, config, tenant, ledger.clone())?)))
         };
         let common = Common::new(store, policy, region, config, ledger)?;
         let gate = |tenant: &Tenant| match meter {
-            Meter::Stream => {
-                Stream::new(&common, store, policy, config, tenant).map(|gate| Self::Stream(Box::new(gate)))
-            }
+            Meter::Stream => Ok(Self::Stream(Box::new(Stream::new(&common, store, policy, config, tenant)?))),
             Meter::Reserve => baseline(Way::Reserve, tenant),
             Meter::Count => baseline(Way::Count, tenant),
         };

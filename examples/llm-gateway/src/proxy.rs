@@ -17,7 +17,7 @@ use axum::{Json, Router};
 use futures_util::stream;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use throttlekit_redis::RedisStore;
 
 use crate::api::{ChatRequest, Usage};
@@ -142,8 +142,10 @@ impl Call {
             sent.insert("max_tokens".into(), max_each.into());
         }
         if request.stream {
-            let options = sent.entry("stream_options").or_insert_with(|| json!({}));
-            options["include_usage"] = true.into();
+            let options = sent.get("stream_options").and_then(Value::as_object);
+            let mut options = options.cloned().unwrap_or_default();
+            options.insert("include_usage".into(), true.into());
+            sent.insert("stream_options".into(), options.into());
         }
         let counter = Counter::of(&request.model);
         let asked =

@@ -84,6 +84,59 @@ async fn a_stream_that_breaks_off_says_so_and_costs_what_was_passed_on() {
 }
 
 #[tokio::test]
+async fn a_stream_that_is_cut_ends_every_choice_that_has_begun() {
+    let chunk = |index: u64, words: usize| {
+        let delta = json!({ "content": " hello".repeat(words) });
+        let chunk =
+            json!({ "id": "x", "created": 7, "model": "m", "choices": [{ "index": index, "delta": delta }] });
+        sse::event(&chunk.to_string())
+    };
+    let said = [chunk(0, 2), chunk(1, 2), chunk(2, 2), chunk(0, 9_999), chunk(1, 1)].concat();
+    let gateway = before(&said, StatusCode::OK, "text/event-stream").await;
+    let heard = text(ask(&gateway, true).await).await;
+    let rest = heard
+        .strip_prefix(&said[..said.len() - chunk(1, 1).len()])
+        .expect("the chunk that crosses the edge passes");
+    let ends: Vec<&str> =
+        rest.trim_end().split("\n\n").map(|event| event.trim_start_matches("data: ")).collect();
+    let (&done, ends) = ends.split_last().unwrap();
+    assert_eq!((done, ends.len()), (sse::DONE, 3));
+    for (index, end) in ends.iter().enumerate() {
+        let end: Value = serde_json::from_str(end).unwrap();
+        assert_eq!((&end["id"], &end["created"], &end["model"]), (&json!("x"), &json!(7), &json!("m")));
+        let choice = &end["choices"][0];
+        assert_eq!((&choice["index"], &choice["finish_reason"]), (&json!(index), &json!("length")));
+    }
+}
+
+#[tokio::test]
+async fn requests_that_make_no_sense_are_refused_and_cost_nothing() {
+    let gateway = gateway("http://127.0.0.1:9", &common::redis()).await;
+    let messages = json!([{ "role": "user", "content": "hello" }]);
+    let nonsense = [
+        json!([]),
+        json!({ "model": "gpt-4o" }),
+        json!({ "model": "gpt-4o", "messages": [7] }),
+        json!({ "model": "gpt-4o", "messages": messages, "max_tokens": -1 }),
+        json!({ "model": "gpt-4o", "messages": messages, "stream": true, "stream_options": "x" }),
+    ];
+    for body in nonsense {
+        let answer = Http::default().complete(&gateway, "sk-test", body.to_string()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{body}");
+    }
+    // Odd, but understood: they get as far as the model, which is not there.
+    let odd = [
+        json!({ "model": "", "messages": [], "max_tokens": u64::MAX, "n": u64::MAX }),
+        json!({ "model": "x", "messages": messages, "stream": true, "stream_options": [true] }),
+    ];
+    for body in odd {
+        let answer = Http::default().complete(&gateway, "sk-test", body.to_string()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::BAD_GATEWAY, "{body}");
+    }
+    settles_at(&gateway, 0).await;
+}
+
+#[tokio::test]
 async fn without_its_store_the_gateway_lets_nobody_in_and_says_so() {
     let (redis, cut) = cable(&common::redis()).await;
     let gateway = gateway("http://127.0.0.1:9", &redis).await;

@@ -66,7 +66,7 @@ impl Baseline {
             return Ok(self.denied(why, entered.decision, asked, self.look().await.as_ref()));
         };
         let cost = match self.way {
-            Way::Reserve => asked.prompt + asked.most,
+            Way::Reserve => asked.in_all(),
             Way::Count => 1,
         };
         let key = self.tenant.as_str();
@@ -96,7 +96,7 @@ impl Baseline {
 
     fn denied(&self, why: Why, decision: Decision, asked: Asked, seen: Option<&Seen>) -> Answer {
         let (limit, retry) = (decision.limit, decision.retry_after);
-        let asked = asked.prompt + asked.most;
+        let asked = asked.in_all();
         let denial = Denial { tenant: self.tenant.clone(), why, limit, asked, retry };
         Answer { rooms: rooms(seen), outcome: Err(denial) }
     }

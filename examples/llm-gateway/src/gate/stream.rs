@@ -140,7 +140,8 @@ pub struct Metered {
 
 impl Metered {
     pub(super) async fn debit(&mut self, tokens: u64) -> bool {
-        let Some(permit) = &mut self.permit else { return false };
+        // Whoever has lost its slot stops: another may have it.
+        let Some(permit) = self.permit.as_mut().filter(|permit| !permit.is_fenced()) else { return false };
         let beyond = tokens.saturating_sub(permit.reserved());
         match permit.debit(tokens).await {
             Ok(decision) if decision.allowed => {

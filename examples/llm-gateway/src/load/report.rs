@@ -41,8 +41,11 @@ pub struct Figures {
     pub left: u64,
     /// Tokens that callers received.
     pub received: u64,
-    /// The largest part of the fairness bound that any two tenants were apart; not judged where nobody shares by weight.
+    /// The largest part of the fairness bound that any two tenants were apart of whom both wanted more; not judged where
+    /// nobody shares by weight.
     pub unfairness: f64,
+    /// How many pairs of tenants, of all windows, that was looked for in.
+    pub pairs: u64,
     /// What was promised and does not hold.
     pub broken: Vec<String>,
 }
@@ -64,6 +67,8 @@ pub struct WindowFigures {
     pub cut: u64,
     /// What each tenant was charged.
     pub tenants: BTreeMap<String, u64>,
+    /// How often each was denied or cut: who never was may have wanted no more.
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// All that was seen of one run.
@@ -96,7 +101,8 @@ pub(super) fn judged(plan: &Plan, seen: &Seen<'_>) -> Figures {
         cut: sum(|w| w.cut),
         left: read(&seen.counts.left),
         received: read(&seen.counts.received),
-        unfairness: windows.iter().map(|window| unfairness(plan, window)).fold(0.0, f64::max),
+        unfairness: windows.iter().flat_map(|window| apart(plan, window)).fold(0.0, f64::max),
+        pairs: windows.iter().map(|window| apart(plan, window).len() as u64).sum(),
         windows,
         broken: Vec::new(),
     };
@@ -117,15 +123,18 @@ fn window(seen: &Seen<'_>, ends: u64) -> WindowFigures {
         all.denied += stats.denied;
         all.cut += stats.cut;
         *all.tenants.entry(tenant.clone()).or_default() += charged;
+        *all.refused.entry(tenant.clone()).or_default() += stats.denied + stats.cut;
     }
     all
 }
 
-/// How far two tenants that always wanted more were apart, as a part of what is promised: |aᵢ/wᵢ − aⱼ/wⱼ| ≤ e·(1/wᵢ + 1/wⱼ).
-/// A tenant may be off what it is due by e = q + n·(2q + 1): by the largest ask q, and by what that makes at each of n places.
-fn unfairness(plan: &Plan, window: &WindowFigures) -> f64 {
+/// How far each two tenants that wanted more were apart, as a part of what is promised: |aᵢ/wᵢ − aⱼ/wⱼ| ≤ e·(1/wᵢ + 1/wⱼ). A
+/// tenant may be off what it is due by e = q + n·(2q + 1): by the largest ask q, and by what that makes at each of n places.
+fn apart(plan: &Plan, window: &WindowFigures) -> Vec<f64> {
     let tenants = plan.tenants();
-    let wanting: Vec<&Tenant> = tenants.iter().filter(|tenant| !plan.is_modest(tenant)).collect();
+    let wants_more =
+        |tenant: &&Tenant| !plan.is_modest(tenant) && window.refused.get(&tenant.name) > Some(&0);
+    let wanting: Vec<&Tenant> = tenants.iter().filter(wants_more).collect();
     let charged = |tenant: &Tenant| window.tenants.get(&tenant.name).copied().unwrap_or(0) as f64;
     let (ask, places) = (plan.ask_max() as f64, plan.gateways as f64);
     let off = ask + places * (2.0 * ask + 1.0);
@@ -133,8 +142,11 @@ fn unfairness(plan: &Plan, window: &WindowFigures) -> f64 {
         let [w, v] = [one.weight as f64, other.weight as f64];
         (charged(one) / w - charged(other) / v).abs() / (off * (1.0 / w + 1.0 / v))
     };
-    let pairs = wanting.iter().flat_map(|one| wanting.iter().map(|other| apart(one, other)));
-    pairs.fold(0.0, f64::max)
+    let pairs = wanting
+        .iter()
+        .enumerate()
+        .flat_map(|(nth, one)| wanting[..nth].iter().map(|other| apart(one, other)));
+    pairs.collect()
 }
 
 fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures, last: &WindowFigures) -> Vec<String> {
@@ -164,6 +176,7 @@ fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures, last: &WindowFigures)
         }
     }
     must(figures.unfairness <= 1.0, format!("tenants are {:.2} of the bound apart", figures.unfairness));
+    must(figures.pairs > 0, "no two tenants wanted more in the same window".into());
     must(seen.rooms.is_some(), "the last window was over before all was settled".into());
     for (tenant, rooms) in seen.rooms.into_iter().flatten() {
         let ours = last.tenants.get(tenant).copied().unwrap_or(0);
@@ -259,8 +272,12 @@ mod tests {
     /// A last window in which everyone got 700, and the store has counted `store` for `t3`.
     fn judge(charged: &BTreeMap<String, u64>, generated: u64, store: u64) -> Vec<String> {
         let plan = plan();
-        let stats =
-            |tokens: u64| WindowStats { charged: tokens as i64, delivered: tokens, ..Default::default() };
+        let stats = |tokens: u64| WindowStats {
+            charged: tokens as i64,
+            delivered: tokens,
+            denied: 1,
+            ..Default::default()
+        };
         let window = charged.iter().map(|(tenant, &tokens)| (tenant.clone(), stats(tokens))).collect();
         let last = plan.tenants().into_iter().map(|tenant| (tenant.name, stats(700))).collect();
         let windows = BTreeMap::from([(ENDS, window), (ENDS + plan.window_ms, last)]);

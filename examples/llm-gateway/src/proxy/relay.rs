@@ -67,9 +67,9 @@ impl Relay {
             tenant: tenant.clone(),
             ledger,
         };
-        relay.ledger.delivered(&relay.tenant.name, prompt);
-        if !may_begin {
-            relay.cut().await;
+        match may_begin {
+            true => relay.ledger.delivered(&relay.tenant.name, prompt),
+            false => relay.cut().await,
         }
         relay
     }
