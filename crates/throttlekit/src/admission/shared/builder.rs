@@ -22,7 +22,8 @@ use crate::{
 
 /// Describes a [`SharedPolicy`]: any subset of the axes, each in process or shared, on any stores.
 ///
-/// Limits are asked in the order of their axes, those of one axis in the order in which they are named here.
+/// Limits are asked in the order of their axes, those of one axis in the order in which they are named here. A shaper, whose
+/// turns cannot be given back, is asked last or [together](Self::together) with what is asked after it.
 pub struct SharedPolicyBuilder {
     name: Box<str>,
     slots: Slots,
@@ -152,6 +153,11 @@ impl SharedPolicyBuilder {
             return Err(wrong);
         }
         steps.sort_by_key(|step| step.axes());
+        if steps.iter().rev().skip(1).any(|step| !step.hands_back()) {
+            return Err(LimitError::Policy(
+                "a shaper hands back no turn, so nothing may deny after it: ask it last, or together with what follows",
+            ));
+        }
         Ok(SharedPolicy { name, slots, pricer, steps, observer, keeper })
     }
 }
