@@ -38,7 +38,7 @@ fn the_first_axis_that_denies_is_named_and_those_after_it_are_not_asked() {
     assert_eq!((full.binding_axis(), full.decision.retry_after), (Some(Axis::Concurrency), Retry::OnRelease));
     assert_eq!(full.axes.iter().count(), 1);
     drop(full);
-    held.into_iter().for_each(|permit| permit.success());
+    held.into_iter().for_each(throttlekit::admission::Permit::success);
 
     let costly = policy.admit(Call::by("a").cost(99));
     assert_eq!(costly.binding_axis(), Some(Axis::Cost), "two tokens are used");
@@ -179,10 +179,10 @@ fn keys_of_one_call_are_limited_apart() {
 #[test]
 fn whoever_watches_is_told_once_and_its_panic_breaks_nothing() {
     #[derive(Default)]
-    struct Watch(Mutex<Vec<(Vec<u8>, Option<Axis>, bool)>>);
+    struct Watch(Mutex<Vec<(Vec<u8>, Option<Axis>)>>);
     impl Observer for Watch {
         fn observe(&self, event: &Event<'_>) {
-            self.0.lock().unwrap().push((event.key.into(), event.binding_axis, event.policy_denied));
+            self.0.lock().unwrap().push((event.key.into(), event.binding_axis));
             assert!(event.key != b"panics", "as it is told to");
         }
     }
@@ -200,6 +200,9 @@ fn whoever_watches_is_told_once_and_its_panic_breaks_nothing() {
     let decided = catch_unwind(AssertUnwindSafe(|| policy.admit("panics").decision.allowed));
     std::panic::set_hook(hook);
     assert!(decided.unwrap());
+    let told = watch.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let told: Vec<_> = told.iter().map(|(key, axis)| (&key[..], *axis)).collect();
+    assert_eq!(told, [(&b"a"[..], None), (b"a", Some(Axis::Rate)), (b"panics", None)]);
 }
 
 #[test]

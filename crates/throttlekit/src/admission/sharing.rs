@@ -1,5 +1,7 @@
 //! The fairness axis in this process.
 
+use std::sync::Arc;
+
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 use crate::{Clock, FairLimiter, KeyHash};
@@ -31,7 +33,7 @@ impl Portion {
     }
 }
 
-impl<C: Clock + 'static, H: KeyHash + 'static> Sharing for FairLimiter<C, H> {
+impl<C: Clock + 'static, H: KeyHash + 'static> Sharing for Arc<FairLimiter<C, H>> {
     fn charge(&self, tenant: &[u8], cost: Cost) -> (Decision, Option<Portion>) {
         let decision = self.check(crate::Ask { key: tenant, cost });
         let portion = || Portion { tenant: tenant.into(), reset_at: decision.reset_at };
@@ -44,9 +46,9 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Sharing for FairLimiter<C, H> {
 
     fn settle(&self, portion: &Portion, charged: Cost, actual: Cost) {
         if actual < charged {
-            let _pending = (&portion.tenant, charged - actual, portion.reset_at);
+            self.refund(&*portion.tenant, charged - actual, portion.reset_at);
         } else if actual > charged {
-            let _pending = (&portion.tenant, actual - charged);
+            self.owe(crate::Ask { key: &portion.tenant, cost: actual - charged });
         }
     }
 }

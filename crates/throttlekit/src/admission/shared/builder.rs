@@ -63,10 +63,10 @@ impl SharedPolicyBuilder {
     /// [debit](super::SharedPermit::debit) crosses its edge.
     pub fn together<S: Store, const N: usize>(
         mut self,
-        limiter: SharedLimiter<S, N>,
+        limiter: impl Into<Arc<SharedLimiter<S, N>>>,
         on: [impl Into<Dimension>; N],
     ) -> Self {
-        let on = on.map(Into::into);
+        let (limiter, on) = (limiter.into(), on.map(Into::into));
         if on.iter().any(|on| !matches!(on.axis, Axis::Rate | Axis::Cost)) {
             self.wrong = Some(LimitError::Policy("limits on a store are of the rate or the cost axis"));
         }
@@ -76,7 +76,7 @@ impl SharedPolicyBuilder {
             ));
         }
         let keeper = self.keeper.clone();
-        self.step(StoreStep { limiter: Arc::new(limiter), on, keeper })
+        self.step(StoreStep { limiter, on, keeper })
     }
 
     /// A limit that this node leases, of the rate or the cost axis.
@@ -119,14 +119,20 @@ impl SharedPolicyBuilder {
     }
 
     /// What all who call share by weight, in what calls cost: with other processes.
-    pub fn fair<B: Budget, C: LeaseClock + 'static>(self, limiter: SharedFairLimiter<B, C>) -> Self {
+    pub fn fair<B: Budget, C: LeaseClock + 'static>(
+        self,
+        limiter: impl Into<Arc<SharedFairLimiter<B, C>>>,
+    ) -> Self {
         let (on, keeper) = (Axis::Fairness.into(), self.keeper.clone());
-        self.step(SpendStep { meter: Arc::new(limiter), on, keeper })
+        self.step(SpendStep { meter: limiter.into(), on, keeper })
     }
 
     /// What all who call share by weight, in what calls cost: in this process.
-    pub fn fair_local<D: Clock + 'static, H: KeyHash + 'static>(self, limiter: FairLimiter<D, H>) -> Self {
-        self.step(SharingStep(Box::new(limiter)))
+    pub fn fair_local<D: Clock + 'static, H: KeyHash + 'static>(
+        self,
+        limiter: impl Into<Arc<FairLimiter<D, H>>>,
+    ) -> Self {
+        self.step(SharingStep(Box::new(limiter.into())))
     }
 
     /// Who is told of every decision, once.

@@ -32,7 +32,7 @@ impl<S: Store, C: LeaseClock + 'static> Spends for TwoTier<S, C> {
     }
 
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
-        let _pending = (key, units, reset_at);
+        Self::refund(self, key, units, reset_at);
     }
 
     fn settle(self: Arc<Self>, receipt: Receipt, actual: Cost) -> Job {
@@ -55,7 +55,7 @@ impl<B: Budget, C: LeaseClock + 'static> Spends for SharedFairLimiter<B, C> {
     }
 
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
-        let _pending = (key, units, reset_at);
+        Self::refund(self, key, units, reset_at);
     }
 
     /// A place spends only what it was granted; the store charges nobody for it.
