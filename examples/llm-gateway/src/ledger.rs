@@ -39,6 +39,9 @@ pub struct TenantStats {
 pub struct WindowStats {
     /// Tokens that this window was charged with.
     pub charged: i64,
+    /// Of them, those whose debit began in the window before. A debit is told one end of a window for all that it asks, the
+    /// latest; so the store may have charged these to the window before.
+    pub straddling: u64,
     /// Tokens that were passed on while it lasted.
     pub delivered: u64,
     /// Requests that were let in.
@@ -107,6 +110,15 @@ impl Ledger {
     /// The window that ends then was charged, or got something back.
     pub fn charged(&self, tenant: &str, window_ends: Timestamp, tokens: i64) {
         self.note(tenant, window_ends.as_millis_ceil(), |_, window| window.charged += tokens);
+    }
+
+    /// The window that ends then was charged for a chunk that was asked for at this time.
+    pub fn debited(&self, tenant: &str, window_ends: Timestamp, tokens: u64, asked_at: Timestamp) {
+        let straddles = asked_at + self.window <= window_ends;
+        self.note(tenant, window_ends.as_millis_ceil(), |_, window| {
+            window.charged += tokens as i64;
+            window.straddling += if straddles { tokens } else { 0 };
+        });
     }
 
     /// When the window that lasts now ends, in milliseconds; the gateway's clock stands for the store's.

@@ -142,12 +142,12 @@ impl Metered {
     pub(super) async fn debit(&mut self, tokens: u64) -> bool {
         // Whoever has lost its slot stops: another may have it.
         let Some(permit) = self.permit.as_mut().filter(|permit| !permit.is_fenced()) else { return false };
-        let beyond = tokens.saturating_sub(permit.reserved());
+        let (beyond, asked_at) = (tokens.saturating_sub(permit.reserved()), WallClock.now());
         match permit.debit(tokens).await {
             Ok(decision) if decision.allowed => {
                 if beyond > 0 {
                     self.charged += beyond;
-                    self.ledger.charged(&self.tenant, decision.reset_at, beyond as i64);
+                    self.ledger.debited(&self.tenant, decision.reset_at, beyond, asked_at);
                 }
                 true
             }
