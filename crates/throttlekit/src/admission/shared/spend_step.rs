@@ -35,7 +35,7 @@ impl<S: Store, C: LeaseClock + 'static> Spends for TwoTier<S, C> {
     }
 
     fn hands_back(&self) -> bool {
-        self.shared().limits()[0].hands_back()
+        self.shared().limits()[0].hands_back() && self.takes_back()
     }
 
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
