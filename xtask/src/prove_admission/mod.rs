@@ -1,0 +1,15 @@
+//! Unified admission: one call over all axes, whatever mix of stores they are on.
+
+mod drill;
+mod gateway;
+
+use anyhow::Result;
+
+use crate::parts::{self, Part, Prove};
+
+const PARTS: [(&str, Prove); 2] = [("drill", drill::run), ("gateway", gateway::run)];
+
+/// Runs every part, or those that are named.
+pub(crate) fn run(args: &[&str]) -> Result<()> {
+    parts::run("admission", &PARTS, args)
+}
