@@ -224,3 +224,19 @@ fn what_makes_no_policy_is_told_when_it_is_built() {
     assert!(wrong.build().unwrap_err().to_string().contains("fair"));
     assert!(Policy::builder("zero").rate(Rate::per_second(0)).build().is_err());
 }
+
+/// A weight is the caller's own code, which may ask the policy itself: nothing is held meanwhile.
+#[test]
+fn a_weight_may_ask_the_policy_that_asks_for_it() {
+    static POLICY: std::sync::OnceLock<Policy> = std::sync::OnceLock::new();
+    let escrow = Escrow::new(100, Cadence::every(MINUTE)).unwrap();
+    let shares = FairLimiter::builder(escrow).weights(|tenant| {
+        if tenant == b"outer" {
+            assert!(POLICY.get().unwrap().admit("inner").decision.allowed);
+        }
+        Weight::ONE
+    });
+    let policy = Policy::builder("nested").limit(Axis::Rate.of(1), Rate::per_minute(9)).fair(shares.build());
+    assert!(POLICY.set(policy.build().unwrap()).is_ok());
+    assert!(POLICY.get().unwrap().admit("outer").decision.allowed, "both go by the same empty key");
+}
