@@ -5,6 +5,7 @@
 //! * [`Subject`] is anything that answers asks; [`suite`] examines it against the pure rules, field by field.
 //! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
 //!   shows with planted bugs that each law can fail.
+//! * [`admission`] holds one ask over all axes to its model, and its planted bugs.
 //! * [`fair`] judges whatever shares a budget among tenants, and its planted bugs.
 //! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
 //! * [`budget`] lets fleets of gateways debit one token budget, and its planted bugs.
@@ -35,6 +36,7 @@
 //! # drop(report);
 //! ```
 
+pub mod admission;
 pub mod budget;
 pub mod busiest;
 mod check;

@@ -41,6 +41,7 @@ pub use hot_key::{PROCESSES, Storm, TASKS, storm, storm_in_processes, storm_poli
 pub use lend_storm::{LendStorm, lend_storm};
 pub use planted::{PlantedStore, STORE_BUGS, StoreBug};
 pub use reference::CoreStates;
+pub(crate) use reference::same_state;
 pub use report::{FEATURES, StoreReport};
 pub use vectors::examine_vectors;
 pub use world::{StoreAsk, StoreDebit, StoreLease, StoreOperation, StoreWorld, Turn, Used};

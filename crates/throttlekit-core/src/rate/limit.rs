@@ -151,6 +151,12 @@ impl Limit {
         .filter(|share| share.units() > 0)
     }
 
+    /// Whether a [refund](super::Settle::refund) hands anything back. A shaper does not: the turns after the one that was
+    /// given are given too.
+    pub fn hands_back(&self) -> bool {
+        !matches!(self, Self::Gcra(rule) if rule.shapes())
+    }
+
     /// Whether windows begin at instants of the civil clock, so that a store should read that clock.
     pub fn follows_wall_clock(&self) -> bool {
         matches!(self, Self::Window(_))

@@ -80,7 +80,8 @@ impl Rule for SlidingLog {
         let current = self.current(state, now);
         let gone = self.gone(state, current);
         let used = state.units - state.runs.range(..gone).map(|run| run.units).sum::<u64>();
-        let oldest = state.runs.get(gone).map(|run| self.leaves_at(run));
+        // One that was handed back in full holds the log's time, and nothing that could leave.
+        let oldest = state.runs.get(gone).filter(|run| run.units > 0).map(|run| self.leaves_at(run));
         let fresh = if cost > 0 && cost <= self.limit { current + self.length } else { current };
         let left = self.limit.saturating_sub(used);
         let denied = Decision {
@@ -188,6 +189,18 @@ fn rest(run: Option<Run>, taken: u64) -> Option<Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_charge_that_was_handed_back_is_not_waited_for() {
+        let rule = SlidingLog::new(5, Duration::from_secs(1)).unwrap();
+        let (mut log, now) = (Log::default(), Timestamp::from_millis(1_000));
+        let mark = rule.mark(&log, now);
+        rule.charge(&mut log, 3, now);
+        rule.refund(&mut log, mark, 3, now);
+        for cost in [0, 1, 5, 6] {
+            assert_eq!(rule.decide(&log, cost, now), rule.decide(&Log::default(), cost, now));
+        }
+    }
 
     #[test]
     fn the_largest_debt_is_owed_again_once_it_has_left() {

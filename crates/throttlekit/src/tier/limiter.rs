@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throttlekit_core::lease::Authority;
+use throttlekit_core::lease::{Authority, Term};
 use throttlekit_core::rate::{Limit, LimitError};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
@@ -84,6 +84,11 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
         if place.is_mine() {
             desk.refund(place.slot, units, reset_at, tier.clock.now());
         }
+    }
+
+    /// Whether [refunds](Self::refund) count: where units are lent by windows, and where nothing is lent.
+    pub(crate) fn takes_back(&self) -> bool {
+        self.tier.authority.is_none_or(|authority| authority.term() == Term::Window)
     }
 
     /// A handle to one key that many threads spend from, which saves finding it. While one is held, the node keeps the

@@ -22,7 +22,9 @@ use crate::{
 
 /// Describes a [`SharedPolicy`]: any subset of the axes, each in process or shared, on any stores.
 ///
-/// Limits are asked in the order of their axes, those of one axis in the order in which they are named here.
+/// Limits are asked in the order of their axes, those of one axis in the order in which they are named here. A shaper, whose
+/// turns cannot be given back, is asked last or [together](Self::together) with what is asked after it; a smooth rate that is
+/// [leased](Self::leased), whose units die where they are, is asked last.
 pub struct SharedPolicyBuilder {
     name: Box<str>,
     slots: Slots,
@@ -79,7 +81,8 @@ impl SharedPolicyBuilder {
         self.step(StoreStep { limiter, on, keeper })
     }
 
-    /// A limit that this node leases, of the rate or the cost axis.
+    /// A limit that this node leases, of the rate or the cost axis. A window takes back what was not used; of a smooth rate
+    /// it lapses.
     pub fn leased<S: Store, C: LeaseClock + 'static>(
         mut self,
         on: impl Into<Dimension>,
@@ -152,6 +155,12 @@ impl SharedPolicyBuilder {
             return Err(wrong);
         }
         steps.sort_by_key(|step| step.axes());
+        if steps.iter().rev().skip(1).any(|step| !step.hands_back()) {
+            return Err(LimitError::Policy(
+                "a shaper, and a smooth rate that is leased, take nothing back, so nothing may deny after them: ask them last, \
+                 lease a window instead, or ask together with what follows",
+            ));
+        }
         Ok(SharedPolicy { name, slots, pricer, steps, observer, keeper })
     }
 }

@@ -32,6 +32,10 @@ impl Step for LocalStep {
         (self.axis, self.axis)
     }
 
+    fn hands_back(&self) -> bool {
+        self.local.limits().all(|(_, limit)| limit.hands_back())
+    }
+
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
         let mut axes = Axes::default();
         let others = call.others();
@@ -94,6 +98,10 @@ struct SharingBill {
 impl Step for SharingStep {
     fn axes(&self) -> (Axis, Axis) {
         (Axis::Fairness, Axis::Fairness)
+    }
+
+    fn hands_back(&self) -> bool {
+        true
     }
 
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {

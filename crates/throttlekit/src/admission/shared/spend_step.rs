@@ -16,6 +16,9 @@ use crate::{Answer, Ask, Guarantee, LeaseClock, Receipt, SharedFairLimiter, TwoT
 pub(super) trait Spends: Send + Sync + 'static {
     fn check(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 
+    /// Whether anything of what was spent can be taken back.
+    fn hands_back(&self) -> bool;
+
     /// Takes back units of the window that ends at `reset_at`.
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp);
 
@@ -29,6 +32,10 @@ pub(super) trait Spends: Send + Sync + 'static {
 impl<S: Store, C: LeaseClock + 'static> Spends for TwoTier<S, C> {
     fn check(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         Self::check(self, ask)
+    }
+
+    fn hands_back(&self) -> bool {
+        self.shared().limits()[0].hands_back() && self.takes_back()
     }
 
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
@@ -52,6 +59,10 @@ impl<S: Store, C: LeaseClock + 'static> Spends for TwoTier<S, C> {
 impl<B: Budget, C: LeaseClock + 'static> Spends for SharedFairLimiter<B, C> {
     fn check(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         Self::check(self, ask)
+    }
+
+    fn hands_back(&self) -> bool {
+        true
     }
 
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
@@ -79,6 +90,10 @@ pub(super) struct SpendStep<M> {
 impl<M: Spends> Step for SpendStep<M> {
     fn axes(&self) -> (Axis, Axis) {
         (self.on.axis, self.on.axis)
+    }
+
+    fn hands_back(&self) -> bool {
+        self.meter.hands_back()
     }
 
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {

@@ -23,6 +23,9 @@ pub(super) trait Step: Send + Sync {
     /// The first axis of its limits, and the last: steps are asked in this order.
     fn axes(&self) -> (Axis, Axis);
 
+    /// Whether what it charged can be given back when a later step denies.
+    fn hands_back(&self) -> bool;
+
     /// Answers a call, and charges it if allowed.
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>>;
 }

@@ -35,6 +35,10 @@ impl<S: Store, const N: usize> Step for StoreStep<S, N> {
         (if has_rate { Axis::Rate } else { Axis::Cost }, if has_cost { Axis::Cost } else { Axis::Rate })
     }
 
+    fn hands_back(&self) -> bool {
+        self.limiter.limits().iter().all(Limit::hands_back)
+    }
+
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
         Box::pin(async move {
             let (answer, decisions) =

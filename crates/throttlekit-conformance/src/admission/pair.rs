@@ -1,0 +1,174 @@
+//! A limit of the rate axis and one of the cost axis, asked in one step, in two, or in process.
+
+use std::sync::Arc;
+
+use throttlekit::admission::{Axis, Policy, SharedPolicy};
+use throttlekit::store::{Charge, KeySpace, Store, StoreError};
+use throttlekit::{Limit, LimitError, ManualClock, SharedLimiter};
+use throttlekit_core::rate::State;
+use throttlekit_core::rate::shared::SharedForm;
+
+use super::model::{AdmissionBug, Model, Setup};
+use super::subject::{Asked, End, Heard, Subject};
+
+const PREFIX: &str = "tk";
+/// Both axes of a pair.
+pub(super) const AXES: [Axis; 2] = [Axis::Rate, Axis::Cost];
+
+/// Makes the ways in which a pair of limits is asked.
+pub trait Pairs: Send + Sync + 'static {
+    /// A way whose states can be looked at.
+    type Way: Way;
+    /// The way in process.
+    type Local: Subject;
+
+    /// Both limits in one call to the store.
+    fn fused(&self, name: &str, limits: [Limit; 2]) -> Result<Self::Way, LimitError>;
+
+    /// One limit after the other, on the same store; nothing where the first hands nothing back, and it is refused.
+    fn sequential(&self, name: &str, limits: [Limit; 2]) -> Result<Option<Self::Way>, LimitError>;
+
+    /// Both limits in this process.
+    fn local(&self, limits: [Limit; 2], clock: &ManualClock) -> Result<Self::Local, LimitError>;
+}
+
+/// A way to ask both limits, whose states can be looked at.
+pub trait Way: Subject {
+    /// What is remembered of a key by both.
+    fn states(&self, key: &str) -> impl Future<Output = Result<[State; 2], StoreError>> + Send;
+
+    /// What is remembered of a key on an axis is forgotten.
+    fn forget(&self, axis: Axis, key: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// On a store.
+#[derive(Debug)]
+pub struct OnStore<S>(Arc<S>);
+
+impl<S: Store> OnStore<S> {
+    /// On this store.
+    pub fn new(store: S) -> Self {
+        Self(Arc::new(store))
+    }
+}
+
+/// A policy on a store, and under which names that keeps its keys.
+#[derive(Debug)]
+pub struct StoreWay<S> {
+    policy: SharedPolicy,
+    store: Arc<S>,
+    forms: [SharedForm; 2],
+    spaces: [KeySpace; 2],
+}
+
+impl<S: Store> Pairs for OnStore<S> {
+    type Way = StoreWay<S>;
+    type Local = Arc<Policy<ManualClock>>;
+
+    fn fused(&self, name: &str, limits: [Limit; 2]) -> Result<StoreWay<S>, LimitError> {
+        let named = [("calls", limits[0]), ("tokens", limits[1])];
+        let limiter = SharedLimiter::all(self.0.clone(), name, named)?.home(0);
+        let policy = SharedPolicy::builder("fused").together(limiter, AXES).build()?;
+        self.way(policy, limits, [(name, "calls"), (name, "tokens")])
+    }
+
+    fn sequential(&self, name: &str, limits: [Limit; 2]) -> Result<Option<StoreWay<S>>, LimitError> {
+        let names = ["calls", "tokens"].map(|limit| format!("{name}/{limit}"));
+        let [calls, tokens] = [0, 1].map(|i| SharedLimiter::new(self.0.clone(), &names[i], limits[i]));
+        let policy = SharedPolicy::builder("sequential").together(calls?, [Axis::Rate]);
+        match policy.together(tokens?, [Axis::Cost]).build() {
+            Err(LimitError::Policy(_)) if !limits[0].hands_back() => Ok(None),
+            policy => self.way(policy?, limits, [(&names[0], ""), (&names[1], "")]).map(Some),
+        }
+    }
+
+    fn local(&self, limits: [Limit; 2], clock: &ManualClock) -> Result<Arc<Policy<ManualClock>>, LimitError> {
+        let policy = Policy::builder("local").rate(limits[0]).cost(limits[1]);
+        policy.keys_max(64).clock(clock.clone()).build().map(Arc::new)
+    }
+}
+
+impl<S: Store> OnStore<S> {
+    fn way(
+        &self,
+        policy: SharedPolicy,
+        limits: [Limit; 2],
+        named: [(&str, &str); 2],
+    ) -> Result<StoreWay<S>, LimitError> {
+        let forms = [SharedForm::of(&limits[0])?, SharedForm::of(&limits[1])?];
+        let spaces = [0, 1].map(|i| KeySpace::new(PREFIX, named[i].0, named[i].1, &forms[i]));
+        Ok(StoreWay { policy, store: self.0.clone(), forms, spaces })
+    }
+}
+
+impl<S: Store> Subject for StoreWay<S> {
+    type Held = <SharedPolicy as Subject>::Held;
+
+    async fn admit(&self, ask: &Asked<'_>) -> Result<Heard<Self::Held>, StoreError> {
+        Subject::admit(&self.policy, ask).await
+    }
+
+    async fn end(&self, held: Self::Held, end: End) -> Result<(), StoreError> {
+        self.policy.end(held, end).await
+    }
+}
+
+impl<S: Store> Way for StoreWay<S> {
+    async fn states(&self, key: &str) -> Result<[State; 2], StoreError> {
+        let mut states = [State::Fresh, State::Fresh];
+        for (i, state) in states.iter_mut().enumerate() {
+            let name = self.spaces[i].key(key.as_bytes(), key.as_bytes());
+            let sight = self.store.peek(&[Charge { key: &name, form: &self.forms[i], cost: 1 }]).await?;
+            *state = sight.states.into_iter().next().ok_or_else(|| StoreError::bad_state(&name))?;
+        }
+        Ok(states)
+    }
+
+    async fn forget(&self, axis: Axis, key: &str) -> Result<(), StoreError> {
+        let space = &self.spaces[usize::from(axis == Axis::Cost)];
+        self.store.reset(&[&space.key(key.as_bytes(), key.as_bytes())]).await
+    }
+}
+
+/// The model with a bug, in every way.
+#[derive(Debug)]
+pub struct PlantedPairs {
+    clock: ManualClock,
+    bug: Option<AdmissionBug>,
+}
+
+impl PlantedPairs {
+    /// With this bug, or with none.
+    pub fn new(clock: ManualClock, bug: Option<AdmissionBug>) -> Self {
+        Self { clock, bug }
+    }
+}
+
+impl Pairs for PlantedPairs {
+    type Way = Model;
+    type Local = Model;
+
+    fn fused(&self, _: &str, limits: [Limit; 2]) -> Result<Model, LimitError> {
+        self.local(limits, &self.clock)
+    }
+
+    fn sequential(&self, _: &str, limits: [Limit; 2]) -> Result<Option<Model>, LimitError> {
+        self.local(limits, &self.clock).map(Some)
+    }
+
+    fn local(&self, limits: [Limit; 2], clock: &ManualClock) -> Result<Model, LimitError> {
+        let setup = Setup { rate: Some(limits[0]), cost: Some(limits[1]), ..Setup::default() };
+        Ok(Model::new(setup, clock.clone(), self.bug))
+    }
+}
+
+impl Way for Model {
+    async fn states(&self, key: &str) -> Result<[State; 2], StoreError> {
+        Ok(AXES.map(|axis| self.state(axis, key)))
+    }
+
+    async fn forget(&self, axis: Axis, key: &str) -> Result<(), StoreError> {
+        Self::forget(self, axis, key);
+        Ok(())
+    }
+}
