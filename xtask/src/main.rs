@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod parts;
 mod plots;
 mod prove;
 mod prove_admission;
@@ -40,6 +41,9 @@ usage: cargo xtask <command>
   prove bid-price          what pricing earns beside the limits alone, that its duals are optimal, and every planted bug
   prove slots [--small] [PART]
                            ceilings that are inferred, slots that are held, and one ceiling for a fleet
+  prove admission [--small] [PART]
+                           one call over all axes: every mix of axes and stores, fused and sequential, among faults, and a
+                           gateway under load beside two baselines
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
   prove fair-regions [--worlds N] [--timelines N]
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
         ["prove", "metering", ref rest @ ..] => prove_metering::run(rest),
         ["prove", "sketch", ref rest @ ..] => prove_sketch::run(rest),
         ["prove", "bid-price", ref rest @ ..] => prove_price::run(rest),
+        ["prove", "admission", ref rest @ ..] => prove_admission::run(rest),
         ["prove", "slots", ref rest @ ..] => prove_slots::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "fair-regions", ref rest @ ..] => prove_fair_regions::run(rest),

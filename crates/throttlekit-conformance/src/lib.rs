@@ -16,8 +16,10 @@
 //! * [`metering`] plays three ways to meter tokens beside each other.
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
+//! * [`busiest`] holds what is told of the busiest of many keys against exact counts, and its planted bugs.
 //! * [`throttle`] plays calls to a backend that is full, and its planted bugs.
 //! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
+//! * [`drill`] asks all axes at once among faults, and its planted bugs.
 //! * [`guard`] holds what slots in process promise, and its planted bugs.
 //! * [`slots`] holds who may work in how many slots, and its planted bugs.
 //! * [`fleet`] lets node processes share the ceiling of a backend process, and its planted bugs.
@@ -36,8 +38,10 @@
 
 pub mod admission;
 pub mod budget;
+pub mod busiest;
 mod check;
 mod dice;
+pub mod drill;
 pub mod fair;
 // It has sockets, of which tokio has none where loom takes its atomics.
 #[cfg(not(loom))]

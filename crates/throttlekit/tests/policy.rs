@@ -38,7 +38,7 @@ fn the_first_axis_that_denies_is_named_and_those_after_it_are_not_asked() {
     assert_eq!((full.binding_axis(), full.decision.retry_after), (Some(Axis::Concurrency), Retry::OnRelease));
     assert_eq!(full.axes.iter().count(), 1);
     drop(full);
-    held.into_iter().for_each(|permit| permit.success());
+    held.into_iter().for_each(throttlekit::admission::Permit::success);
 
     let costly = policy.admit(Call::by("a").cost(99));
     assert_eq!(costly.binding_axis(), Some(Axis::Cost), "two tokens are used");
@@ -179,10 +179,10 @@ fn keys_of_one_call_are_limited_apart() {
 #[test]
 fn whoever_watches_is_told_once_and_its_panic_breaks_nothing() {
     #[derive(Default)]
-    struct Watch(Mutex<Vec<(Vec<u8>, Option<Axis>, bool)>>);
+    struct Watch(Mutex<Vec<(Vec<u8>, Option<Axis>)>>);
     impl Observer for Watch {
         fn observe(&self, event: &Event<'_>) {
-            self.0.lock().unwrap().push((event.key.into(), event.binding_axis, event.policy_denied));
+            self.0.lock().unwrap().push((event.key.into(), event.binding_axis));
             assert!(event.key != b"panics", "as it is told to");
         }
     }
@@ -200,6 +200,9 @@ fn whoever_watches_is_told_once_and_its_panic_breaks_nothing() {
     let decided = catch_unwind(AssertUnwindSafe(|| policy.admit("panics").decision.allowed));
     std::panic::set_hook(hook);
     assert!(decided.unwrap());
+    let told = watch.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let told: Vec<_> = told.iter().map(|(key, axis)| (&key[..], *axis)).collect();
+    assert_eq!(told, [(&b"a"[..], None), (b"a", Some(Axis::Rate)), (b"panics", None)]);
 }
 
 #[test]
@@ -220,4 +223,20 @@ fn what_makes_no_policy_is_told_when_it_is_built() {
     let wrong = Policy::builder("wrong").limit(Axis::Fairness, Rate::every(second));
     assert!(wrong.build().unwrap_err().to_string().contains("fair"));
     assert!(Policy::builder("zero").rate(Rate::per_second(0)).build().is_err());
+}
+
+/// A weight is the caller's own code, which may ask the policy itself: nothing is held meanwhile.
+#[test]
+fn a_weight_may_ask_the_policy_that_asks_for_it() {
+    static POLICY: std::sync::OnceLock<Policy> = std::sync::OnceLock::new();
+    let escrow = Escrow::new(100, Cadence::every(MINUTE)).unwrap();
+    let shares = FairLimiter::builder(escrow).weights(|tenant| {
+        if tenant == b"outer" {
+            assert!(POLICY.get().unwrap().admit("inner").decision.allowed);
+        }
+        Weight::ONE
+    });
+    let policy = Policy::builder("nested").limit(Axis::Rate.of(1), Rate::per_minute(9)).fair(shares.build());
+    assert!(POLICY.set(policy.build().unwrap()).is_ok());
+    assert!(POLICY.get().unwrap().admit("outer").decision.allowed, "both go by the same empty key");
 }

@@ -551,3 +551,99 @@ fn a_held_key_on_a_plain_thread_is_refilled_on_the_runtime_it_was_built_on() {
     }
     panic!("{spent} of 100 units came");
 }
+
+#[tokio::test]
+async fn what_was_not_used_is_spent_again_or_goes_back_while_its_window_lives() {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let limiter = leased(store.clone(), per_minute(20), &clocks.1).build().unwrap();
+    let ask = Ask::of("alice").cost(10);
+    let charged = limiter.check(ask).await.unwrap();
+    assert!(charged.decision.allowed && charged.receipt.is_none() && limiter.try_check("alice").is_none());
+    limiter.refund("alice", 6, charged.decision.reset_at);
+    limiter.refund("bob", 6, charged.decision.reset_at);
+    assert_eq!(limiter.try_check(Ask::of("alice").cost(5)).map(|told| told.remaining), Some(1));
+    assert_eq!(limiter.try_check("bob"), None, "he holds nothing");
+    limiter.close().await.unwrap();
+    let left = limiter.check(Ask::of("alice").cost(0)).await.unwrap().decision.remaining;
+    assert_eq!(left, 11, "ten were never lent, and one went back");
+    limiter.refund("alice", 4, charged.decision.reset_at);
+    assert_eq!(limiter.try_check("alice"), None, "nothing of the window is held any more");
+}
+
+#[tokio::test]
+async fn nothing_is_handed_back_into_a_later_window() {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let limiter = leased(store.clone(), per_minute(10), &clocks.1).build().unwrap();
+    let charged = limiter.check(Ask::of("alice").cost(10)).await.unwrap().decision;
+    advance(&clocks, MINUTE);
+    limiter.refund("alice", 10, charged.reset_at);
+    assert_eq!(limiter.try_check("alice"), None, "they died with their window");
+    let next = limiter.check(Ask::of("alice").cost(10)).await.unwrap().decision;
+    assert!(next.allowed && next.reset_at == charged.reset_at + MINUTE);
+    limiter.refund("alice", 10, charged.reset_at);
+    assert!(!limiter.check("alice").await.unwrap().decision.allowed, "ten were used in this window");
+    limiter.refund("alice", 10, next.reset_at);
+    assert!(limiter.try_check("alice").is_some());
+}
+
+/// A denial of the next window says when that ends, while units of this one are still in the purse.
+#[tokio::test]
+async fn a_decision_names_the_window_of_the_units_that_were_spent() {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let limiter = leased(store.clone(), per_minute(10), &clocks.1).build().unwrap();
+    let first = limiter.check("alice").await.unwrap().decision;
+    // The store is a minute ahead, where another node has had everything.
+    clocks.0.advance(MINUTE);
+    assert!(limiter.shared().check(Ask::of("alice").cost(10)).await.unwrap().decision.allowed);
+    assert!(!limiter.check(Ask::of("alice").cost(10)).await.unwrap().decision.allowed);
+    let second = limiter.check("alice").await.unwrap().decision;
+    assert_eq!((second.allowed, second.reset_at), (true, first.reset_at));
+}
+
+#[tokio::test]
+async fn units_that_are_not_lent_by_windows_lapse() {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let rate = Limit::gcra(Rate::per_second(1).burst(10)).unwrap();
+    let limiter = leased(store.clone(), rate, &clocks.1).build().unwrap();
+    let charged = limiter.check(Ask::of("alice").cost(10)).await.unwrap().decision;
+    limiter.refund("alice", 10, charged.reset_at);
+    assert_eq!(limiter.try_check("alice"), None);
+}
+
+/// Nodes whose callers ask for three and use one: what all of them use is the limit, and not a unit more.
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_coupled_holds_for_what_is_used_where_the_rest_is_handed_back() {
+    const LIMIT: u64 = 2_000;
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let used = Arc::new(AtomicU64::new(0));
+    let mut callers = Vec::new();
+    for _ in 0..3 {
+        let limiter = leased(store.clone(), per_minute(LIMIT), &clocks.1).build().unwrap();
+        for _ in 0..4 {
+            let (limiter, used) = (limiter.clone(), used.clone());
+            callers.push(tokio::spawn(async move {
+                while used.load(Relaxed) < 2 * LIMIT {
+                    let answer = limiter.check(Ask::of("alice").cost(3)).await.unwrap();
+                    if !answer.decision.allowed {
+                        break;
+                    }
+                    used.fetch_add(1, Relaxed);
+                    match answer.receipt {
+                        Some(receipt) => limiter.shared().settle(receipt, [1]).await.unwrap(),
+                        None => limiter.refund("alice", 2, answer.decision.reset_at),
+                    }
+                }
+            }));
+        }
+    }
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let used = used.load(Relaxed);
+    assert!((LIMIT - 3 * 12..=LIMIT).contains(&used), "{used} of {LIMIT}");
+}

@@ -105,5 +105,5 @@ macro_rules! on {
 pub(super) use on;
 
 pub(super) fn memory(clock: ManualClock) -> MemoryStore<ManualClock> {
-    MemoryStore::with_clock(clock).keys_max(64)
+    MemoryStore::with_clock(clock)
 }

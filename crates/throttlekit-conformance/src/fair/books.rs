@@ -152,10 +152,9 @@ impl Books {
         let Some(place) = known.filter(|_| lasts && bug != Some(Bug::RefundForgotten)) else { return 0 };
         let back = units.min(self.at(place).used);
         self.at_mut(place).used -= back;
-        if let Some(by) = self.give_back.filter(|_| self.at(place).given > 0) {
-            if bug != Some(Bug::RefundStaysCovered) {
-                self.shrink(by, place);
-            }
+        let quiet = self.at(place).given > 0 && bug != Some(Bug::RefundStaysCovered);
+        if let Some(by) = self.give_back.filter(|_| quiet) {
+            self.shrink(by, place);
         }
         back
     }

@@ -15,6 +15,7 @@ mod world;
 
 pub use naive::{Naive, SLOT_BUGS, SlotBug};
 pub use shipped::Shipped;
+pub(crate) use shipped::panic_with;
 pub use world::{Setup, examine, examine_planted};
 
 /// Who asks, as the worlds number them.

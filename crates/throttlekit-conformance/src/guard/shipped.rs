@@ -112,7 +112,7 @@ impl Holds for Shipped {
 }
 
 /// Unwinds while something is held, without a word on the console.
-pub(super) fn panic_with<T>(held: T) {
+pub(crate) fn panic_with<T>(held: T) {
     let unwound = catch_unwind(AssertUnwindSafe(move || {
         let _held = held;
         resume_unwind(Box::new(()));

@@ -242,6 +242,14 @@ impl Holder {
         self.epoch = loan.epoch;
     }
 
+    /// Units that were spent here and not used, of the window whose units are in the purse: they are spent again, or go
+    /// back with the rest, and die with it. Only units of a window have one to go back to; of any other term they lapse.
+    pub fn handle_refund<W: Word>(&self, purse: &Purse<W>, units: Cost) {
+        if self.plan.term == Term::Window && self.epoch != Epoch::NONE {
+            purse.refund(units);
+        }
+    }
+
     /// No reply will come, or none that counts. Everyone who waits is told.
     pub fn handle_failure(&mut self, id: u64) {
         self.land(id);

@@ -142,11 +142,18 @@ impl<W: Word> Purse<W> {
         let mut word = self.units.load();
         // Fillings die later and later, so that tag and deadline together name one of them.
         while self.until.load() == draw.until && same_filling(word, draw.until) {
-            match self.units.replace(word, word.max(word & !LOW | BIAS) + draw.units) {
+            let fits = draw.units.min(UNITS_HELD_MAX - held(word));
+            match self.units.replace(word, word.max(word & !LOW | BIAS) + fits) {
                 Ok(()) => return,
                 Err(found) => word = found,
             }
         }
+    }
+
+    /// Puts units back that were spent and not used, into the filling that the purse holds. They die with it; in a purse
+    /// that was emptied they lapse. For whoever fills and empties it, and knows that they are of the same window.
+    pub fn refund(&self, units: Cost) {
+        self.put_back(Draw { units, until: self.until.load() });
     }
 
     /// The units word before `cost` was taken out of it, if it had as many and belongs with `until`.
@@ -340,6 +347,21 @@ mod tests {
         assert_eq!(purse.units(), 1);
         assert_eq!(old.spend(1, || at(50)), Spend::Lapsed);
         assert_eq!(old.spend(1, || at(0)), Spend::Short);
+    }
+
+    #[test]
+    fn what_was_not_used_dies_with_the_filling_and_lapses_in_an_empty_purse() {
+        let purse = purse(10, 50);
+        assert_eq!(purse.spend(10, || at(49)), Spend::Spent { left: 0 });
+        purse.units.take(3);
+        purse.refund(4);
+        assert_eq!((purse.units(), purse.left(at(50))), (4, 0), "what was tried in vain does not count");
+        assert_eq!(purse.empty(at(49)), 4);
+        purse.refund(4);
+        assert_eq!(purse.units(), 0);
+        purse.fill(1, at(60), false);
+        purse.refund(u64::MAX);
+        assert_eq!((purse.units(), purse.until()), (UNITS_HELD_MAX, at(60)), "the tag is untouched");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! * [`SketchWindow`] is a limit whose counts lie in a sketch.
 //! * [`FloodWindow`] is the same with the busiest keys counted one by one, so that they do not weigh on the others.
 //! * [`LinearSketch`] counts what came, refused or not, and can be added to those of other nodes.
+//! * [`SpaceSaving`] tells who comes most often, with counts that are too high by no more than it says.
 //!
 //! Keys come in as 64-bit hashes, made with a secret by whoever holds these; dice and the time come in as well.
 
@@ -16,6 +17,7 @@ mod linear;
 mod shape;
 mod sketch_window;
 mod snapshot;
+mod space_saving;
 mod throttle;
 
 pub use count_min::{AtPlaces, CountMin, Memory, Places, Plain, Slot};
@@ -26,4 +28,5 @@ pub use linear::{LinearSketch, MergeError, Merged};
 pub use shape::{Shape, ShapeError};
 pub use sketch_window::SketchWindow;
 pub use snapshot::SnapshotError;
+pub use space_saving::{Heavy, SpaceSaving};
 pub use throttle::{Priority, Throttle, ThrottleError};

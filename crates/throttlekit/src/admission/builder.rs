@@ -86,8 +86,11 @@ impl<C> PolicyBuilder<C> {
     }
 
     /// What all who call share by weight, in what calls cost.
-    pub fn fair<D: Clock + 'static, H: KeyHash + 'static>(self, limiter: FairLimiter<D, H>) -> Self {
-        Self { sharing: Some(Box::new(limiter)), ..self }
+    pub fn fair<D: Clock + 'static, H: KeyHash + 'static>(
+        self,
+        limiter: impl Into<Arc<FairLimiter<D, H>>>,
+    ) -> Self {
+        Self { sharing: Some(Box::new(limiter.into())), ..self }
     }
 
     /// Who is told of every decision, once.

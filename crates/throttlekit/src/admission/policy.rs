@@ -105,10 +105,11 @@ impl<C: Clock> Policy<C> {
             return None;
         }
         let mut shared = None;
+        let weight = self.sharing.as_ref().map(|sharing| sharing.weight(call.key())).unwrap_or_default();
         let marks = self.local.charge(call, &mut draft.axes, |axes| match &self.sharing {
             None => true,
             Some(sharing) => {
-                let (decision, portion) = sharing.charge(call.key(), call.estimate());
+                let (decision, portion) = sharing.charge(call.key(), weight, call.estimate());
                 axes.note(Axis::Fairness, decision);
                 shared = portion;
                 decision.allowed

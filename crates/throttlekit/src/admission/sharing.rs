@@ -1,15 +1,21 @@
 //! The fairness axis in this process.
 
+use std::sync::Arc;
+
+use throttlekit_core::fair::Weight;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-use crate::{Clock, FairLimiter, KeyHash};
+use crate::{Ask, Clock, FairLimiter, KeyHash};
 
 /// A budget that tenants share, whatever clock and hash it goes by.
 pub(super) trait Sharing: Send + Sync {
-    /// Answers an ask, and charges it if allowed: then with what can be settled.
-    fn charge(&self, tenant: &[u8], cost: Cost) -> (Decision, Option<Portion>);
+    /// How much a tenant weighs. The caller's own code says so: nothing may be held while it is asked.
+    fn weight(&self, tenant: &[u8]) -> Weight;
 
-    /// Charges what was not set aside, if allowed.
+    /// Answers an ask, and charges it if allowed: then with what can be settled.
+    fn charge(&self, tenant: &[u8], weight: Weight, cost: Cost) -> (Decision, Option<Portion>);
+
+    /// Charges what was not set aside, if allowed. The tenant weighs what it did.
     fn debit(&self, portion: &Portion, cost: Cost) -> Decision;
 
     /// Replaces what was charged by what was used.
@@ -20,6 +26,7 @@ pub(super) trait Sharing: Send + Sync {
 #[derive(Clone, Debug)]
 pub(super) struct Portion {
     tenant: Box<[u8]>,
+    weight: Weight,
     reset_at: Timestamp,
 }
 
@@ -27,26 +34,30 @@ impl Portion {
     /// The same tenant's, in the window of this answer.
     #[cfg(feature = "store")]
     pub(super) fn in_window_of(&self, decision: &Decision) -> Self {
-        Self { tenant: self.tenant.clone(), reset_at: decision.reset_at }
+        Self { reset_at: decision.reset_at, ..self.clone() }
     }
 }
 
-impl<C: Clock + 'static, H: KeyHash + 'static> Sharing for FairLimiter<C, H> {
-    fn charge(&self, tenant: &[u8], cost: Cost) -> (Decision, Option<Portion>) {
-        let decision = self.check(crate::Ask { key: tenant, cost });
-        let portion = || Portion { tenant: tenant.into(), reset_at: decision.reset_at };
+impl<C: Clock + 'static, H: KeyHash + 'static> Sharing for Arc<FairLimiter<C, H>> {
+    fn weight(&self, tenant: &[u8]) -> Weight {
+        self.weighs(tenant)
+    }
+
+    fn charge(&self, tenant: &[u8], weight: Weight, cost: Cost) -> (Decision, Option<Portion>) {
+        let decision = self.check_weighing(Ask { key: tenant, cost }, weight);
+        let portion = || Portion { tenant: tenant.into(), weight, reset_at: decision.reset_at };
         (decision, decision.allowed.then(portion))
     }
 
     fn debit(&self, portion: &Portion, cost: Cost) -> Decision {
-        self.check(crate::Ask { key: &portion.tenant, cost })
+        self.check_weighing(Ask { key: &portion.tenant, cost }, portion.weight)
     }
 
     fn settle(&self, portion: &Portion, charged: Cost, actual: Cost) {
         if actual < charged {
-            let _pending = (&portion.tenant, charged - actual, portion.reset_at);
+            self.refund(&*portion.tenant, charged - actual, portion.reset_at);
         } else if actual > charged {
-            let _pending = (&portion.tenant, actual - charged);
+            self.owe_weighing(Ask { key: &portion.tenant, cost: actual - charged }, portion.weight);
         }
     }
 }

@@ -111,6 +111,11 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
         self.lock().owe(name, weight, cost, now);
     }
 
+    /// How much a tenant weighs.
+    pub(crate) fn weighs(&self, tenant: &[u8]) -> Weight {
+        (self.weight_of)(tenant)
+    }
+
     /// Forgets a tenant: what it has used in this window is handed back, and its next ask is its first.
     pub fn reset(&self, tenant: &(impl AsRef<[u8]> + ?Sized)) {
         let (name, now) = (self.hash.fingerprint(tenant.as_ref()), self.clock.now());

@@ -70,12 +70,14 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     /// Spends from the key's purse, if it has enough. The whole of what most asks do.
     #[inline]
     pub(super) fn spend(self: &Arc<Self>, place: &Place<'_>, ask: Ask<'_>) -> Option<Decision> {
+        // Before the units are taken, so that they are never of an earlier window than it says.
+        let reset_at = place.slot.reset_at();
         let spend = place.slot.purse.spend_if(|| place.is_mine(), ask.cost, || self.clock.now());
         let Spend::Spent { left } = spend else { return None };
         if left < place.slot.low.load(Relaxed) {
             self.refill(place, ask.key);
         }
-        Some(self.allowed(place.slot.reset_at(), left))
+        Some(self.allowed(reset_at, left))
     }
 
     #[inline]

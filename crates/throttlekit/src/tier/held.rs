@@ -43,7 +43,8 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
         Some(left)
     }
 
-    /// The answer to a caller that was served and left so many units.
+    /// The answer to a caller that was served and left so many units. Its `reset_at` may be that of a window which has
+    /// begun since: not to be [refunded](TwoTier::refund) by.
     pub fn decision(&self, left: Cost) -> Decision {
         self.tier.allowed(self.slot.reset_at(), left)
     }

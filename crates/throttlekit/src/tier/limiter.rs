@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use throttlekit_core::Decision;
-use throttlekit_core::lease::Authority;
+use throttlekit_core::lease::{Authority, Term};
 use throttlekit_core::rate::{Limit, LimitError};
+use throttlekit_core::{Cost, Decision, Timestamp};
 
 use super::builder::{Chosen, Mode, TierBuilder};
 use super::engine::Tier;
@@ -68,6 +68,27 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
             return Ok(tier.local(decision));
         }
         tier.check_at_desk(fingerprint, ask).await
+    }
+
+    /// Hands units back that this node admitted and that were not used, into the window that ends at `reset_at`, as the
+    /// decision said: they can be spent here again, or go back to the store with what lies idle. They lapse if the node
+    /// holds no units of that window any more, and where units are not lent by windows.
+    ///
+    /// To be called once for what was charged, and only for answers of this node itself. One with a
+    /// [receipt](Answer::receipt) is settled by it; what was admitted in an [outage](Answer::outage) was taken from no
+    /// limit.
+    pub fn refund(&self, key: impl AsRef<[u8]>, units: Cost, reset_at: Timestamp) {
+        let tier = &self.tier;
+        let Some(place) = tier.table.find(tier.hash.fingerprint(key.as_ref())) else { return };
+        let mut desk = place.slot.desk();
+        if place.is_mine() {
+            desk.refund(place.slot, units, reset_at, tier.clock.now());
+        }
+    }
+
+    /// Whether [refunds](Self::refund) count: where units are lent by windows, and where nothing is lent.
+    pub(crate) fn takes_back(&self) -> bool {
+        self.tier.authority.is_none_or(|authority| authority.term() == Term::Window)
     }
 
     /// A handle to one key that many threads spend from, which saves finding it. While one is held, the node keeps the

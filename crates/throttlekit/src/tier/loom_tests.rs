@@ -110,6 +110,23 @@ fn loom_a_purse_that_passes_on_takes_no_strangers() {
     });
 }
 
+/// One thread hands back at the desk, while two spend what is there and what comes.
+#[test]
+fn loom_what_is_handed_back_is_spent_once() {
+    loom::model(|| {
+        let purse = purse(1, 50);
+        let spenders: Vec<_> = [1, 2]
+            .map(|cost| {
+                let purse = purse.clone();
+                thread::spawn(move || cost * spent(purse.spend(cost, || at(0))))
+            })
+            .into();
+        purse.refund(1);
+        let total: u64 = spenders.into_iter().map(|thread| thread.join().unwrap()).sum();
+        assert!(total + purse.units() <= 2, "{total} spent, {} left", purse.units());
+    });
+}
+
 #[test]
 fn loom_what_is_put_back_joins_its_own_filling_only() {
     loom::model(|| {

@@ -1,6 +1,6 @@
 //! What a node keeps of one key.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throttlekit_core::lease::{Epoch, Holder, Plan, Purse, Reply, Return, Sizing, Turn};
@@ -28,7 +28,8 @@ pub(super) struct Slot {
     pub(super) purse: Purse<SharedWord>,
     /// More units are fetched when fewer than so many are left. Zero while they are being fetched.
     pub(super) low: AtomicU64,
-    /// When the whole limit is free again, by the store's clock.
+    /// When the whole limit is free again, by the store's clock, as the loan said that last filled the purse. Of units of
+    /// a window it names that window.
     reset_at: AtomicU64,
     refill_at_percent: u64,
     desk: Mutex<Desk>,
@@ -79,10 +80,11 @@ impl Slot {
         }
     }
 
-    /// When the whole limit is free again, by the store's clock.
+    /// When the whole limit is free again, by the store's clock. Written after the purse is filled: whoever reads it and
+    /// then spends, spends units of that window or of a later one, never of one before.
     #[inline(always)]
     pub(super) fn reset_at(&self) -> Timestamp {
-        Timestamp::from_nanos(self.reset_at.load(Relaxed))
+        Timestamp::from_nanos(self.reset_at.load(Acquire))
     }
 
     pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -112,6 +114,7 @@ impl Slot {
         }
         self.purse.empty(now);
         self.low.store(0, Relaxed);
+        self.reset_at.store(0, Release);
         desk.clear();
         disown();
         true
@@ -150,8 +153,10 @@ impl Desk {
     /// What came back from the store.
     pub(super) fn reply(&mut self, slot: &Slot, id: u64, lent: &Lent, now: Timestamp) -> Reply {
         self.count(slot, now);
-        slot.reset_at.store(lent.loan.decision.reset_at.as_nanos(), Relaxed);
         let reply = self.holder.handle_reply(&slot.purse, id, lent.loan, now);
+        if reply == Reply::Credited {
+            slot.reset_at.store(lent.loan.decision.reset_at.as_nanos(), Release);
+        }
         self.recount(slot);
         if reply == Reply::Lapsed {
             self.failed = Some((id, Failed::Lapsed));
@@ -161,6 +166,15 @@ impl Desk {
             slot.low.store(0, Relaxed);
         }
         reply
+    }
+
+    /// Units that were spent and not used, of the window that ends at `reset_at`.
+    pub(super) fn refund(&mut self, slot: &Slot, units: Cost, reset_at: Timestamp, now: Timestamp) {
+        if slot.reset_at() == reset_at {
+            self.count(slot, now);
+            self.holder.handle_refund(&slot.purse, units);
+            self.counted = slot.purse.units();
+        }
     }
 
     /// What to give back of a key at which nothing has stirred since the last look.

@@ -23,7 +23,8 @@ use crate::{
 /// Describes a [`SharedPolicy`]: any subset of the axes, each in process or shared, on any stores.
 ///
 /// Limits are asked in the order of their axes, those of one axis in the order in which they are named here. A shaper, whose
-/// turns cannot be given back, is asked last or [together](Self::together) with what is asked after it.
+/// turns cannot be given back, is asked last or [together](Self::together) with what is asked after it; a smooth rate that is
+/// [leased](Self::leased), whose units die where they are, is asked last.
 pub struct SharedPolicyBuilder {
     name: Box<str>,
     slots: Slots,
@@ -64,10 +65,10 @@ impl SharedPolicyBuilder {
     /// [debit](super::SharedPermit::debit) crosses its edge.
     pub fn together<S: Store, const N: usize>(
         mut self,
-        limiter: SharedLimiter<S, N>,
+        limiter: impl Into<Arc<SharedLimiter<S, N>>>,
         on: [impl Into<Dimension>; N],
     ) -> Self {
-        let on = on.map(Into::into);
+        let (limiter, on) = (limiter.into(), on.map(Into::into));
         if on.iter().any(|on| !matches!(on.axis, Axis::Rate | Axis::Cost)) {
             self.wrong = Some(LimitError::Policy("limits on a store are of the rate or the cost axis"));
         }
@@ -77,10 +78,11 @@ impl SharedPolicyBuilder {
             ));
         }
         let keeper = self.keeper.clone();
-        self.step(StoreStep { limiter: Arc::new(limiter), on, keeper })
+        self.step(StoreStep { limiter, on, keeper })
     }
 
-    /// A limit that this node leases, of the rate or the cost axis.
+    /// A limit that this node leases, of the rate or the cost axis. A window takes back what was not used; of a smooth rate
+    /// it lapses.
     pub fn leased<S: Store, C: LeaseClock + 'static>(
         mut self,
         on: impl Into<Dimension>,
@@ -120,14 +122,20 @@ impl SharedPolicyBuilder {
     }
 
     /// What all who call share by weight, in what calls cost: with other processes.
-    pub fn fair<B: Budget, C: LeaseClock + 'static>(self, limiter: SharedFairLimiter<B, C>) -> Self {
+    pub fn fair<B: Budget, C: LeaseClock + 'static>(
+        self,
+        limiter: impl Into<Arc<SharedFairLimiter<B, C>>>,
+    ) -> Self {
         let (on, keeper) = (Axis::Fairness.into(), self.keeper.clone());
-        self.step(SpendStep { meter: Arc::new(limiter), on, keeper })
+        self.step(SpendStep { meter: limiter.into(), on, keeper })
     }
 
     /// What all who call share by weight, in what calls cost: in this process.
-    pub fn fair_local<D: Clock + 'static, H: KeyHash + 'static>(self, limiter: FairLimiter<D, H>) -> Self {
-        self.step(SharingStep(Box::new(limiter)))
+    pub fn fair_local<D: Clock + 'static, H: KeyHash + 'static>(
+        self,
+        limiter: impl Into<Arc<FairLimiter<D, H>>>,
+    ) -> Self {
+        self.step(SharingStep(Box::new(limiter.into())))
     }
 
     /// Who is told of every decision, once.
@@ -149,7 +157,8 @@ impl SharedPolicyBuilder {
         steps.sort_by_key(|step| step.axes());
         if steps.iter().rev().skip(1).any(|step| !step.hands_back()) {
             return Err(LimitError::Policy(
-                "a shaper hands back no turn, so nothing may deny after it: ask it last, or together with what follows",
+                "a shaper, and a smooth rate that is leased, take nothing back, so nothing may deny after them: ask them last, \
+                 lease a window instead, or ask together with what follows",
             ));
         }
         Ok(SharedPolicy { name, slots, pricer, steps, observer, keeper })

@@ -106,7 +106,8 @@ impl Step for SharingStep {
 
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
         let estimate = call.estimate;
-        let (decision, portion) = self.0.charge(call.key_at(0), estimate);
+        let tenant = call.key_at(0);
+        let (decision, portion) = self.0.charge(tenant, self.0.weight(tenant), estimate);
         let mut axes = Axes::default();
         axes.note(Axis::Fairness, decision);
         let bill = |portion| -> Box<dyn Bill> {

@@ -78,6 +78,9 @@ impl SharedPermit {
                 let _ = land(job, shut_down).await;
             }
         }
+        if let Some(slot) = self.slot.take() {
+            slot.give_back().await;
+        }
     }
 
     /// Answers for a chunk, and charges it if allowed. Ask before the chunk is passed on; after a denial stop.

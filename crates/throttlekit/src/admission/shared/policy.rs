@@ -89,6 +89,7 @@ impl SharedPolicy {
         let mut permit = SharedPermit::new(self.keeper.clone(), slot, call.estimate());
         if self.pricer.as_ref().is_some_and(|pricer| !pricer.clears(&call.bid())) {
             draft.policy_denied = true;
+            permit.cancel().await;
             return Ok(None);
         }
         let call = OwnedCall::of(call);

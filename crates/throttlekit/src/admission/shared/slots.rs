@@ -84,6 +84,7 @@ trait Holds: Send + Sync {
 pub(super) trait Held: Send + Sync {
     fn is_fenced(&self) -> bool;
     fn fenced(&self) -> Later<'_, ()>;
+    fn release(self: Box<Self>) -> Later<'static, ()>;
 }
 
 impl<S: SlotStore, C: LeaseClock + 'static> Holds for SharedSlots<S, C> {
@@ -108,6 +109,11 @@ impl<C: LeaseClock + 'static> Held for HeldSlot<C> {
 
     fn fenced(&self) -> Later<'_, ()> {
         Box::pin(Self::fenced(self))
+    }
+
+    fn release(self: Box<Self>) -> Later<'static, ()> {
+        // What nobody knows of comes back when its lease is over.
+        Box::pin(async move { drop(Self::release(*self).await) })
     }
 }
 
@@ -151,6 +157,14 @@ impl Slot {
             (Self::Fleet(permit), Ending::Dropped, _) => permit.dropped(),
             (Self::Fleet(permit), Ending::Ignored, _) => permit.ignored(),
             (Self::Held(slot), ..) => drop(slot),
+        }
+    }
+
+    /// Gives it back, and waits until it is: nothing was done with it.
+    pub(super) async fn give_back(self) {
+        match self {
+            Self::Held(slot) => slot.release().await,
+            other => other.end(Ending::Ignored, None),
         }
     }
 

@@ -35,11 +35,11 @@ impl<S: Store, C: LeaseClock + 'static> Spends for TwoTier<S, C> {
     }
 
     fn hands_back(&self) -> bool {
-        self.shared().limits()[0].hands_back()
+        self.shared().limits()[0].hands_back() && self.takes_back()
     }
 
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
-        let _pending = (key, units, reset_at);
+        Self::refund(self, key, units, reset_at);
     }
 
     fn settle(self: Arc<Self>, receipt: Receipt, actual: Cost) -> Job {
@@ -66,7 +66,7 @@ impl<B: Budget, C: LeaseClock + 'static> Spends for SharedFairLimiter<B, C> {
     }
 
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
-        let _pending = (key, units, reset_at);
+        Self::refund(self, key, units, reset_at);
     }
 
     /// A place spends only what it was granted; the store charges nobody for it.

@@ -313,6 +313,13 @@ impl<B: Budget, C: LeaseClock + 'static> Drop for Waiting<'_, B, C> {
     }
 }
 
+/// A clone is the same place.
+impl<B: Budget, C: LeaseClock + 'static> Clone for SharedFairLimiter<B, C> {
+    fn clone(&self) -> Self {
+        Self { place: self.place.clone() }
+    }
+}
+
 impl<B: Budget, C: LeaseClock + 'static> std::fmt::Debug for SharedFairLimiter<B, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SharedFairLimiter").field("stats", &self.stats()).finish_non_exhaustive()

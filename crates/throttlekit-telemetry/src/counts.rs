@@ -1,0 +1,346 @@
+//! Counters of decisions: exact, whatever becomes of the events.
+
+use std::fmt;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use throttlekit::admission::{Axis, Event};
+use throttlekit::{Guarantee, KeyHash, TrustedHash};
+
+/// The name under which all policies are counted that came when there were as many as are kept apart.
+pub const OTHER: &str = "other";
+
+/// Every guarantee by its [label](Guarantee::label), in the order in which they are counted.
+pub const GUARANTEES: [&str; 5] = ["exact", "bounded", "local", "open", "closed"];
+
+/// How many decisions there were of each policy, and how they ended. Clones read the same counters.
+///
+/// A decision is one counter, found by how it ended and what it is worth. It is raised on the thread that asked, before
+/// anything else is done with the event; so counts are exact also when events are lost, never go back, and agree with each
+/// other: every figure of a policy is a sum over the same counters, read once.
+#[derive(Clone)]
+pub struct Counts {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Policies by the hash of their names, with gaps: twice as many places as policies are kept apart.
+    table: Box<[OnceLock<Counted>]>,
+    policies_max: usize,
+    full: AtomicBool,
+    /// How many have a place. Held only to give one to a policy that is new.
+    known: Mutex<usize>,
+    other: Counted,
+    hash: TrustedHash,
+    lost: AtomicU64,
+    struck_off: AtomicU64,
+}
+
+/// Where a policy is counted; [`Counts::name_of`] tells whose it is.
+pub(crate) type PolicyAt = u16;
+const AT_OTHER: PolicyAt = PolicyAt::MAX;
+
+struct Counted {
+    name: Box<str>,
+    /// By end and guarantee.
+    tally: [[AtomicU64; GUARANTEES.len()]; ENDS],
+}
+
+/// How a decision ended: allowed, denied by one of the axes, by no axis, by the price.
+const ENDS: usize = 3 + Axis::ALL.len();
+const ALLOWED: usize = 0;
+const BY_AXIS: usize = 1;
+const BY_NO_AXIS: usize = BY_AXIS + Axis::ALL.len();
+const BY_PRICE: usize = BY_NO_AXIS + 1;
+
+impl Counts {
+    /// The most policies that can be kept apart.
+    pub const POLICIES_MAX: usize = 4_096;
+
+    pub(crate) fn new(policies_max: usize) -> Self {
+        let policies_max = policies_max.clamp(1, Self::POLICIES_MAX);
+        let shared = Shared {
+            table: (0..2 * policies_max).map(|_| OnceLock::new()).collect(),
+            policies_max,
+            full: AtomicBool::new(false),
+            known: Mutex::new(0),
+            other: Counted::new(OTHER),
+            hash: TrustedHash::random(),
+            lost: AtomicU64::new(0),
+            struck_off: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// What was counted so far: each policy, and [`OTHER`] once there were more than are kept apart. In no order.
+    pub fn policies(&self) -> Vec<PolicyCounts> {
+        let known = self.shared.table.iter().filter_map(OnceLock::get).map(Counted::read);
+        let other = Some(self.shared.other.read()).filter(|other| other.decisions() > 0);
+        known.chain(other).collect()
+    }
+
+    /// Events that no subscriber was shown and that no top key counts: the queue was full, or its thread had ended.
+    pub fn events_lost(&self) -> u64 {
+        self.shared.lost.load(Relaxed)
+    }
+
+    /// Subscribers that panicked and are asked no more.
+    pub fn subscribers_struck_off(&self) -> u64 {
+        self.shared.struck_off.load(Relaxed)
+    }
+
+    /// Counts a decision, and says where.
+    #[inline]
+    pub(crate) fn count(&self, event: &Event<'_>) -> PolicyAt {
+        let (at, counted) = self.shared.policy(event.policy);
+        counted.tally[end_of(event)][guarantee_at(event.guarantee)].fetch_add(1, Relaxed);
+        at
+    }
+
+    pub(crate) fn name_of(&self, at: PolicyAt) -> &str {
+        let counted = self.shared.table.get(usize::from(at)).and_then(OnceLock::get);
+        counted.map_or(OTHER, |counted| &counted.name)
+    }
+
+    pub(crate) fn lose(&self, events: u64) {
+        self.shared.lost.fetch_add(events, Relaxed);
+    }
+
+    pub(crate) fn strike_off(&self) {
+        self.shared.struck_off.fetch_add(1, Relaxed);
+    }
+}
+
+impl fmt::Debug for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counts")
+            .field("policies_max", &self.shared.policies_max)
+            .field("events_lost", &self.events_lost())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Where this policy is counted.
+    #[inline]
+    fn policy(&self, name: &str) -> (PolicyAt, &Counted) {
+        self.find(name).unwrap_or_else(|| self.unknown(name))
+    }
+
+    /// Where it has its place. At most half of the places are taken, so a gap is near.
+    #[inline]
+    fn find(&self, name: &str) -> Option<(PolicyAt, &Counted)> {
+        let mut at = self.home(name);
+        while let Some(counted) = self.table[at].get() {
+            if *counted.name == *name {
+                return Some((at as PolicyAt, counted));
+            }
+            at = (at + 1) % self.table.len();
+        }
+        None
+    }
+
+    fn home(&self, name: &str) -> usize {
+        self.hash.fingerprint(name.as_bytes()) as usize % self.table.len()
+    }
+
+    /// Gives a new policy its place, or counts it with the others.
+    #[cold]
+    fn unknown(&self, name: &str) -> (PolicyAt, &Counted) {
+        // A policy of that very name is counted with them, so that the name is there once.
+        if name != OTHER && !self.full.load(Acquire) {
+            self.enter(name);
+        }
+        // Also if there was no room: it may have been given the last place since it was looked for.
+        self.find(name).unwrap_or((AT_OTHER, &self.other))
+    }
+
+    /// Gives it the first gap from its home on. They are filled under the lock alone.
+    fn enter(&self, name: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.find(name).is_some() {
+            return;
+        }
+        if *known == self.policies_max {
+            self.full.store(true, Release);
+            return;
+        }
+        let mut at = self.home(name);
+        while self.table[at].get().is_some() {
+            at = (at + 1) % self.table.len();
+        }
+        self.table[at].get_or_init(|| Counted::new(name));
+        *known += 1;
+    }
+}
+
+impl Counted {
+    fn new(name: &str) -> Self {
+        Self { name: name.into(), tally: Default::default() }
+    }
+
+    fn read(&self) -> PolicyCounts {
+        PolicyCounts {
+            policy: (*self.name).into(),
+            tally: self.tally.each_ref().map(|ends| ends.each_ref().map(|count| count.load(Relaxed))),
+        }
+    }
+}
+
+fn end_of(event: &Event<'_>) -> usize {
+    match (event.decision.allowed, event.binding_axis) {
+        (true, _) => ALLOWED,
+        (false, Some(axis)) => BY_AXIS + axis as usize,
+        (false, None) if event.policy_denied => BY_PRICE,
+        (false, None) => BY_NO_AXIS,
+    }
+}
+
+const fn guarantee_at(guarantee: Guarantee) -> usize {
+    match guarantee {
+        Guarantee::Exact => 0,
+        Guarantee::Bounded(_) => 1,
+        Guarantee::Local => 2,
+        Guarantee::Open => 3,
+        Guarantee::Closed => 4,
+    }
+}
+
+/// The decisions of one policy, read once: `allowed + denied = decisions`, and what the axes, no axis and the price denied is
+/// `denied`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyCounts {
+    policy: Box<str>,
+    tally: [[u64; GUARANTEES.len()]; ENDS],
+}
+
+impl PolicyCounts {
+    /// The policy's name.
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// All of them.
+    pub fn decisions(&self) -> u64 {
+        self.allowed() + self.denied()
+    }
+
+    /// Those that passed.
+    pub fn allowed(&self) -> u64 {
+        self.ended(ALLOWED)
+    }
+
+    /// Those that did not.
+    pub fn denied(&self) -> u64 {
+        (BY_AXIS..ENDS).map(|end| self.ended(end)).sum()
+    }
+
+    /// Those that this axis denied.
+    pub fn denied_by(&self, axis: Axis) -> u64 {
+        self.ended(BY_AXIS + axis as usize)
+    }
+
+    /// Those that were denied and no axis was named, nor the price: whoever tells the event could not say.
+    pub fn denied_by_no_axis(&self) -> u64 {
+        self.ended(BY_NO_AXIS)
+    }
+
+    /// Those that the price denied.
+    pub fn policy_denied(&self) -> u64 {
+        self.ended(BY_PRICE)
+    }
+
+    /// Those that are worth this. Whatever the number of [`Guarantee::Bounded`], all of them.
+    pub fn guaranteed(&self, guarantee: Guarantee) -> u64 {
+        let at = guarantee_at(guarantee);
+        self.tally.iter().map(|ends| ends[at]).sum()
+    }
+
+    /// Denials by what denied, under the names that metrics have: the axes, and `none`.
+    #[cfg(any(feature = "prometheus", feature = "opentelemetry"))]
+    pub(crate) fn by_axis(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let axes = Axis::ALL.into_iter().map(|axis| (axis.label(), self.denied_by(axis)));
+        axes.chain([("none", self.denied_by_no_axis())])
+    }
+
+    /// Decisions by outcome, likewise.
+    #[cfg(any(feature = "prometheus", feature = "opentelemetry"))]
+    pub(crate) fn by_outcome(&self) -> [(&'static str, u64); 2] {
+        [("allowed", self.allowed()), ("denied", self.denied())]
+    }
+
+    /// Decisions by guarantee, likewise.
+    #[cfg(any(feature = "prometheus", feature = "opentelemetry"))]
+    pub(crate) fn by_guarantee(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let worth = |at: usize| self.tally.iter().map(|ends| ends[at]).sum();
+        GUARANTEES.into_iter().enumerate().map(move |(at, label)| (label, worth(at)))
+    }
+
+    fn ended(&self, end: usize) -> u64 {
+        self.tally[end].iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test::event;
+
+    #[test]
+    fn labels_of_guarantees_are_in_the_order_of_their_counters() {
+        let all =
+            [Guarantee::Exact, Guarantee::Bounded(7), Guarantee::Local, Guarantee::Open, Guarantee::Closed];
+        assert_eq!(all.map(|guarantee| GUARANTEES[guarantee_at(guarantee)]), all.map(Guarantee::label));
+    }
+
+    #[test]
+    fn a_policy_beyond_the_cap_is_counted_with_the_others_and_one_at_it_is_not() {
+        let counts = Counts::new(3);
+        let names = ["a", OTHER, "b", "c", "d", "e", "a", "c"];
+        let at = names.map(|policy| counts.count(&Event { policy, ..event() }));
+        assert_eq!(at.map(|at| counts.name_of(at)), ["a", OTHER, "b", "c", OTHER, OTHER, "a", "c"]);
+        let mut read: Vec<_> =
+            counts.policies().iter().map(|policy| (policy.policy().to_owned(), policy.allowed())).collect();
+        read.sort();
+        let told = [("a", 2), ("b", 1), ("c", 2), (OTHER, 3)].map(|(name, count)| (name.to_owned(), count));
+        assert_eq!(read, told);
+    }
+
+    #[test]
+    fn threads_that_meet_a_new_policy_at_once_count_it_once_under_its_name() {
+        for _ in 0..50 {
+            let counts = Counts::new(8);
+            std::thread::scope(|threads| {
+                for _ in 0..4 {
+                    threads.spawn(|| {
+                        for policy in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+                            counts.count(&Event { policy, ..event() });
+                        }
+                    });
+                }
+            });
+            let read = counts.policies();
+            assert_eq!((read.len(), read.iter().map(PolicyCounts::decisions).max()), (8, Some(4)));
+        }
+    }
+
+    #[test]
+    fn each_end_has_its_counter() {
+        let counts = Counts::new(1);
+        let denied = crate::test::denied();
+        counts.count(&event());
+        for axis in Axis::ALL {
+            counts.count(&Event { binding_axis: Some(axis), ..denied });
+        }
+        counts.count(&Event { binding_axis: None, policy_denied: true, ..denied });
+        counts.count(&Event { binding_axis: None, guarantee: Guarantee::Closed, ..denied });
+        let [read] = counts.policies().try_into().unwrap();
+        assert_eq!((read.decisions(), read.allowed(), read.denied()), (7, 1, 6));
+        assert_eq!(Axis::ALL.map(|axis| read.denied_by(axis)), [1; 4]);
+        assert_eq!((read.policy_denied(), read.denied_by_no_axis()), (1, 1));
+        assert_eq!((read.guaranteed(Guarantee::Exact), read.guaranteed(Guarantee::Closed)), (6, 1));
+    }
+}

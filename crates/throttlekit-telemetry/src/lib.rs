@@ -1,0 +1,78 @@
+//! What a policy decides, told once: counters, traces, top keys. It never changes, delays or breaks a decision.
+//!
+//! A [`Telemetry`] is an [`Observer`](throttlekit::admission::Observer): a policy shows it each decision, once.
+//!
+//! * [`Counts`] are raised at once, on the thread that asked: exact whatever else happens, and counters that only grow.
+//! * Everything else happens on a thread of the telemetry's own, behind a queue with a bound. [`Subscriber`]s are shown each
+//!   event there; one that blocks or panics harms nobody who asks. An event that finds the queue full is lost, and counted.
+//! * [`Telemetry::top`] names the busiest keys, with how wrong their counts may be, in fixed memory.
+//!
+//! ```
+//! use std::sync::{Arc, mpsc};
+//! use std::time::Duration;
+//!
+//! use throttlekit::admission::{Axis, Event, Observer};
+//! use throttlekit::{ALLOW_FULL, Decision, Guarantee};
+//! use throttlekit_telemetry::Telemetry;
+//!
+//! let (told, heard) = mpsc::channel();
+//! let telemetry = Telemetry::builder()
+//!     .subscribe(move |event: &Event<'_>| told.send(event.decision.allowed).unwrap_or_default())
+//!     .start()?;
+//!
+//! // What a policy does after each decision.
+//! let denied = Event {
+//!     policy: "chat",
+//!     key: b"alice",
+//!     cost: 1,
+//!     decision: Decision { allowed: false, remaining: 0, ..ALLOW_FULL },
+//!     binding_axis: Some(Axis::Rate),
+//!     policy_denied: false,
+//!     guarantee: Guarantee::Exact,
+//! };
+//! telemetry.observe(&denied);
+//!
+//! let chat = &telemetry.counts().policies()[0];
+//! assert_eq!((chat.policy(), chat.denied_by(Axis::Rate)), ("chat", 1));
+//!
+//! assert!(telemetry.flush(Duration::from_secs(5)));
+//! assert_eq!(heard.try_recv(), Ok(false));
+//! assert_eq!(telemetry.top().denied.keys[0].key, b"alice");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # Features
+//!
+//! Each off by default.
+//!
+//! * `prometheus`: the counters as a page that Prometheus scrapes.
+//! * `opentelemetry`: the counters as metrics, and the attributes of a decision.
+//! * `tracing`: an event for each decision, and the attributes of a decision on a span.
+
+mod attributes;
+mod counts;
+mod note;
+#[cfg(feature = "opentelemetry")]
+pub mod opentelemetry;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
+mod queue;
+mod subscriber;
+mod telemetry;
+#[cfg(test)]
+mod test;
+mod top;
+#[cfg(feature = "tracing")]
+pub mod tracing;
+
+pub use attributes::Attributes;
+pub use counts::{Counts, GUARANTEES, OTHER, PolicyCounts};
+pub use note::KEY_BYTES;
+pub use subscriber::Subscriber;
+pub use telemetry::{Builder, Telemetry};
+pub use top::{Top, TopKey, TopKeys};
+
+/// The page about telemetry, whose code runs as doc tests.
+#[cfg(all(doctest, feature = "prometheus", feature = "opentelemetry", feature = "tracing"))]
+#[doc = include_str!("../../../docs/telemetry.md")]
+struct Page;

@@ -1,0 +1,108 @@
+//! The counters as OpenTelemetry metrics, and what a span says of a decision.
+//!
+//! Only the API: which SDK and exporter there are is the program's choice.
+//!
+//! | instrument | attributes | counts |
+//! |---|---|---|
+//! | `throttlekit.decisions` | `throttlekit.policy`, `throttlekit.outcome` | decisions |
+//! | `throttlekit.denied_by_axis` | `throttlekit.policy`, `throttlekit.binding_axis` | denials by the axis that denied, `none` if none is known |
+//! | `throttlekit.policy_denied` | `throttlekit.policy` | denials by the price |
+//! | `throttlekit.guarantees` | `throttlekit.policy`, `throttlekit.guarantee` | decisions by what they are worth |
+//! | `throttlekit.events_lost` | | events that subscribers were not shown |
+//! | `throttlekit.subscribers_struck_off` | | subscribers that panicked |
+//!
+//! They are observable counters: read when the SDK collects, so they cost a decision nothing, and they are exact. Policies are
+//! as many as [`Builder::policies_max`](crate::Builder::policies_max) and one more. A key is never an attribute.
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{AsyncInstrument, Meter};
+
+use crate::{Attributes, Counts, PolicyCounts};
+
+/// What a span says of a decision: [`Attributes`] under their names. No others, and none of the key.
+///
+/// `throttlekit.binding_axis` is there only if an axis denied, and `throttlekit.retry_after_ms` only if a clock tells the wait.
+/// Numbers above 2⁶³−1 are told as that.
+pub fn attributes(of: impl Into<Attributes>) -> impl IntoIterator<Item = KeyValue> {
+    let of = of.into();
+    let number =
+        |name: &'static str, value: u64| KeyValue::new(name, i64::try_from(value).unwrap_or(i64::MAX));
+    [
+        Some(KeyValue::new(Attributes::ALLOWED, of.allowed)),
+        Some(number(Attributes::LIMIT, of.limit)),
+        Some(number(Attributes::REMAINING, of.remaining)),
+        of.retry_after_ms.map(|wait| number(Attributes::RETRY_AFTER_MS, wait)),
+        of.binding_axis.map(|axis| KeyValue::new(Attributes::BINDING_AXIS, axis.label())),
+        Some(KeyValue::new(Attributes::GUARANTEE, of.guarantee.label())),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// Has this meter read the counters whenever it collects.
+pub fn register(meter: &Meter, counts: &Counts) {
+    let decisions = |each: &Observed<'_>, policy: &PolicyCounts| {
+        each.with("throttlekit.outcome", policy, policy.by_outcome());
+    };
+    by_policy(meter, counts, "throttlekit.decisions", "Decisions, by outcome", decisions);
+    let denied = |each: &Observed<'_>, policy: &PolicyCounts| {
+        each.with(Attributes::BINDING_AXIS, policy, policy.by_axis());
+    };
+    by_policy(meter, counts, "throttlekit.denied_by_axis", "Denials, by the axis that denied", denied);
+    let priced = |each: &Observed<'_>, policy: &PolicyCounts| {
+        each.0.observe(policy.policy_denied(), &[policy_of(policy)]);
+    };
+    by_policy(meter, counts, "throttlekit.policy_denied", "Denials by the price", priced);
+    let worth = |each: &Observed<'_>, policy: &PolicyCounts| {
+        each.with(Attributes::GUARANTEE, policy, policy.by_guarantee());
+    };
+    by_policy(meter, counts, "throttlekit.guarantees", "Decisions, by what they are worth", worth);
+
+    let lost = "Events that subscribers were not shown";
+    single(meter, counts, "throttlekit.events_lost", lost, Counts::events_lost);
+    let struck_off = "Subscribers that panicked";
+    single(meter, counts, "throttlekit.subscribers_struck_off", struck_off, Counts::subscribers_struck_off);
+}
+
+/// What an instrument is told while it is read.
+struct Observed<'a>(&'a dyn AsyncInstrument<u64>);
+
+impl Observed<'_> {
+    /// Counts by policy and one more attribute.
+    fn with(
+        &self,
+        name: &'static str,
+        policy: &PolicyCounts,
+        counts: impl IntoIterator<Item = (&'static str, u64)>,
+    ) {
+        for (value, count) in counts {
+            self.0.observe(count, &[policy_of(policy), KeyValue::new(name, value)]);
+        }
+    }
+}
+
+fn policy_of(policy: &PolicyCounts) -> KeyValue {
+    KeyValue::new("throttlekit.policy", policy.policy().to_owned())
+}
+
+fn by_policy(
+    meter: &Meter,
+    counts: &Counts,
+    name: &'static str,
+    help: &'static str,
+    observe: impl Fn(&Observed<'_>, &PolicyCounts) + Send + Sync + 'static,
+) {
+    let counts = counts.clone();
+    let read = move |instrument: &dyn AsyncInstrument<u64>| {
+        for policy in counts.policies() {
+            observe(&Observed(instrument), &policy);
+        }
+    };
+    meter.u64_observable_counter(name).with_description(help).with_callback(read).build();
+}
+
+fn single(meter: &Meter, counts: &Counts, name: &'static str, help: &'static str, count: fn(&Counts) -> u64) {
+    let counts = counts.clone();
+    let read = move |instrument: &dyn AsyncInstrument<u64>| instrument.observe(count(&counts), &[]);
+    meter.u64_observable_counter(name).with_description(help).with_callback(read).build();
+}

@@ -1,0 +1,213 @@
+//! From the threads that ask to the one that tells.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use throttlekit::admission::Event;
+use throttlekit::{KeyHash, SecretHash};
+
+use crate::counts::{Counts, PolicyAt};
+use crate::note::Note;
+use crate::subscriber::Subscribers;
+use crate::top::{Top, TopCounter};
+
+/// How long the thread sleeps when it finds nothing, from the first time on, doubling.
+const NAP_MIN: Duration = Duration::from_millis(4);
+const NAP_MAX: Duration = Duration::from_millis(64);
+
+/// Events that wait, and the thread they wait for.
+///
+/// The thread looks by itself, and sleeps in between. To wake it for every event would cost whoever asks a call of the system;
+/// it is woken once in a quarter of the queue.
+pub(crate) struct Queue {
+    items: SyncSender<Item>,
+    pushed: AtomicU64,
+    wake_every: u64,
+    link: Arc<Link>,
+    hash: SecretHash,
+    thread: Option<JoinHandle<()>>,
+    /// Heard from when the thread has told everything, or is gone.
+    done: Mutex<Receiver<()>>,
+    drain_max: Duration,
+}
+
+enum Item {
+    Note(Note),
+    /// All before it were told.
+    Flush(SyncSender<()>),
+}
+
+/// What both sides see.
+struct Link {
+    counts: Counts,
+    top: Option<Mutex<TopCounter>>,
+    /// Tell what is there, and end.
+    stop: AtomicBool,
+    /// End.
+    abandon: AtomicBool,
+    /// The thread sleeps because it found nothing. One that waits inside a subscriber is left alone.
+    asleep: AtomicBool,
+}
+
+impl Queue {
+    pub(crate) fn start(
+        counts: Counts,
+        subscribers: Subscribers,
+        top_keys: usize,
+        capacity: usize,
+        drain_max: Duration,
+    ) -> io::Result<Self> {
+        let (items, waiting) = sync_channel(capacity);
+        let (finished, done) = sync_channel(1);
+        let link = Arc::new(Link {
+            counts,
+            top: (top_keys > 0).then(|| Mutex::new(TopCounter::new(top_keys))),
+            stop: AtomicBool::new(false),
+            abandon: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+        });
+        let teller = Teller { link: Arc::clone(&link), waiting, subscribers, capacity };
+        let thread = thread::Builder::new().name("throttlekit-telemetry".into()).spawn(move || {
+            teller.run();
+            // Nobody may be there to hear it.
+            let _ = finished.try_send(());
+        })?;
+        Ok(Self {
+            items,
+            pushed: AtomicU64::new(0),
+            wake_every: (capacity as u64 / 4).max(1),
+            link,
+            hash: SecretHash::random(),
+            thread: Some(thread),
+            done: Mutex::new(done),
+            drain_max,
+        })
+    }
+
+    /// Leaves an event to be told, or counts it as lost.
+    #[inline]
+    pub(crate) fn tell(&self, event: &Event<'_>, policy: PolicyAt) {
+        let note = Note::of(event, policy, &self.hash);
+        if self.items.try_send(Item::Note(note)).is_err() {
+            self.link.counts.lose(1);
+        }
+        if self.pushed.fetch_add(1, Relaxed).is_multiple_of(self.wake_every) {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn top(&self) -> Top {
+        let top = self.link.top.as_ref().map(lock);
+        top.map(|top| top.read(&self.link.counts)).unwrap_or_default()
+    }
+
+    /// Waits until all that was pushed before has been told, so long at the most. A full queue is asked again every millisecond.
+    pub(crate) fn flush(&self, wait: Duration) -> bool {
+        let (told, heard) = sync_channel(1);
+        let mut flush = Item::Flush(told);
+        let mut left = wait;
+        while let Err(refused) = self.items.try_send(flush) {
+            let TrySendError::Full(again) = refused else { return false };
+            if left.is_zero() {
+                return false;
+            }
+            flush = again;
+            let nap = left.min(Duration::from_millis(1));
+            self.wake();
+            thread::sleep(nap);
+            left -= nap;
+        }
+        self.wake();
+        heard.recv_timeout(left).is_ok()
+    }
+
+    /// Wakes the thread if it sleeps. One that is just about to sleep may miss it, and looks again when its nap is over.
+    fn wake(&self) {
+        if let Some(thread) = &self.thread
+            && self.link.asleep.load(Relaxed)
+        {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.link.stop.store(true, Relaxed);
+        self.wake();
+        let Some(thread) = self.thread.take() else { return };
+        if thread.thread().id() == thread::current().id() {
+            // A subscriber held the last of it; the thread cannot wait for itself.
+            return;
+        }
+        let ended = lock(&self.done).recv_timeout(self.drain_max);
+        if ended == Err(RecvTimeoutError::Timeout) {
+            self.link.abandon.store(true, Relaxed);
+        } else {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What runs on the thread.
+struct Teller {
+    link: Arc<Link>,
+    waiting: Receiver<Item>,
+    subscribers: Subscribers,
+    capacity: usize,
+}
+
+impl Teller {
+    fn run(mut self) {
+        let mut nap = NAP_MIN;
+        loop {
+            // Looked at first: what was pushed before it was set is told after.
+            let stop = self.link.stop.load(Relaxed);
+            let told = self.tell_waiting();
+            if stop {
+                break;
+            }
+            nap = if told > 0 { NAP_MIN } else { (2 * nap).min(NAP_MAX) };
+            if told < self.capacity {
+                self.link.asleep.store(true, Relaxed);
+                thread::park_timeout(nap);
+                self.link.asleep.store(false, Relaxed);
+            }
+        }
+        self.link.counts.lose(self.notes_left());
+    }
+
+    /// Tells what waits, no more than the queue holds, and says how much that was.
+    fn tell_waiting(&mut self) -> usize {
+        let mut told = 0;
+        while told < self.capacity && !self.link.abandon.load(Relaxed) {
+            match self.waiting.try_recv() {
+                Ok(Item::Note(note)) => self.tell(&note),
+                // Who waited may have gone.
+                Ok(Item::Flush(heard)) => _ = heard.try_send(()),
+                Err(_) => break,
+            }
+            told += 1;
+        }
+        told
+    }
+
+    fn tell(&mut self, note: &Note) {
+        if let Some(top) = &self.link.top {
+            lock(top).count(note);
+        }
+        self.subscribers.show(&note.event(&self.link.counts), &self.link.counts);
+    }
+
+    fn notes_left(&self) -> u64 {
+        self.waiting.try_iter().filter(|item| matches!(item, Item::Note(_))).count() as u64
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

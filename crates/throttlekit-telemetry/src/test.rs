@@ -1,0 +1,34 @@
+//! Events for tests.
+
+use std::time::Duration;
+
+use throttlekit::admission::{Axis, Event};
+use throttlekit::{Decision, Guarantee, Retry, Timestamp};
+
+pub(crate) fn event() -> Event<'static> {
+    Event {
+        policy: "chat",
+        key: b"alice",
+        cost: 3,
+        decision: Decision {
+            allowed: true,
+            limit: 10,
+            remaining: 7,
+            reset_at: Timestamp::from_millis(1_000),
+            retry_after: Retry::Now,
+        },
+        binding_axis: None,
+        policy_denied: false,
+        guarantee: Guarantee::Exact,
+    }
+}
+
+pub(crate) fn denied() -> Event<'static> {
+    let event = event();
+    let retry_after = Retry::after(Duration::from_micros(1_500_001));
+    Event {
+        decision: Decision { allowed: false, retry_after, ..event.decision },
+        binding_axis: Some(Axis::Rate),
+        ..event
+    }
+}

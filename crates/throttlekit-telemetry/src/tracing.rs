@@ -1,0 +1,122 @@
+//! An event for each decision, and what a span says of a decision.
+//!
+//! [`Decisions`] is a [`Subscriber`] of the telemetry: it speaks on the telemetry's thread, so what listens to `tracing` may take
+//! its time. [`record`] is for the thread that asked: it writes [`Attributes`] onto a span that declared them.
+
+use ::tracing::dispatcher::{Dispatch, with_default};
+use ::tracing::{Level, Span, event};
+use throttlekit::Guarantee;
+use throttlekit::admission::Event;
+
+use crate::{Attributes, Subscriber};
+
+/// The target of all events.
+pub const TARGET: &str = "throttlekit";
+
+/// Tells each decision as an event with the target [`TARGET`].
+///
+/// What was allowed at the level DEBUG, what was denied at INFO, and what was denied or let pass because a store did not answer
+/// at WARN. The fields are `policy`, `cost`, `policy_denied`, and [`Attributes`] under their names; `key` if it is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Decisions {
+    keys: bool,
+    to: Option<Dispatch>,
+}
+
+impl Decisions {
+    /// Tells whoever listens to the whole process.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Tells the key too: as text, as much as is kept of it, with whatever is no text replaced. Keys may be addresses or names
+    /// of people, so they are left out unless it is wanted.
+    pub fn with_keys(mut self) -> Self {
+        self.keys = true;
+        self
+    }
+
+    /// Tells this one instead.
+    pub fn to(mut self, listener: Dispatch) -> Self {
+        self.to = Some(listener);
+        self
+    }
+
+    fn tell(&self, event: &Event<'_>) {
+        let key = self.keys.then(|| String::from_utf8_lossy(event.key));
+        let said = Attributes::from(event);
+        macro_rules! tell {
+            ($level:expr) => {
+                event!(
+                    target: TARGET,
+                    $level,
+                    policy = event.policy,
+                    key = key.as_deref(),
+                    cost = event.cost,
+                    policy_denied = event.policy_denied,
+                    throttlekit.allowed = said.allowed,
+                    throttlekit.binding_axis = said.binding_axis.map(|axis| axis.label()),
+                    throttlekit.limit = said.limit,
+                    throttlekit.remaining = said.remaining,
+                    throttlekit.retry_after_ms = said.retry_after_ms,
+                    throttlekit.guarantee = said.guarantee.label(),
+                    "{}",
+                    if said.allowed { "allowed" } else { "denied" }
+                )
+            };
+        }
+        match level_of(&said) {
+            Level::WARN => tell!(Level::WARN),
+            Level::INFO => tell!(Level::INFO),
+            _ => tell!(Level::DEBUG),
+        }
+    }
+}
+
+impl Subscriber for Decisions {
+    fn event(&mut self, event: &Event<'_>) {
+        match &self.to {
+            Some(listener) => with_default(listener, || self.tell(event)),
+            None => self.tell(event),
+        }
+    }
+}
+
+fn level_of(said: &Attributes) -> Level {
+    match said.guarantee {
+        Guarantee::Open | Guarantee::Closed => Level::WARN,
+        _ if said.allowed => Level::DEBUG,
+        _ => Level::INFO,
+    }
+}
+
+/// Writes a decision onto a span, in those of the fields that the span declared; what was not declared is left out.
+///
+/// ```
+/// use throttlekit::admission::Event;
+/// use throttlekit_telemetry::tracing::record;
+/// use tracing::{field::Empty, info_span};
+///
+/// fn note(event: &Event<'_>) {
+///     let span = info_span!(
+///         "request",
+///         throttlekit.allowed = Empty,
+///         throttlekit.binding_axis = Empty,
+///         throttlekit.retry_after_ms = Empty,
+///     );
+///     record(&span, event);
+/// }
+/// ```
+pub fn record(span: &Span, of: impl Into<Attributes>) {
+    let of = of.into();
+    span.record(Attributes::ALLOWED, of.allowed)
+        .record(Attributes::LIMIT, of.limit)
+        .record(Attributes::REMAINING, of.remaining)
+        .record(Attributes::GUARANTEE, of.guarantee.label());
+    if let Some(axis) = of.binding_axis {
+        span.record(Attributes::BINDING_AXIS, axis.label());
+    }
+    if let Some(wait) = of.retry_after_ms {
+        span.record(Attributes::RETRY_AFTER_MS, wait);
+    }
+}

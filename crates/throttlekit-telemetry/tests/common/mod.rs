@@ -1,0 +1,58 @@
+//! Events that limits decided.
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use std::time::Duration;
+
+use throttlekit::admission::{Axis, Event};
+use throttlekit::{Ask, Decision, Guarantee, Limiter, ManualClock, Rate, Retry, Timestamp};
+use throttlekit_telemetry::PolicyCounts;
+
+/// A decision without a limit behind it.
+pub(crate) fn event(policy: &'static str, allowed: bool, axis: Option<Axis>) -> Event<'static> {
+    Event {
+        policy,
+        key: b"alice",
+        cost: 3,
+        decision: Decision {
+            allowed,
+            limit: 10,
+            remaining: 7,
+            reset_at: Timestamp::from_millis(1_000),
+            retry_after: if allowed { Retry::Now } else { Retry::after(Duration::from_micros(1_500_001)) },
+        },
+        binding_axis: axis,
+        policy_denied: false,
+        guarantee: Guarantee::Exact,
+    }
+}
+
+/// Asks a limit so many times, with nothing left to chance, and shows each answer to the observer.
+pub(crate) fn ask(asks: u64, mut observe: impl FnMut(&Event<'_>)) -> Vec<Decision> {
+    let clock = std::sync::Arc::new(ManualClock::default());
+    let limiter = Limiter::builder(Rate::per_second(10)).clock(clock.clone()).build().expect("a limit");
+    let keys = ["alice", "bob", "carol", "dave"];
+    let ask = |n: u64| {
+        clock.advance(Duration::from_millis(7));
+        let key = keys[(n % 7 % 4) as usize];
+        let cost = 1 + n % 3;
+        let decision = limiter.check(Ask::of(key).cost(cost));
+        observe(&Event {
+            policy: "chat",
+            key: key.as_bytes(),
+            cost,
+            decision,
+            binding_axis: (!decision.allowed).then_some(Axis::Rate),
+            policy_denied: false,
+            guarantee: Guarantee::Exact,
+        });
+        decision
+    };
+    (0..asks).map(ask).collect()
+}
+
+/// What has to hold of a policy's counters whenever they are read.
+pub(crate) fn sums(counts: &PolicyCounts) {
+    let by_axis: u64 = Axis::ALL.into_iter().map(|axis| counts.denied_by(axis)).sum();
+    assert_eq!(by_axis + counts.denied_by_no_axis() + counts.policy_denied(), counts.denied());
+    assert_eq!(counts.allowed() + counts.denied(), counts.decisions());
+}

@@ -1,0 +1,170 @@
+//! The two ways that most gateways meter, over the same limits: for comparison, with their faults.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use throttlekit::slots::HeldSlot;
+use throttlekit::store::StoreError;
+use throttlekit::{Ask, Axis, Decision, Limit, Rate, Receipt, SharedLimiter, SharedSlots, Timestamp};
+use throttlekit_redis::RedisStore;
+
+use super::{Answer, Asked, Denial, Permit, Why};
+use crate::headers::{Room, Rooms};
+use crate::ledger::Ledger;
+use crate::tenants::{Config, Tenant};
+
+/// The key under which all tenants together count.
+const EVERYONE: &[u8] = b"model";
+/// What each limit is an axis of, by its place.
+const AXES: [Axis; 3] = [Axis::Rate, Axis::Cost, Axis::Fairness];
+
+/// When it charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The most that a request may cost, before it begins.
+    Reserve,
+    /// What it has cost, when it has ended.
+    Count,
+}
+
+/// One tenant's limits.
+pub struct Baseline {
+    way: Way,
+    tenant: String,
+    limits: SharedLimiter<RedisStore, 3>,
+    slots: SharedSlots<RedisStore>,
+    ledger: Arc<Ledger>,
+}
+
+impl Baseline {
+    pub(super) fn new(
+        way: Way,
+        store: &RedisStore,
+        policy: &str,
+        config: &Config,
+        tenant: &Tenant,
+        ledger: Arc<Ledger>,
+    ) -> Result<Self> {
+        let limits = [
+            ("requests", Limit::gcra(Rate::per_minute(tenant.rpm))?),
+            ("tokens", Limit::fixed_window(tenant.tpm, config.window())?),
+            ("model", Limit::fixed_window(config.capacity, config.window())?),
+        ];
+        Ok(Self {
+            way,
+            tenant: tenant.name.clone(),
+            limits: SharedLimiter::all(store.clone(), policy, limits)?,
+            slots: SharedSlots::builder(store.clone(), policy, tenant.concurrency).build()?,
+            ledger,
+        })
+    }
+
+    pub(super) async fn admit(self: &Arc<Self>, asked: Asked) -> Result<Answer, StoreError> {
+        let entered = self.slots.admit(&self.tenant).await?;
+        let Some(slot) = entered.slot else {
+            let why = entered.outage.map_or(Why::Axis(Axis::Concurrency), |_| Why::Outage);
+            return Ok(self.denied(why, entered.decision, asked, self.look().await.as_ref()));
+        };
+        let cost = match self.way {
+            Way::Reserve => asked.in_all(),
+            Way::Count => 1,
+        };
+        let key = self.tenant.as_str();
+        let answer = self
+            .limits
+            .check_all([Ask::of(key), Ask::of(key).cost(cost), Ask { key: EVERYONE, cost }])
+            .await?;
+        let seen = self.look().await;
+        let Some(receipt) = answer.receipt.filter(|_| answer.decision.allowed) else {
+            let why = answer.outage.map_or(Why::Axis(AXES[answer.binding]), |_| Why::Outage);
+            return Ok(self.denied(why, answer.decision, asked, seen.as_ref()));
+        };
+        let window_ends = seen.as_ref().map_or(answer.decision.reset_at, |seen| seen.each[2].reset_at);
+        self.ledger.charged(key, window_ends, cost as i64);
+        let charged = Charged {
+            gate: self.clone(),
+            bill: Some(Bill { receipt, window_ends, charged: cost }),
+            used: 0,
+            _slot: slot,
+        };
+        Ok(Answer { rooms: rooms(seen.as_ref()), outcome: Ok(Permit::Baseline(charged)) })
+    }
+
+    pub(super) async fn rooms(&self) -> Rooms {
+        rooms(self.look().await.as_ref())
+    }
+
+    fn denied(&self, why: Why, decision: Decision, asked: Asked, seen: Option<&Seen>) -> Answer {
+        let (limit, retry) = (decision.limit, decision.retry_after);
+        let asked = asked.in_all();
+        let denial = Denial { tenant: self.tenant.clone(), why, limit, asked, retry };
+        Answer { rooms: rooms(seen), outcome: Err(denial) }
+    }
+
+    /// What is left, each for itself: the answer to several limits at once tells only of the one that binds. Headers are
+    /// worth another round trip, but not an error.
+    async fn look(&self) -> Option<Seen> {
+        let key = self.tenant.as_bytes();
+        let each = self.limits.peek_each([key, key, EVERYONE]).await.ok()?;
+        Some(Seen { each, now: self.limits.now() })
+    }
+}
+
+/// What was left on each limit, and when.
+struct Seen {
+    each: [Decision; 3],
+    now: Timestamp,
+}
+
+fn rooms(seen: Option<&Seen>) -> Rooms {
+    let room = |nth: usize| seen.map(|seen| Room::of(&seen.each[nth], seen.now));
+    Rooms { requests: room(0), tokens: room(1) }
+}
+
+/// What was charged for one request, until that is settled.
+pub struct Charged {
+    gate: Arc<Baseline>,
+    bill: Option<Bill>,
+    used: u64,
+    _slot: HeldSlot,
+}
+
+struct Bill {
+    receipt: Receipt,
+    window_ends: Timestamp,
+    charged: u64,
+}
+
+impl Charged {
+    pub(super) fn count(&mut self, tokens: u64) -> bool {
+        self.used += tokens;
+        true
+    }
+
+    pub(super) async fn finish(mut self, total: Option<u64>) {
+        self.used = total.unwrap_or(self.used);
+        if let Some(settles) = self.settle() {
+            settles.await;
+        }
+    }
+
+    /// Replaces what was charged by what was used, once.
+    fn settle(&mut self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let Bill { receipt, window_ends, charged } = self.bill.take()?;
+        let (gate, used) = (self.gate.clone(), self.used);
+        gate.ledger.charged(&gate.tenant, window_ends, used as i64 - charged as i64);
+        Some(async move {
+            if let Err(error) = gate.limits.settle(receipt, [1, used, used]).await {
+                eprintln!("{}: {used} tokens used, {charged} charged, not settled: {error}", gate.tenant);
+            }
+        })
+    }
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        if let (Some(settles), Ok(runtime)) = (self.settle(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(settles);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The real `openai` client for Python against the gateway: what it sees is what everyone's code sees.
+
+mod common;
+mod python;
+
+use common::{Limits, Model, Stand};
+use llm_gateway::gate::Meter;
+
+const QUICK: Model = Model { length: 50, chunk: 4, delay_ms: 0 };
+/// Generates until someone stops it.
+const ENDLESS: Model = Model { length: 1_000_000, chunk: 4, delay_ms: 10 };
+const PLENTY: Limits = Limits { rpm: 1_000, tpm: 100_000, concurrency: 8 };
+
+#[test]
+fn a_completion_comes_back_whole_and_costs_what_it_says() {
+    let stand = Stand::new(Meter::Stream, &QUICK, &PLENTY);
+    python::play("completion", &stand);
+}
+
+#[test]
+fn a_stream_comes_by_chunks_and_costs_what_it_says() {
+    let stand = Stand::new(Meter::Stream, &QUICK, &PLENTY);
+    python::play("stream", &stand);
+}
+
+#[test]
+fn a_stream_is_cut_where_the_budget_ends_as_if_the_model_had_stopped() {
+    let stand = Stand::new(Meter::Stream, &ENDLESS, &Limits { tpm: 200, ..PLENTY });
+    python::play("cut", &stand);
+}
+
+#[test]
+fn a_denial_is_a_rate_limit_error_that_says_which_limit_and_when_to_come_back() {
+    let stand = Stand::new(Meter::Stream, &QUICK, &Limits { rpm: 2, ..PLENTY });
+    python::play("denied", &stand);
+}
+
+#[test]
+fn one_too_many_at_a_time_is_denied_until_another_ends() {
+    let stand = Stand::new(Meter::Stream, &ENDLESS, &Limits { concurrency: 1, ..PLENTY });
+    python::play("crowded", &stand);
+}
+
+#[test]
+fn a_caller_that_goes_away_gives_its_slot_back_and_has_paid_for_what_it_was_sent() {
+    let stand = Stand::new(Meter::Stream, &ENDLESS, &Limits { concurrency: 1, ..PLENTY });
+    python::play("gone", &stand);
+}
+
+#[test]
+fn either_baseline_serves_and_settles_as_well() {
+    for meter in [Meter::Reserve, Meter::Count] {
+        let stand = Stand::new(meter, &QUICK, &PLENTY);
+        python::play("completion", &stand);
+        python::play("stream_only", &stand);
+    }
+}
