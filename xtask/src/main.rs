@@ -30,8 +30,6 @@ usage: cargo xtask <command>
   ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   prove fair [--cases N]   every law of sharing by weight over N worlds (default 1000000), and every planted bug
-  prove admission [--small] [PART]
-                           one ask over all axes: every mix of axes and stores, sequential beside fused, the algebra, prices
   prove learn              what the learners pay beside the best in hindsight, streams with any reservation, and
                            every planted bug
   prove metering           three ways to meter tokens beside each other, and every planted meter
@@ -79,7 +77,6 @@ fn main() -> ExitCode {
         ["prove", "fair", ref rest @ ..] => {
             prove::prove_all("fair", &throttlekit_conformance::fair::laws(), rest)
         }
-        ["prove", "admission", ref rest @ ..] => prove_admission::run(rest),
         ["prove", "budget", ref rest @ ..] => prove_budget::run(rest),
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "metering", ref rest @ ..] => prove_metering::run(rest),
