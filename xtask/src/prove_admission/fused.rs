@@ -28,7 +28,16 @@ async fn prove((in_memory, on_engines): (u64, u64)) -> Result<Part> {
     println!("{} rules, {PAIRS} pairs of them", RULES.len());
     println!(
         "{:<12}{:>10}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}{:>12}{:>9}",
-        "store", "per pair", "timelines", "calls", "rate denied", "cost denied", "states", "left out", "differences", "seconds"
+        "store",
+        "per pair",
+        "timelines",
+        "calls",
+        "rate denied",
+        "cost denied",
+        "states",
+        "left out",
+        "differences",
+        "seconds"
     );
     let mut stores = serde_json::Map::new();
     for engine in Engine::all().await? {

@@ -24,7 +24,14 @@ async fn prove(step: usize) -> Result<Part> {
     println!("{} cells, of which those with nothing on a store are played once", cells());
     println!(
         "{:<12}{:>8}{:>11}{:>9}   {:<44}{:>9}{:>11}{:>9}",
-        "store", "cells", "decisions", "denials", "by slots, price, rate, cost, share", "states", "broken", "seconds"
+        "store",
+        "cells",
+        "decisions",
+        "denials",
+        "by slots, price, rate, cost, share",
+        "states",
+        "broken",
+        "seconds"
     );
     let (mut stores, mut all) = (serde_json::Map::new(), MatrixReport::default());
     for engine in Engine::all().await? {

@@ -8,7 +8,8 @@
 //!   were not asked;
 //! * the answer is the denier's own, or the fold of all axes;
 //! * everything is as it was: slots in flight or held, and every state on a store, before and after; and a twin that was
-//!   never asked the denied calls gives the same answers, in full, to calls that look at each axis by itself;
+//!   never asked the denied calls gives the same answers, in full, to calls that look at each axis by itself (of a leased
+//!   axis what the node has in hand and what the store has left count together);
 //! * every decision was told once and as it was answered; denials by axis and by price add up to all denials.
 
 use std::sync::OnceLock;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use throttlekit::admission::Axis;
 use throttlekit::store::{SlotStore, Store, StoreError};
-use throttlekit::{ALLOW_FULL, Decision, ManualClock, Retry, Timestamp, combine};
+use throttlekit::{ALLOW_FULL, ManualClock, Retry, Timestamp, combine};
 
 use super::cell::{Cell, Denier};
 use super::model::AdmissionBug;
@@ -199,13 +200,19 @@ impl<S: Seat> Play<'_, S> {
             Asked { rate: "w", tokens: "w", ..one },
         ];
         for view in views {
+            given_back(self.seat).await?;
+            given_back(twin).await?;
             let mine = self.ask(&view).await?;
             let theirs = twin.admit(&view).await.map_err(|error| error.to_string())?;
-            let timed = !self.cell.reads_the_time();
-            let (got, want) = (words(&mine, timed), words(&theirs, timed));
+            let got = self.words(self.seat, &view, mine.words()).await?;
+            let want = self.words(twin, &view, theirs.words()).await?;
             ensure(got == want, || {
                 format!("a denial was not free, by {view:?}:\n  want {want:?}\n  got  {got:?}")
             })?;
+            if let (Some(mine), Some(theirs)) = (mine.held, theirs.held) {
+                let ended = self.seat.end(mine, End::WELL).await.and(twin.end(theirs, End::WELL).await);
+                ended.map_err(|error| error.to_string())?;
+            }
         }
         Ok(())
     }
@@ -231,17 +238,30 @@ impl<S: Seat> Play<'_, S> {
         Ok(sight)
     }
 
-    /// At once, or where slots go back to a store, soon.
     async fn as_before(&mut self, before: &[String]) -> Check {
-        let mut now = self.sight().await?;
-        for _ in 0..TRIES_MAX {
-            if now == before || !self.seat.settles_late() {
-                break;
-            }
-            tokio::time::sleep(TRY_AGAIN).await;
-            now = self.seat.sight().await.map_err(|error| error.to_string())?;
-        }
+        let now = self.sight().await?;
         ensure(now == before, || format!("a denial was not free:\n  before {before:?}\n  after  {now:?}"))
+    }
+
+    /// All that was said: without waits where the clock goes on, and of a leased axis with what the store has left, since
+    /// what was fetched for a call that is denied stays in hand. The one answer is the fold of these.
+    async fn words(&self, seat: &S, view: &Asked<'_>, words: Words) -> Result<Words, String> {
+        let (mut decision, mut said, binding, policy_denied, held) = words;
+        if let Some((axis, left)) = seat.left_to_lease(view).await.map_err(|error| error.to_string())? {
+            decision.remaining = 0;
+            said[axis as usize]
+                .iter_mut()
+                .filter(|said| said.allowed)
+                .for_each(|said| said.remaining += left);
+        }
+        if self.cell.reads_the_time() {
+            std::iter::once(&mut decision).chain(said.iter_mut().flatten()).for_each(|decision| {
+                if let Retry::After(wait) = &mut decision.retry_after {
+                    *wait = Duration::ZERO;
+                }
+            });
+        }
+        Ok((decision, said, binding, policy_denied, held))
     }
 
     fn check_told(&mut self) -> Check {
@@ -261,6 +281,18 @@ impl<S: Seat> Play<'_, S> {
     }
 }
 
+/// Waits until every slot has gone back to its store.
+async fn given_back(seat: &impl Seat) -> Check {
+    for _ in 0..TRIES_MAX {
+        let held = seat.held_on_a_store().await.map_err(|error| error.to_string())?;
+        if held.unwrap_or(0) == 0 {
+            return Ok(());
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
+    }
+    Err("slots that were ended are still held".into())
+}
+
 /// What no answer may break, whoever gave it.
 fn consistent<H>(cell: &Cell, heard: &Heard<H>) -> Result<(), &'static str> {
     let Heard { decision, said, binding, policy_denied, held } = heard;
@@ -278,7 +310,10 @@ fn consistent<H>(cell: &Cell, heard: &Heard<H>) -> Result<(), &'static str> {
         holds(allowed == (*binding != Some(axis)), "the name disagrees with what the axes said")?;
     }
     holds(held.is_some() == decision.allowed, "a permit is proof of admission")?;
-    holds(decision.allowed == (binding.is_none() && !policy_denied), "denied by no one, or allowed all the same")?;
+    holds(
+        decision.allowed == (binding.is_none() && !policy_denied),
+        "denied by no one, or allowed all the same",
+    )?;
     holds(binding.is_none() || !policy_denied, "denied by the price and by an axis")?;
     let fold = || Axis::ALL.into_iter().filter_map(said).fold(ALLOW_FULL, combine);
     let own = match binding {
@@ -287,14 +322,4 @@ fn consistent<H>(cell: &Cell, heard: &Heard<H>) -> Result<(), &'static str> {
         None => Some(fold()),
     };
     holds(own == Some(*decision), "the answer is neither the denier's own nor the fold")
-}
-
-/// All that was said; without waits where the clock goes on.
-fn words<H>(heard: &Heard<H>, timed: bool) -> Words {
-    let timeless = |decision: Decision| match decision.retry_after {
-        Retry::After(_) if !timed => Decision { retry_after: Retry::After(Duration::ZERO), ..decision },
-        _ => decision,
-    };
-    let (decision, said, binding, policy_denied, held) = heard.words();
-    (timeless(decision), said.map(|said| said.map(timeless)), binding, policy_denied, held)
 }

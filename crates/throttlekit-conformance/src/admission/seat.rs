@@ -1,11 +1,9 @@
 //! What a cell of the matrix describes, built: on real stores, or as a model with a bug.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use throttlekit::admission::{
-    Axis, Permit, Policy, SharedPermit, SharedPolicy, SharedPolicyBuilder,
-};
+use throttlekit::admission::{Axis, Permit, Policy, SharedPermit, SharedPolicy, SharedPolicyBuilder};
 use throttlekit::fair::Escrow;
 use throttlekit::price::Prices;
 use throttlekit::store::{Charge, KeySpace, SlotStore, Store, StoreError};
@@ -14,8 +12,8 @@ use throttlekit::{
     Cadence, Clock, FairLimiter, Guard, Limit, ManualClock, Pricer, SharedFairLimiter, SharedLimiter,
     SharedSlots, Timestamp, TwoTier, WallClock,
 };
-use throttlekit_core::rate::Window;
 use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::{Rule, Window};
 
 use super::cell::{Cell, Denier, Limits, Mix};
 use super::matrix::{CALLS, COST};
@@ -44,8 +42,14 @@ pub trait Seat: Subject {
     /// Every state that can be seen: slots in flight, slots held, what stores remember.
     fn sight(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
-    /// Whether a slot goes back after the answer, by a task of its own.
-    fn settles_late(&self) -> bool;
+    /// Slots that are held on a store, if they are: they go back by a task of its own.
+    fn held_on_a_store(&self) -> impl Future<Output = Result<Option<u32>, StoreError>> + Send;
+
+    /// Of an axis that is leased, what the store has left for a call: the node has the rest in hand, or had it.
+    fn left_to_lease(
+        &self,
+        ask: &Asked<'_>,
+    ) -> impl Future<Output = Result<Option<(Axis, u64)>, StoreError>> + Send;
 
     /// Who is told of its decisions.
     fn watch(&self) -> &Watch;
@@ -83,14 +87,16 @@ impl Numbers<'_> {
 
     /// A day, no edge of which is near whatever clock it is read by.
     fn window(&self, units: u64) -> Limit {
-        let day = shared_window();
-        let anchored = || {
-            let Cadence::Every { length, .. } = day else { return day };
-            Cadence::Every { length, anchor: Timestamp::from_nanos(WallClock.now().as_nanos() - HOUR.as_nanos() as u64) }
-        };
-        let cadence = if self.0.reads_the_time() { anchored() } else { day };
+        let cadence = if self.0.reads_the_time() { day_from_here() } else { shared_window() };
         Window::new(units, cadence).expect("a sound window").into()
     }
+}
+
+/// Days of which one began an hour before this process first asked.
+fn day_from_here() -> Cadence {
+    static ANCHOR: OnceLock<Timestamp> = OnceLock::new();
+    let an_hour_ago = || Timestamp::from_nanos(WallClock.now().as_nanos() - HOUR.as_nanos() as u64);
+    Cadence::Every { length: 24 * HOUR, anchor: *ANCHOR.get_or_init(an_hour_ago) }
 }
 
 /// On a store, or on two of its kind.
@@ -112,6 +118,7 @@ pub struct RealSeat<S> {
     guard: Option<Arc<Guard>>,
     slots: Option<SharedSlots<Arc<S>, ManualClock>>,
     peeks: Vec<Peek<S>>,
+    leased: Option<(Axis, Arc<S>, KeySpace, SharedForm)>,
     watch: Arc<Watch>,
 }
 
@@ -142,6 +149,7 @@ impl<S: Store + SlotStore> Bench for RealBench<S> {
             guard: None,
             slots: None,
             peeks: Vec::new(),
+            leased: None,
             watch: Arc::default(),
         };
         seat.policy = match cell.mix {
@@ -224,24 +232,26 @@ impl<S: Store + SlotStore> RealBench<S> {
             let named = [("calls", rate), ("tokens", cost)];
             let limiter = SharedLimiter::all(first.clone(), name, named).map_err(told)?;
             for ((limit_name, limit), key) in named.into_iter().zip(["r", "t"]) {
-                seat.peeks.push(Peek::new(first, name, limit_name, limit, |space| {
-                    space.key(b"", key.as_bytes())
-                })?);
+                seat.peeks
+                    .push(Peek::new(first, name, limit_name, limit, |space| space.key(b"", key.as_bytes()))?);
             }
             return Ok(builder.together(limiter, [Axis::Rate.of(1), Axis::Cost.of(2)]));
         }
         let mut builder = builder;
         let there = if kept == Limits::TwoStores { second } else { first };
-        for (limit, store, on, key, leased) in [
-            (rate, first, Axis::Rate.of(1), "r", kept == Limits::LeasedRate),
-            (cost, there, Axis::Cost.of(2), "t", kept == Limits::LeasedCost),
+        for (limit, store, axis, key, leased) in [
+            (rate, first, Axis::Rate, "r", kept == Limits::LeasedRate),
+            (cost, there, Axis::Cost, "t", kept == Limits::LeasedCost),
         ] {
             let Some(limit) = limit else { continue };
-            let name = format!("{name}/{key}");
+            let (name, on) = (format!("{name}/{key}"), axis.of(axis as usize));
             if kept == Limits::InProcess {
                 builder = builder.local(on, limit);
             } else if leased {
                 let tier = TwoTier::builder(store.clone(), &name, limit).mode(Mode::Leased).share(1);
+                let form = SharedForm::of(&limit).map_err(told)?;
+                let space = KeySpace::new(PREFIX, &name, "", &form);
+                seat.leased = Some((axis, store.clone(), space, form));
                 let tier = tier.batch(Batch::Fixed(BATCH)).refill_at_percent(0).return_after(None);
                 builder = builder.leased(on, tier.clock(self.clock.clone()).build().map_err(told)?);
             } else {
@@ -318,17 +328,27 @@ impl<S: Store + SlotStore> Seat for RealSeat<S> {
         if let Some(guard) = &self.guard {
             seen.push(format!("{} in flight", guard.in_flight()));
         }
-        if let Some(slots) = &self.slots {
-            seen.push(format!("{} held", slots.occupancy("ann").await?));
-        }
+        seen.extend(self.held_on_a_store().await?.map(|held| format!("{held} held")));
         for peek in &self.peeks {
             seen.push(peek.look().await?);
         }
         Ok(seen)
     }
 
-    fn settles_late(&self) -> bool {
-        self.slots.is_some()
+    async fn held_on_a_store(&self) -> Result<Option<u32>, StoreError> {
+        match &self.slots {
+            Some(slots) => slots.occupancy("ann").await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn left_to_lease(&self, ask: &Asked<'_>) -> Result<Option<(Axis, u64)>, StoreError> {
+        let Some((axis, store, space, form)) = &self.leased else { return Ok(None) };
+        let key = if *axis == Axis::Rate { ask.rate } else { ask.tokens }.as_bytes();
+        let name = space.key(key, key);
+        let sight = store.peek(&[Charge { key: &name, form, cost: 1 }]).await?;
+        let left = sight.states.first().map(|state| form.limit().peek(state, sight.now).remaining);
+        Ok(left.map(|left| (*axis, left)))
     }
 
     fn watch(&self) -> &Watch {
@@ -392,8 +412,12 @@ impl Seat for PlantedSeat {
         Ok(vec![format!("{} in flight", self.model.in_flight())])
     }
 
-    fn settles_late(&self) -> bool {
-        false
+    async fn held_on_a_store(&self) -> Result<Option<u32>, StoreError> {
+        Ok(None)
+    }
+
+    async fn left_to_lease(&self, _: &Asked<'_>) -> Result<Option<(Axis, u64)>, StoreError> {
+        Ok(None)
     }
 
     fn watch(&self) -> &Watch {
