@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use throttlekit::ManualClock;
 use throttlekit::store::StoreError;
@@ -48,10 +48,21 @@ where
     M: Fn(ManualClock) -> F + Send + Sync + 'static,
     F: Future<Output = Result<S, StoreError>> + Send + 'static,
 {
-    let (make, next) = (Arc::new(make), Arc::new(AtomicU64::new(seeds.start)));
+    examine_each::<W, S, M, F>(make, seeds.collect()).await
+}
+
+/// The same for these seeds, in their order.
+pub(crate) async fn examine_each<W, S, M, F>(make: M, seeds: Vec<u64>) -> Result<W::Report, Violation>
+where
+    W: Played<S>,
+    S: Send + Sync + 'static,
+    M: Fn(ManualClock) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<S, StoreError>> + Send + 'static,
+{
+    let (make, seeds, next) = (Arc::new(make), Arc::new(seeds), Arc::new(AtomicUsize::new(0)));
     let mut running = JoinSet::new();
-    for _ in 0..LANES.min(seeds.end.saturating_sub(seeds.start)) {
-        running.spawn(lane::<W, S, M, F>(make.clone(), next.clone(), seeds.end));
+    for _ in 0..seeds.len().min(LANES as usize) {
+        running.spawn(lane::<W, S, M, F>(make.clone(), seeds.clone(), next.clone()));
     }
     let (mut report, mut first) = (W::Report::default(), None::<Violation>);
     while let Some(ended) = running.join_next().await {
@@ -66,7 +77,11 @@ where
     first.map_or(Ok(report), Err)
 }
 
-async fn lane<W, S, M, F>(make: Arc<M>, next: Arc<AtomicU64>, end: u64) -> Result<W::Report, Violation>
+async fn lane<W, S, M, F>(
+    make: Arc<M>,
+    seeds: Arc<Vec<u64>>,
+    next: Arc<AtomicUsize>,
+) -> Result<W::Report, Violation>
 where
     W: Played<S>,
     S: Sync,
@@ -75,17 +90,14 @@ where
 {
     let clock = ManualClock::default();
     let failed = |seed, story| {
-        next.store(end, Relaxed);
+        next.store(seeds.len(), Relaxed);
         Violation { seed, story }
     };
     let subject =
         make(clock.clone()).await.map_err(|error| failed(0, format!("nothing to play on: {error}")))?;
     let mut report = W::Report::default();
     loop {
-        let seed = next.fetch_add(1, Relaxed);
-        if seed >= end {
-            return Ok(report);
-        }
+        let Some(&seed) = seeds.get(next.fetch_add(1, Relaxed)) else { return Ok(report) };
         let mut world = W::of(seed);
         match world.play(&subject, &clock).await {
             Ok(played) => report = report.plus(played),

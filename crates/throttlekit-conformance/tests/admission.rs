@@ -1,7 +1,9 @@
 //! Unified admission in process and on a store in memory; `cargo xtask prove admission` plays many more.
 
 use throttlekit::store::MemoryStore;
-use throttlekit_conformance::admission::{AdmissionBug, PAIRS, examine_fused, find_fused_bug};
+use throttlekit_conformance::admission::{
+    FUSED_BUGS, MATRIX_BUGS, PAIRS, cells, examine_fused, examine_matrix, find_fused_bug, find_matrix_bug,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sequential_and_fused_are_one_in_memory() {
@@ -13,16 +15,24 @@ async fn sequential_and_fused_are_one_in_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_pair_is_found() {
     assert_eq!(find_fused_bug(None, 4 * PAIRS).await, None, "the model agrees with itself");
-    for bug in [
-        AdmissionBug::RateKept,
-        AdmissionBug::CostTaken,
-        AdmissionBug::StaleAxis,
-        AdmissionBug::LastDenier,
-        AdmissionBug::AsksOn,
-        AdmissionBug::DecisionOfAll,
-        AdmissionBug::SettledTwice,
-        AdmissionBug::RefundForgotten,
-    ] {
-        assert!(find_fused_bug(Some(bug), 4 * PAIRS).await.is_some(), "{bug:?}");
+    for (name, bug) in FUSED_BUGS {
+        assert!(find_fused_bug(Some(bug), 4 * PAIRS).await.is_some(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_composition_matrix_in_memory() {
+    let make = |clock| async move { Ok(MemoryStore::with_clock(clock)) };
+    let report = examine_matrix(make, 1, true).await.unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(report.cells == cells() && report.adds_up(), "{report:?}");
+    assert!(report.told_by.iter().all(|told| *told > 0), "{report:?}");
+    println!("{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_in_a_mix_is_found() {
+    assert_eq!(find_matrix_bug(None).await, None, "the model keeps to its laws");
+    for (name, bug) in MATRIX_BUGS {
+        assert!(find_matrix_bug(Some(bug)).await.is_some(), "{name}");
     }
 }

@@ -1,13 +1,17 @@
 //! Unified admission: one call over all axes, whatever mix of stores they are on.
 
 mod drill;
+mod engine;
+mod fused;
 mod gateway;
+mod matrix;
 
 use anyhow::Result;
 
 use crate::parts::{self, Part, Prove};
 
-const PARTS: [(&str, Prove); 2] = [("drill", drill::run), ("gateway", gateway::run)];
+const PARTS: [(&str, Prove); 4] =
+    [("matrix", matrix::run), ("fused", fused::run), ("drill", drill::run), ("gateway", gateway::run)];
 
 /// Runs every part, or those that are named.
 pub(crate) fn run(args: &[&str]) -> Result<()> {

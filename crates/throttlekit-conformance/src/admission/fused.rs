@@ -108,6 +108,18 @@ where
     played::examine::<FusedWorld, OnStore<S>, _, _>(make, seeds).await
 }
 
+/// The bugs that it must find, with their names.
+pub const FUSED_BUGS: [(&str, AdmissionBug); 8] = [
+    ("the rate stays charged after the cost denied", AdmissionBug::RateKept),
+    ("the cost is debited though the rate denied", AdmissionBug::CostTaken),
+    ("the axis of the call before is named", AdmissionBug::StaleAxis),
+    ("the last of several deniers is named", AdmissionBug::LastDenier),
+    ("axes after the denier are asked", AdmissionBug::AsksOn),
+    ("the answer is folded though one denied", AdmissionBug::DecisionOfAll),
+    ("a settlement counts twice", AdmissionBug::SettledTwice),
+    ("what was not used stays charged", AdmissionBug::RefundForgotten),
+];
+
 /// How many timelines it takes until the examination finds a planted bug, if `timelines_max` are enough; with no bug,
 /// whether there is anything to find.
 pub async fn find_fused_bug(bug: Option<AdmissionBug>, timelines_max: u64) -> Option<u64> {

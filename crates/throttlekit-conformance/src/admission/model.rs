@@ -37,25 +37,6 @@ pub enum AdmissionBug {
     RefundForgotten,
 }
 
-/// Every bug with its name.
-pub const ADMISSION_BUGS: [(&str, AdmissionBug); 15] = [
-    ("the rate stays charged after the cost denied", AdmissionBug::RateKept),
-    ("the cost is debited though the rate denied", AdmissionBug::CostTaken),
-    ("the share is taken though the cost denied", AdmissionBug::ShareTaken),
-    ("the slot is kept after a denial", AdmissionBug::SlotKept),
-    ("the axis of the call before is named", AdmissionBug::StaleAxis),
-    ("the last of several deniers is named", AdmissionBug::LastDenier),
-    ("axes after the denier are asked", AdmissionBug::AsksOn),
-    ("the price is asked after charging", AdmissionBug::PriceLate),
-    ("the price is asked before the slots", AdmissionBug::PriceBeforeSlots),
-    ("a high value passes the limits", AdmissionBug::ValueBuysIn),
-    ("the answer is folded though one denied", AdmissionBug::DecisionOfAll),
-    ("an event is told twice", AdmissionBug::ToldTwice),
-    ("a denial is not told", AdmissionBug::Untold),
-    ("a settlement counts twice", AdmissionBug::SettledTwice),
-    ("what was not used stays charged", AdmissionBug::RefundForgotten),
-];
-
 /// Which axes there are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {

@@ -69,6 +69,12 @@ impl<H> Heard<H> {
         (self.decision, self.said, self.binding, self.policy_denied, self.held.is_some())
     }
 
+    /// The same with what is held made into something else.
+    pub fn map<J>(self, make: impl FnOnce(H) -> J) -> Heard<J> {
+        let Self { decision, said, binding, policy_denied, held } = self;
+        Heard { decision, said, binding, policy_denied, held: held.map(make) }
+    }
+
     fn of(admission: Admission<H>) -> Self {
         let binding = admission.binding_axis();
         let Admission { decision, axes, policy_denied, permit, .. } = admission;

@@ -80,8 +80,8 @@ impl Rule for SlidingLog {
         let current = self.current(state, now);
         let gone = self.gone(state, current);
         let used = state.units - state.runs.range(..gone).map(|run| run.units).sum::<u64>();
-        // One that was handed back in full holds the log's time, and nothing that could leave.
-        let oldest = state.runs.get(gone).filter(|run| run.units > 0).map(|run| self.leaves_at(run));
+        // Where nothing is used, what was handed back in full may still hold the log's time; nothing of it leaves.
+        let oldest = state.runs.get(gone).filter(|_| used > 0).map(|run| self.leaves_at(run));
         let fresh = if cost > 0 && cost <= self.limit { current + self.length } else { current };
         let left = self.limit.saturating_sub(used);
         let denied = Decision {

@@ -1,0 +1,100 @@
+//! Sequential ≡ fused, for every pair of rules on every store.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use throttlekit::{Clock, PreciseClock};
+use throttlekit_conformance::admission::{
+    FUSED_BUGS, FusedReport, PAIRS, RULES, examine_fused, find_fused_bug,
+};
+
+use super::Part;
+use super::engine::{Engine, on};
+use crate::prove_stores::progress;
+
+/// Timelines for each pair of rules, in memory and on each engine.
+const FULL: (u64, u64) = (10_000, 10_000);
+const SMALL: (u64, u64) = (50, 4);
+/// Timelines between two signs of progress; a store in memory bounds how many limits it keeps, and is made anew.
+const CHUNK: u64 = 2_000;
+const PLANTED_TIMELINES_MAX: u64 = 20 * PAIRS;
+
+pub(super) fn run(small: bool) -> Result<Part> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(prove(if small { SMALL } else { FULL }))
+}
+
+async fn prove((in_memory, on_engines): (u64, u64)) -> Result<Part> {
+    let mut part = Part::default();
+    println!("{} rules, {PAIRS} pairs of them", RULES.len());
+    println!(
+        "{:<12}{:>10}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}{:>12}{:>9}",
+        "store",
+        "per pair",
+        "timelines",
+        "calls",
+        "rate denied",
+        "cost denied",
+        "states",
+        "left out",
+        "differences",
+        "seconds"
+    );
+    let mut stores = serde_json::Map::new();
+    for engine in Engine::all().await? {
+        let per_pair = if engine.name() == "memory" { in_memory } else { on_engines };
+        stores.insert(engine.name().into(), examine(&engine, per_pair, &mut part.broken).await);
+    }
+    let mut missed = Vec::new();
+    for (name, bug) in FUSED_BUGS {
+        if find_fused_bug(Some(bug), PLANTED_TIMELINES_MAX).await.is_none() {
+            missed.push(name);
+        }
+    }
+    let found = FUSED_BUGS.len() - missed.len();
+    println!("planted bugs found: {found} of {}", FUSED_BUGS.len());
+    part.broken.extend(missed.iter().map(|name| format!("fused: blind to the planted bug {name:?}")));
+    part.figure = json!({
+        "pairs": PAIRS,
+        "stores": stores,
+        "planted": FUSED_BUGS.len(),
+        "planted_found": found,
+    });
+    Ok(part)
+}
+
+async fn examine(engine: &Engine, per_pair: u64, broken: &mut Vec<String>) -> Value {
+    let (clock, timelines) = (PreciseClock::new(), per_pair * PAIRS);
+    let begun = clock.now();
+    let (mut report, mut next, mut difference) = (FusedReport::default(), 0, None);
+    while next < timelines && difference.is_none() {
+        let seeds = next..(next + CHUNK).min(timelines);
+        next = seeds.end;
+        match on!(engine, examine_fused, seeds) {
+            Ok(played) => report = report.plus(played),
+            Err(violation) => difference = Some(violation),
+        }
+        progress(engine.name(), next, timelines);
+    }
+    let seconds = clock.now().since(begun).as_secs_f64();
+    let FusedReport { timelines, asks, denied_by_rate, denied_by_cost, states, left_out, .. } = report;
+    println!(
+        "{:<12}{per_pair:>10}{timelines:>10}{asks:>12}{denied_by_rate:>12}{denied_by_cost:>12}{states:>12}{left_out:>10}{:>12}{seconds:>9.1}",
+        engine.name(),
+        u64::from(difference.is_some())
+    );
+    if let Some(violation) = difference {
+        broken.push(format!("fused: {} differs: {violation}", engine.name()));
+    } else if !report.saw_all() {
+        broken.push(format!("fused: not every kind of answer came up on {}: {report:?}", engine.name()));
+    }
+    json!({
+        "timelines_per_pair": per_pair,
+        "timelines": timelines,
+        "calls": asks,
+        "denied_by_rate": denied_by_rate,
+        "denied_by_cost": denied_by_cost,
+        "settled": report.settled,
+        "states": states,
+        "seconds": (seconds * 10.0).round() / 10.0,
+    })
+}
