@@ -1,11 +1,13 @@
 //! One call over axes that are shared, on a store in memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::admission::{Axis, Call, SharedPolicy};
 use throttlekit::guard::Ending;
-use throttlekit::store::MemoryStore;
+use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore};
+use throttlekit::store::{Outcome, Settlement, Sight, Store, StoreError};
 use throttlekit::{Guard, Limit, ManualClock, Rate, SharedLimiter, SharedSlots, Timestamp, TwoTier};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -128,4 +130,90 @@ async fn a_shaper_is_asked_last_or_together_since_it_hands_no_turn_back() {
     let left = policy.admit("a").await.unwrap().axes.get(Axis::Rate).unwrap().remaining;
     assert_eq!(policy.admit(Call::by("a").cost(101)).await.unwrap().binding_axis(), Some(Axis::Cost));
     assert_eq!(policy.admit("a").await.unwrap().axes.get(Axis::Rate).unwrap().remaining, left - 1);
+}
+
+/// The second store denies while the first has gone: the denial does not wait until the first can be told.
+#[tokio::test(start_paused = true)]
+async fn a_denial_does_not_wait_for_a_store_that_went_away() {
+    let (first, second) = (Arc::new(Deaf::new(store())), store());
+    let calls = SharedLimiter::new(first.clone(), "calls", Limit::fixed_window(3, MINUTE).unwrap()).unwrap();
+    let tokens = SharedLimiter::new(second, "tokens", Limit::token_budget(10, MINUTE).unwrap()).unwrap();
+    let guard = Arc::new(Guard::fixed(1));
+    let builder = SharedPolicy::builder("two").concurrency(guard.clone());
+    let policy = builder.together(calls, [Axis::Rate]).together(tokens, [Axis::Cost]).build().unwrap();
+    let begun = tokio::time::Instant::now();
+    let denied = policy.admit(Call::by("a").cost(11)).await.unwrap();
+    assert_eq!((denied.binding_axis(), guard.in_flight()), (Some(Axis::Cost), 0));
+    assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
+    assert_eq!(policy.settlements().waiting, 1, "it is told as soon as it hears");
+    first.hears.store(true, Relaxed);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((policy.settlements().waiting, policy.settlements().unknown), (0, 0));
+    let again = policy.admit("a").await.unwrap();
+    assert_eq!(again.axes.get(Axis::Rate).unwrap().remaining, 2, "the denial took no call");
+}
+
+/// Nobody is left to settle what a permit leaves behind: that is counted, and nobody waits for it.
+#[test]
+fn what_nobody_is_left_to_settle_is_counted_as_lost() {
+    let store = store();
+    let policy = policy(&store);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let permit = runtime.block_on(policy.admit(Call::by("a").cost(60))).unwrap().permit.unwrap();
+    drop(runtime);
+    drop(permit);
+    let stats = policy.settlements();
+    assert_eq!((stats.begun, stats.waiting, stats.lost), (1, 0, 1));
+}
+
+#[tokio::test]
+async fn a_budget_that_is_leased_makes_no_policy() {
+    let budget = Limit::token_budget(100, MINUTE).unwrap();
+    let leased = TwoTier::builder(store(), "leased", budget).build().unwrap();
+    assert!(SharedPolicy::builder("leased").leased(Axis::Cost, leased).build().is_err());
+}
+
+/// A store that charges and takes nothing back, until it hears.
+struct Deaf {
+    store: Memory,
+    hears: AtomicBool,
+}
+
+impl Deaf {
+    fn new(store: Memory) -> Self {
+        Self { store, hears: AtomicBool::new(false) }
+    }
+}
+
+impl Store for Deaf {
+    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        self.store.admit(asks).await
+    }
+
+    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+        self.store.debit(debits).await
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+        self.store.peek(charges).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
+        self.store.settle(settlements).await
+    }
+
+    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+        self.store.lease(asks).await
+    }
+
+    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        if self.hears.load(Relaxed) {
+            return self.store.give_back(backs).await;
+        }
+        Err(StoreError::unavailable("gone"))
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        self.store.reset(keys).await
+    }
 }

@@ -97,7 +97,8 @@ impl Told<'_> {
             guarantee: admission.guarantee,
         };
         let watch = std::panic::AssertUnwindSafe(|| observer.observe(&event));
-        let _ = std::panic::catch_unwind(watch);
+        // What it threw may panic again when it is dropped.
+        let _ = std::panic::catch_unwind(watch).map_err(std::mem::forget);
     }
 }
 

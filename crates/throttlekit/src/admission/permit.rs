@@ -87,7 +87,8 @@ impl<'a, C: Clock> Permit<'a, C> {
     }
 
     /// Says what all of it came to, whatever was counted before. Settled when the permit ends: hands back what was too
-    /// much, or takes what was too little, which may go beyond the limits.
+    /// much, or takes what was too little, which may go beyond the limits. Not less than what debits took beyond the
+    /// estimate: that stays.
     pub fn settle(&mut self, actual: Cost) {
         self.books.meter.count_all(actual);
     }

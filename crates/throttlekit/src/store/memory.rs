@@ -187,20 +187,23 @@ impl<C: Clock> MemoryStore<C> {
         let map = self.map(limit)?;
         let _shared = read(&self.asks);
         let now = self.now();
-        if self.counts(given.id, now, now + limit.period()) {
+        if self.counts(given.id, now, now + limit.period())? {
             let mut locked = map.lock(self.fingerprint(given.key));
             locked.change(now, |_, state| authority.take_back(state, given.back, now));
         }
         Ok(())
     }
 
-    /// Whether this return has not been counted, and can be remembered.
-    fn counts(&self, id: ReturnId, now: Timestamp, until: Timestamp) -> bool {
+    /// Whether this return has not been counted; an error where it could not be remembered.
+    fn counts(&self, id: ReturnId, now: Timestamp, until: Timestamp) -> Result<bool, StoreError> {
         let (returned, search) = &mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner);
         if returned.len() >= RETURNS_MAX && search.is_due(now) {
             returned.retain(|_, until| *until > now);
         }
-        returned.len() < RETURNS_MAX && returned.insert(id, until).is_none()
+        if returned.len() >= RETURNS_MAX {
+            return Err(StoreError::unavailable("it remembers as many returns as it can; this one lapses"));
+        }
+        Ok(returned.insert(id, until).is_none())
     }
 
     fn fingerprint(&self, key: &str) -> u64 {
@@ -360,7 +363,7 @@ mod tests {
         let clock = ManualClock::at(Timestamp::from_millis(1_700_000_000_000));
         let store = MemoryStore::with_clock(clock.clone());
         let (let_in, searches) = let_in_and_searches(&clock, |name, lives| {
-            store.counts(ReturnId(name), clock.now(), clock.now() + lives)
+            store.counts(ReturnId(name), clock.now(), clock.now() + lives).is_ok_and(|counts| counts)
         });
         assert!(searches <= 10 && let_in >= 900, "{searches} searches, {let_in} let in");
     }

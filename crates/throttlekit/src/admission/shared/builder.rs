@@ -43,7 +43,7 @@ impl SharedPolicyBuilder {
             pricer: None,
             steps: Vec::new(),
             observer: None,
-            keeper: Keeper::new(),
+            keeper: Arc::default(),
             wrong: None,
         }
     }
@@ -93,6 +93,11 @@ impl SharedPolicyBuilder {
             self.wrong = Some(LimitError::Policy("what is leased is of the rate or the cost axis"));
         }
         let keeper = self.keeper.clone();
+        if matches!(limiter.shared().limits()[0], Limit::Window(window) if window.is_budget()) {
+            self.wrong = Some(LimitError::Policy(
+                "an estimate would cross the edge of a budget that is leased; lease a window",
+            ));
+        }
         self.step(SpendStep { meter: Arc::new(limiter), on, keeper })
     }
 

@@ -1,18 +1,20 @@
 //! Settles what permits leave, in the background.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, oneshot};
 
 use super::step::Job;
+use crate::store::StoreError;
 
-/// How many settlements wait. What comes beyond stays charged until its window ends.
-const QUEUED_MAX: usize = 65_536;
-/// How many are under way at a time.
-const UNDER_WAY_MAX: usize = 64;
+/// How many settlements are under way at a time, those that wait to be sent again among them. What comes beyond stays
+/// charged until its window ends.
+const UNDER_WAY_MAX: u64 = 65_536;
 
 /// What became of settlements since the policy was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,10 +31,11 @@ pub struct SettleStats {
     pub lost: u64,
 }
 
-/// The way to the task that settles for all permits of a policy: one, started by the first call.
-#[derive(Debug)]
+/// Does what permits leave to be done, each in a task of its own, on the runtime of who leaves it or else on that of the
+/// last call.
+#[derive(Debug, Default)]
 pub(super) struct Keeper {
-    jobs: Mutex<mpsc::Sender<Job>>,
+    runtime: Mutex<Option<Handle>>,
     counters: Arc<Counters>,
 }
 
@@ -44,33 +47,63 @@ struct Counters {
     lost: AtomicU64,
 }
 
-impl Keeper {
-    pub(super) fn new() -> Arc<Self> {
-        let (nobody_listens, _) = mpsc::channel(1);
-        Arc::new(Self { jobs: Mutex::new(nobody_listens), counters: Arc::default() })
-    }
+/// A settlement that is under way. One that is dropped before it is done is lost: its runtime ended, or it panicked.
+struct UnderWay(Option<Arc<Counters>>);
 
-    /// Sees to it that somebody listens, if there is a runtime to do so on. One whose runtime has ended is replaced.
+impl Keeper {
+    /// Remembers the caller's runtime, for permits that are dropped where there is none.
     pub(super) fn wake(&self) {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if jobs.is_closed()
-            && let Ok(runtime) = Handle::try_current()
+        let mut known = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(runtime) = Handle::try_current()
+            && known.as_ref().is_none_or(|known| known.id() != runtime.id())
         {
-            let (sender, queue) = mpsc::channel(QUEUED_MAX);
-            *jobs = sender;
-            runtime.spawn(keep(queue, self.counters.clone()));
+            *known = Some(runtime);
         }
     }
 
     /// Has it done in the background.
     pub(super) fn leave(&self, job: Option<Job>) {
-        let Some(job) = job else { return };
+        drop(job.map(|job| self.begin(job)));
+    }
+
+    /// Has it done, and waits for that, but not longer than one try takes: what has to be tried again is, in the background.
+    pub(super) async fn see_to(&self, job: Option<Job>) -> Result<(), StoreError> {
+        let Some(job) = job else { return Ok(()) };
+        let (mut hears, pauses) = self.begin(job);
+        let (mut pauses, mut hears) = (pin!(pauses.notified()), pin!(&mut hears));
+        poll_fn(|context| {
+            if let Poll::Ready(told) = hears.as_mut().poll(context) {
+                return Poll::Ready(told.unwrap_or_else(|_| Err(nobody_left())));
+            }
+            pauses.as_mut().poll(context).map(|()| Err(StoreError::unavailable("it is sent again meanwhile")))
+        })
+        .await
+    }
+
+    /// Has it done, and waits until it is, however often it has to be tried.
+    pub(super) async fn finish(&self, job: Option<Job>) -> Result<(), StoreError> {
+        let Some(job) = job else { return Ok(()) };
+        let (hears, _) = self.begin(job);
+        hears.await.unwrap_or_else(|_| Err(nobody_left()))
+    }
+
+    fn begin(&self, job: Job) -> (oneshot::Receiver<Result<(), StoreError>>, Arc<Notify>) {
+        let under_way = UnderWay(Some(self.counters.clone()));
         self.counters.begun.fetch_add(1, Relaxed);
-        self.wake();
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if jobs.try_send(job).is_err() {
-            self.counters.lost.fetch_add(1, Relaxed);
+        let (pauses, (told, hears)) = (Arc::new(Notify::new()), oneshot::channel());
+        let known = || self.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if self.stats().waiting <= UNDER_WAY_MAX
+            && let Some(runtime) = Handle::try_current().ok().or_else(known)
+        {
+            let work = job(pauses.clone());
+            runtime.spawn(async move {
+                let done = work.await;
+                under_way.end(done.is_ok());
+                // Perhaps nobody waits.
+                let _ = told.send(done);
+            });
         }
+        (hears, pauses)
     }
 
     pub(super) fn stats(&self) -> SettleStats {
@@ -82,20 +115,23 @@ impl Keeper {
     }
 }
 
-/// Runs until nobody is left who could leave anything, and all of it is done.
-async fn keep(mut queue: mpsc::Receiver<Job>, counters: Arc<Counters>) {
-    let mut under_way = JoinSet::new();
-    loop {
-        if under_way.len() >= UNDER_WAY_MAX {
-            under_way.join_next().await;
-        }
-        let Some(job) = queue.recv().await else { break };
-        let counters = counters.clone();
-        under_way.spawn(async move {
-            let counter = if job.await.is_ok() { &counters.done } else { &counters.unknown };
+impl UnderWay {
+    fn end(mut self, done: bool) {
+        if let Some(counters) = self.0.take() {
+            let counter = if done { &counters.done } else { &counters.unknown };
             counter.fetch_add(1, Relaxed);
-        });
-        while under_way.try_join_next().is_some() {}
+        }
     }
-    while under_way.join_next().await.is_some() {}
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(counters) = self.0.take() {
+            counters.lost.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+fn nobody_left() -> StoreError {
+    StoreError::unavailable("nobody is left to settle it")
 }

@@ -12,15 +12,16 @@ use throttlekit_core::{ALLOW_FULL, Cost, Decision, combine};
 
 use super::keeper::Keeper;
 use super::slots::Slot;
-use super::step::{Bill, land, shut_down};
+use super::step::Bill;
+use crate::Guarantee;
 use crate::admission::meter::Meter;
 use crate::admission::permit::ending_without_a_word;
 use crate::store::StoreError;
 
 /// Proof that a call was admitted, held while its work runs. Settles every axis exactly once, however it goes.
 ///
-/// As [`Permit`](crate::admission::Permit), whose every word it has. What has to be told to a store when it ends is told by a
-/// task of the policy's own, one for all permits; [`close`](Self::close) waits for that. Where no runtime is left to do it,
+/// As [`Permit`](crate::admission::Permit), whose every word it has. What has to be told to a store when it ends is told in
+/// the background; [`close`](Self::close) waits for that. Where no runtime is left to do it,
 /// and where a process ends, what was set aside stays charged until its window ends, and a slot that is held on a store comes
 /// back when its lease is over.
 #[must_use = "dropping it gives back what the call was admitted with"]
@@ -31,6 +32,7 @@ pub struct SharedPermit {
     bills: Vec<Box<dyn Bill>>,
     meter: Meter,
     stage: Stage,
+    guarantee: Guarantee,
 }
 
 /// How far it has come, which says what is owed on each bill that is still open.
@@ -56,6 +58,7 @@ impl SharedPermit {
             bills: Vec::new(),
             meter: Meter::new(estimate),
             stage: Stage::Asking,
+            guarantee: Guarantee::Exact,
         }
     }
 
@@ -65,21 +68,19 @@ impl SharedPermit {
     }
 
     /// Every axis has allowed.
-    pub(super) fn hand_over(mut self) -> Self {
-        self.stage = Stage::Held;
+    pub(super) fn hand_over(mut self, guarantee: Guarantee) -> Self {
+        (self.stage, self.guarantee) = (Stage::Held, guarantee);
         self
     }
 
-    /// Gives everything back, and waits until it is: an axis denied, and nothing was done.
+    /// Gives everything back, and waits until it is: an axis denied, and nothing was done. What a store does not answer is
+    /// told again in the background: the answer is a denial either way.
     pub(super) async fn cancel(mut self) {
-        while let Some(mut bill) = self.bills.pop() {
-            if let Some(job) = bill.close(None) {
-                // What nobody knows of stays charged: the answer is a denial either way.
-                let _ = land(job, shut_down).await;
-            }
-        }
         if let Some(slot) = self.slot.take() {
             slot.give_back().await;
+        }
+        while let Some(mut bill) = self.bills.pop() {
+            let _ = self.keeper.see_to(bill.close(None)).await;
         }
     }
 
@@ -104,7 +105,10 @@ impl SharedPermit {
         let mut all = ALLOW_FULL;
         for place in 0..self.bills.len() {
             let decision = match self.bills[place].debit(tokens).await {
-                Ok((decision, _)) if decision.allowed => decision,
+                Ok((decision, guarantee)) if decision.allowed => {
+                    self.guarantee = self.guarantee.weaker(guarantee);
+                    decision
+                }
                 refused => {
                     self.reject().await;
                     return refused.map(|(decision, _)| decision);
@@ -118,15 +122,13 @@ impl SharedPermit {
 
     async fn reject(&mut self) {
         for bill in &mut self.bills {
-            if let Some(job) = bill.reject() {
-                // What nobody knows of stays charged: it did not pass either way.
-                let _ = land(job, shut_down).await;
-            }
+            let _ = self.keeper.see_to(bill.reject()).await;
         }
     }
 
     /// Says what all of it came to, whatever was counted before. Settled when the permit ends: hands back what was too
-    /// much, or takes what was too little, which may go beyond the limits.
+    /// much, or takes what was too little, which may go beyond the limits. Not less than what debits took beyond the
+    /// estimate: that stays.
     pub fn settle(&mut self, actual: Cost) {
         self.meter.count_all(actual);
     }
@@ -139,6 +141,11 @@ impl SharedPermit {
     /// What is set aside and not used yet.
     pub fn reserved(&self) -> Cost {
         self.meter.covered()
+    }
+
+    /// What its charges are worth: as much as the weakest, of the admission and of every chunk since.
+    pub fn guarantee(&self) -> Guarantee {
+        self.guarantee
     }
 
     /// Whether the work has to stop, since others may have its slot.
@@ -180,19 +187,18 @@ impl SharedPermit {
         self.end(Ending::Ignored, None);
     }
 
-    /// Ends it, and waits until the stores have been told. An error says that nobody knows whether one was. Dropped while it
-    /// waits, it ends all the same.
+    /// Ends it, and waits until the stores have been told, however often that takes. An error says that nobody knows whether
+    /// one was. Dropped while it waits, it ends all the same.
     pub async fn close(mut self, ending: Ending) -> Result<(), StoreError> {
         let used = self.meter.last(ending);
         self.stage = Stage::Ended(used);
+        // First, so that the ceiling is not taught how long stores take.
+        if let Some(slot) = self.slot.take() {
+            slot.close(ending).await;
+        }
         let mut result = Ok(());
         while let Some(mut bill) = self.bills.pop() {
-            if let Some(job) = bill.close(Some(used)) {
-                result = result.and(land(job, shut_down).await);
-            }
-        }
-        if let Some(slot) = self.slot.take() {
-            slot.end(ending, None);
+            result = result.and(self.keeper.finish(bill.close(Some(used))).await);
         }
         result
     }

@@ -110,7 +110,7 @@ impl SharedPolicy {
             };
             permit.owes(bill);
         }
-        Ok(Some(permit.hand_over()))
+        Ok(Some(permit.hand_over(draft.guarantee)))
     }
 
     /// What became of settlements.

@@ -162,9 +162,14 @@ impl Slot {
 
     /// Gives it back, and waits until it is: nothing was done with it.
     pub(super) async fn give_back(self) {
+        self.close(Ending::Ignored).await;
+    }
+
+    /// Ends it, and waits until the store has been told.
+    pub(super) async fn close(self, ending: Ending) {
         match self {
             Self::Held(slot) => slot.release().await,
-            other => other.end(Ending::Ignored, None),
+            other => other.end(ending, None),
         }
     }
 

@@ -43,15 +43,17 @@ impl<S: Store, C: LeaseClock + 'static> Spends for TwoTier<S, C> {
     }
 
     fn settle(self: Arc<Self>, receipt: Receipt, actual: Cost) -> Job {
-        Box::pin(async move { self.shared().settle(receipt, [actual]).await })
+        Box::new(move |_| Box::pin(async move { self.shared().settle(receipt, [actual]).await }))
     }
 
     fn owe(self: Arc<Self>, key: &[u8], units: Cost) -> Option<Job> {
         let key = self.shared().key(key);
-        Some(Box::pin(async move {
-            let (form, mark) = (self.shared().form(), Mark(0));
-            let debt = Settlement { key: &key, form, mark, charged: 0, actual: units };
-            self.shared().store().settle(&[debt]).await
+        Some(Box::new(move |_| {
+            Box::pin(async move {
+                let (form, mark) = (self.shared().form(), Mark(0));
+                let debt = Settlement { key: &key, form, mark, charged: 0, actual: units };
+                self.shared().store().settle(&[debt]).await
+            })
         }))
     }
 }
@@ -71,13 +73,18 @@ impl<B: Budget, C: LeaseClock + 'static> Spends for SharedFairLimiter<B, C> {
 
     /// A place spends only what it was granted; the store charges nobody for it.
     fn settle(self: Arc<Self>, _receipt: Receipt, _actual: Cost) -> Job {
-        Box::pin(std::future::ready(Ok(())))
+        Box::new(|_| Box::pin(std::future::ready(Ok(()))))
     }
 
     /// As much of it as the tenant can have: what a place was not granted it cannot take.
     fn owe(self: Arc<Self>, key: &[u8], units: Cost) -> Option<Job> {
         let key: Box<[u8]> = key.into();
-        Some(Box::pin(async move { Self::check(&*self, Ask { key: &key, cost: units }).await.map(drop) }))
+        Some(Box::new(move |_| {
+            Box::pin(async move {
+                let most = Self::check(&*self, Ask { key: &key, cost: 0 }).await?.decision.remaining;
+                Self::check(&*self, Ask { key: &key, cost: units.min(most) }).await.map(drop)
+            })
+        }))
     }
 }
 
@@ -208,9 +215,9 @@ impl<M: Spends> Bill for SpendBill<M> {
             Some(used) => used,
         };
         match (self.paid.close(actual), rejected) {
-            (Some(settled), Some(rejected)) => {
-                Some(Box::pin(async move { settled.await.and(rejected.await) }))
-            }
+            (Some(settled), Some(rejected)) => Some(Box::new(move |pauses| {
+                Box::pin(async move { settled(pauses.clone()).await.and(rejected(pauses).await) })
+            })),
             (settled, rejected) => settled.or(rejected),
         }
     }

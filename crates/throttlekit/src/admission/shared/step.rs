@@ -7,6 +7,7 @@ use std::task::Poll;
 
 use throttlekit_core::{Cost, Decision};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 use crate::Guarantee;
 use crate::admission::{Axes, Axis, Call};
@@ -15,8 +16,8 @@ use crate::store::StoreError;
 pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What is to be done when a bill is closed: gives back or takes what is left to. An error says that nobody knows whether it
-/// was done.
-pub(super) type Job = Later<'static, Result<(), StoreError>>;
+/// was done. It rings before it pauses, to be tried again: nobody has to wait for that.
+pub(super) type Job = Box<dyn FnOnce(Arc<Notify>) -> Later<'static, Result<(), StoreError>> + Send>;
 
 /// Limits that are asked at once: in process, by a node that leases, or in one call to a store.
 pub(super) trait Step: Send + Sync {

@@ -7,6 +7,7 @@ use throttlekit_core::lease::{Epoch, Return, ReturnId};
 use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_core::rate::{Limit, Mark, Need};
 use throttlekit_core::{ALLOW_FULL, Cost, Decision};
+use tokio::sync::Notify;
 
 use super::keeper::Keeper;
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land, shut_down};
@@ -14,7 +15,7 @@ use crate::admission::{Axes, Axis, Dimension};
 use crate::hash::random_u128;
 use crate::shared::Paid;
 use crate::store::{Charge, Charges, Debit, DebitId, Debited, GiveBack, Settlement, Store, StoreError};
-use crate::{Ask, Guarantee, SharedLimiter};
+use crate::{Answer, Ask, Guarantee, SharedLimiter};
 
 /// How often a debit is sent that somebody waits for. It has a name and counts once.
 const DEBIT_TRIES_MAX: u32 = 3;
@@ -30,9 +31,8 @@ pub(super) struct StoreStep<S, const N: usize> {
 
 impl<S: Store, const N: usize> Step for StoreStep<S, N> {
     fn axes(&self) -> (Axis, Axis) {
-        let has_rate = self.on.iter().any(|on| on.axis == Axis::Rate);
-        let has_cost = self.on.iter().any(|on| on.axis == Axis::Cost);
-        (if has_rate { Axis::Rate } else { Axis::Cost }, if has_cost { Axis::Cost } else { Axis::Rate })
+        let last = if self.costs().next().is_some() { Axis::Cost } else { Axis::Rate };
+        (self.first_axis(), last)
     }
 
     fn hands_back(&self) -> bool {
@@ -45,7 +45,7 @@ impl<S: Store, const N: usize> Step for StoreStep<S, N> {
                 self.limiter.reserve_all(self.asks(&call, |on| on.cost(call.estimate))).await?;
             let axes = match decisions {
                 Some(decisions) => self.axes(&decisions),
-                None => self.axes_without_store(answer.decision, answer.binding),
+                None => self.axes_without_store(&answer),
             };
             let paid = answer.receipt.map(|receipt| receipt.charged).unwrap_or_default();
             let bill = answer
@@ -75,15 +75,21 @@ impl<S: Store, const N: usize> StoreStep<S, N> {
         axes
     }
 
-    /// Whatever stood in for the store has one answer for all.
-    fn axes_without_store(&self, decision: Decision, binding: usize) -> Axes {
-        let mut axes = Axes::default();
+    /// Whatever stood in for the store has one answer for all. A share of this node's names the limit; else it is the first.
+    fn axes_without_store(&self, answer: &Answer) -> Axes {
+        let (mut axes, decision) = (Axes::default(), answer.decision);
         if decision.allowed {
             self.on.iter().for_each(|on| axes.note(on.axis, decision));
+        } else if answer.guarantee == Guarantee::Local {
+            axes.note(self.on[answer.binding].axis, decision);
         } else {
-            axes.note(self.on[binding].axis, decision);
+            axes.note(self.first_axis(), decision);
         }
         axes
+    }
+
+    fn first_axis(&self) -> Axis {
+        if self.on.iter().any(|on| on.axis == Axis::Rate) { Axis::Rate } else { Axis::Cost }
     }
 
     /// The limits of the cost axis, by their places.
@@ -111,10 +117,9 @@ struct StoreBill<S: Store, const N: usize> {
     keys: Arc<[String]>,
     /// What was set aside. Nothing once it is closed.
     paid: Option<Vec<Paid>>,
-    /// The name of the next debit.
-    next: DebitId,
-    /// A debit of which nobody knows whether it was charged, and its tokens.
-    unsure: Option<(DebitId, Cost)>,
+    /// The name of its debits, and the number of the next.
+    stream: u128,
+    debits: u64,
     /// What the last debit charged, until it is confirmed.
     unconfirmed: Option<Drawn<S, N>>,
 }
@@ -122,98 +127,55 @@ struct StoreBill<S: Store, const N: usize> {
 impl<S: Store, const N: usize> StoreBill<S, N> {
     fn new(step: Arc<StoreStep<S, N>>, call: Arc<OwnedCall>, paid: Vec<Paid>) -> Self {
         let keys = step.limiter.keys(&step.asks(&call, |_| 0)).into();
-        let next = DebitId { stream: random_u128(), number: 1 };
-        Self { step, call, keys, paid: Some(paid), next, unsure: None, unconfirmed: None }
+        Self { step, call, keys, paid: Some(paid), stream: random_u128(), debits: 1, unconfirmed: None }
     }
 
-    /// By name where that is possible: then it may be sent again, and counts once.
-    async fn debit_named(&mut self, place: usize, tokens: Cost) -> Result<(Decision, Guarantee), StoreError> {
-        let id = match self.unsure {
-            // The same again, after its caller went away or the store did not answer.
-            Some((id, before)) if before == tokens => id,
-            _ => {
-                self.forget_unsure();
-                let id = self.next;
-                self.next.number += 1;
-                id
+    /// Charges what was not set aside. It lands whether or not anyone waits for it.
+    async fn draw(&mut self, tokens: Cost) -> Result<(Decision, Guarantee), StoreError> {
+        let (step, keys) = (self.step.clone(), self.keys.clone());
+        let drawn = match step.named() {
+            Some(place) => {
+                let id = DebitId { stream: self.stream, number: self.debits };
+                self.debits += 1;
+                land(Box::pin(draw_named(step, keys, place, tokens, id)), shut_down_drawing).await
             }
+            None => land(Box::pin(draw_all(step, keys, tokens)), shut_down_drawing).await,
         };
-        self.unsure = Some((id, tokens));
-        let mut tries = 1;
-        let answer = loop {
-            match self.send(place, tokens, id).await {
-                Err(error) if error.is_outage() && tries < DEBIT_TRIES_MAX => tries += 1,
-                answer => break answer,
-            }
-        };
-        let debited = match answer {
-            Ok(debited) => debited,
-            Err(error) => return self.stand_in(tokens, error),
-        };
-        self.unsure = None;
-        let (decision, mark) = (debited.outcome.verdict.decision, debited.outcome.marks[0]);
-        if decision.allowed {
-            let paid = vec![Paid { limit: place, key: self.keys[place].clone(), cost: tokens, mark }];
-            self.unconfirmed = Some(Drawn { step: self.step.clone(), paid });
-        }
-        Ok((decision, self.step.limiter.note(debited.outcome.now)))
-    }
-
-    async fn send(&self, place: usize, tokens: Cost, id: DebitId) -> Result<Debited, StoreError> {
-        send_debit(&self.step, &self.keys[place], place, tokens, id).await
-    }
-
-    /// All limits of the cost axis in one call, without a name. It lands whether or not anyone waits for it.
-    async fn debit_all(&mut self, tokens: Cost) -> Result<(Decision, Guarantee), StoreError> {
-        let debit = draw(self.step.clone(), self.keys.clone(), tokens);
-        match land(Box::pin(debit), shut_down).await {
+        match drawn {
             Ok((decision, guarantee, drawn)) => {
                 self.unconfirmed = drawn;
                 Ok((decision, guarantee))
             }
-            Err(error) => self.stand_in(tokens, error),
+            Err((error, unsure)) => self.stand_in(tokens, error, unsure),
         }
     }
 
-    /// The store does not answer: whoever stands in for it does. What it lets pass is not asked for again.
-    fn stand_in(&mut self, tokens: Cost, error: StoreError) -> Result<(Decision, Guarantee), StoreError> {
+    /// The store does not answer: whoever stands in for it does. What that lets pass was used, charged or not; what it does
+    /// not is found out about, and given back if it was charged.
+    fn stand_in(
+        &mut self,
+        tokens: Cost,
+        error: StoreError,
+        unsure: Option<Unsure<S, N>>,
+    ) -> Result<(Decision, Guarantee), StoreError> {
         let cost = |on: Dimension| if on.axis == Axis::Cost { tokens } else { 0 };
         let answer = self.step.limiter.without_store(self.step.asks(&self.call, cost), error)?;
-        Ok((answer.decision, answer.guarantee))
-    }
-
-    /// A debit that nobody asks for again is found out about in the background, and given back if it was charged. What
-    /// comes after it goes by another name, so that neither makes the other stale.
-    fn forget_unsure(&mut self) {
-        if let Some(job) = self.resolve_unsure() {
-            self.step.keeper.leave(Some(job));
+        if answer.decision.allowed
+            && let Some(unsure) = unsure
+        {
+            unsure.stands();
         }
-    }
-
-    fn resolve_unsure(&mut self) -> Option<Job> {
-        let (id, tokens) = self.unsure.take()?;
-        self.next = DebitId { stream: random_u128(), number: 1 };
-        let (step, place) = (self.step.clone(), self.step.named()?);
-        let key = self.keys[place].clone();
-        Some(Box::pin(async move {
-            let debited = again(|| send_debit(&step, &key, place, tokens, id)).await?;
-            if !debited.outcome.verdict.decision.allowed {
-                return Ok(());
-            }
-            let mark = debited.outcome.marks[0];
-            settle(step, vec![Paid { limit: place, key, cost: tokens, mark }], |_| 0).await
-        }))
+        Ok((answer.decision, answer.guarantee))
     }
 }
 
 impl<S: Store, const N: usize> Bill for StoreBill<S, N> {
     fn debit(&mut self, tokens: Cost) -> Later<'_, Result<(Decision, Guarantee), StoreError>> {
         Box::pin(async move {
-            match self.step.named() {
-                Some(place) => self.debit_named(place, tokens).await,
-                None if self.step.costs().next().is_some() => self.debit_all(tokens).await,
-                None => Ok((ALLOW_FULL, Guarantee::Exact)),
+            if self.step.costs().next().is_none() {
+                return Ok((ALLOW_FULL, Guarantee::Exact));
             }
+            self.draw(tokens).await
         })
     }
 
@@ -221,8 +183,6 @@ impl<S: Store, const N: usize> Bill for StoreBill<S, N> {
         if let Some(drawn) = self.unconfirmed.take() {
             drawn.stands();
         }
-        // Let pass by whoever stood in for the store: if it was charged after all, it was used as well.
-        self.unsure = None;
     }
 
     fn reject(&mut self) -> Option<Job> {
@@ -230,25 +190,15 @@ impl<S: Store, const N: usize> Bill for StoreBill<S, N> {
     }
 
     fn close(&mut self, used: Option<Cost>) -> Option<Job> {
-        let paid = self.paid.take()?;
-        let (step, unsure, rejected) = (self.step.clone(), self.resolve_unsure(), self.reject());
-        let actual = move |paid: &Paid, on: Dimension| match used {
+        // What was not confirmed goes back by itself.
+        self.unconfirmed = None;
+        let (step, on) = (self.step.clone(), self.step.on);
+        let actual = move |paid: &Paid| match used {
             None => 0,
-            Some(used) if on.axis == Axis::Cost => used,
+            Some(used) if on[paid.limit].axis == Axis::Cost => used,
             Some(_) => paid.cost,
         };
-        let on = step.on;
-        let differs = paid.iter().any(|paid| paid.cost != actual(paid, on[paid.limit]));
-        if !differs && unsure.is_none() && rejected.is_none() {
-            return None;
-        }
-        Some(Box::pin(async move {
-            let settled = settle(step, paid, move |paid| actual(paid, on[paid.limit])).await;
-            for job in [unsure, rejected].into_iter().flatten() {
-                job.await?;
-            }
-            settled
-        }))
+        settlement(step, self.paid.take()?, actual)
     }
 }
 
@@ -276,8 +226,7 @@ impl<S: Store, const N: usize> Drawn<S, N> {
     }
 
     fn take(&mut self) -> Option<Job> {
-        let (step, paid) = (self.step.clone(), std::mem::take(&mut self.paid));
-        (!paid.is_empty()).then(|| -> Job { Box::pin(settle(step, paid, |_| 0)) })
+        settlement(self.step.clone(), std::mem::take(&mut self.paid), |_| 0)
     }
 }
 
@@ -288,85 +237,163 @@ impl<S: Store, const N: usize> Drop for Drawn<S, N> {
     }
 }
 
-/// Charges every limit of the cost axis, or none.
-async fn draw<S: Store, const N: usize>(
+/// A debit of which nobody knows whether it was charged. Dropped, that is found out under its name, and what it was
+/// charged goes back.
+struct Unsure<S: Store, const N: usize>(Option<NamedDebit<S, N>>);
+
+struct NamedDebit<S: Store, const N: usize> {
+    step: Arc<StoreStep<S, N>>,
+    place: usize,
+    key: String,
+    tokens: Cost,
+    id: DebitId,
+}
+
+impl<S: Store, const N: usize> Unsure<S, N> {
+    fn stands(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<S: Store, const N: usize> Drop for Unsure<S, N> {
+    fn drop(&mut self) {
+        let Some(debit) = self.0.take() else { return };
+        let keeper = debit.step.keeper.clone();
+        keeper.leave(Some(Box::new(move |pauses| {
+            Box::pin(async move {
+                let debited = again(&pauses, || debit.send()).await?;
+                let back = debit.drawn(&debited).and_then(Drawn::back);
+                match back {
+                    Some(job) => job(pauses).await,
+                    None => Ok(()),
+                }
+            })
+        })));
+    }
+}
+
+impl<S: Store, const N: usize> NamedDebit<S, N> {
+    async fn send(&self) -> Result<Debited, StoreError> {
+        let charge = Charge { key: &self.key, form: self.step.form(self.place), cost: self.tokens };
+        let debit = Debit { charge, id: self.id, remember: self.step.limiter.remembers() };
+        let answers = self.step.limiter.store().debit(&[debit]).await;
+        let none = || Err(StoreError::bad_state("the store left a debit without an answer"));
+        answers.into_iter().next().unwrap_or_else(none)
+    }
+
+    fn drawn(&self, debited: &Debited) -> Option<Drawn<S, N>> {
+        let (place, mark) = (self.place, debited.outcome.marks[0]);
+        let paid = || vec![Paid { limit: place, key: self.key.clone(), cost: self.tokens, mark }];
+        debited.outcome.verdict.decision.allowed.then(|| Drawn { step: self.step.clone(), paid: paid() })
+    }
+}
+
+/// What comes of a debit: the answer with what it charged, or an error with what nobody knows.
+type Drawing<S, const N: usize> =
+    Result<(Decision, Guarantee, Option<Drawn<S, N>>), (StoreError, Option<Unsure<S, N>>)>;
+
+fn shut_down_drawing<S: Store, const N: usize>() -> Drawing<S, N> {
+    shut_down().map_err(|error| (error, None))
+}
+
+/// Charges the one limit of the cost axis, under a name: it may be sent again, and counts once.
+async fn draw_named<S: Store, const N: usize>(
+    step: Arc<StoreStep<S, N>>,
+    keys: Arc<[String]>,
+    place: usize,
+    tokens: Cost,
+    id: DebitId,
+) -> Drawing<S, N> {
+    let debit = NamedDebit { step: step.clone(), place, key: keys[place].clone(), tokens, id };
+    let mut tries = 1;
+    let answer = loop {
+        match debit.send().await {
+            Err(error) if error.is_outage() && tries < DEBIT_TRIES_MAX => tries += 1,
+            answer => break answer,
+        }
+    };
+    match answer {
+        Ok(debited) => {
+            let guarantee = step.limiter.note(debited.outcome.now);
+            Ok((debited.outcome.verdict.decision, guarantee, debit.drawn(&debited)))
+        }
+        Err(error) => Err((error, Some(Unsure(Some(debit))))),
+    }
+}
+
+/// Charges every limit of the cost axis, or none, without a name.
+async fn draw_all<S: Store, const N: usize>(
     step: Arc<StoreStep<S, N>>,
     keys: Arc<[String]>,
     tokens: Cost,
-) -> Result<(Decision, Guarantee, Option<Drawn<S, N>>), StoreError> {
+) -> Drawing<S, N> {
     let places: Vec<usize> = step.costs().collect();
     let charge = |&place: &usize| Charge { key: &keys[place], form: step.form(place), cost: tokens };
     let charges: Vec<_> = places.iter().map(charge).collect();
-    let answers = step.limiter.store().admit(&[Charges { need: Need::All, charges: &charges }]).await?;
-    let no_answer = || StoreError::bad_state("the store left an ask without an answer");
-    let outcome = answers.into_iter().next().ok_or_else(no_answer)?;
+    let answers = step.limiter.store().admit(&[Charges { need: Need::All, charges: &charges }]).await;
+    let none = || StoreError::bad_state("the store left an ask without an answer");
+    let outcome = answers.and_then(|answers| answers.into_iter().next().ok_or_else(none));
+    let outcome = outcome.map_err(|error| (error, None))?;
     let decision = outcome.verdict.decision;
     let guarantee = step.limiter.note(outcome.now);
-    let paid = |(&place, &mark): (&usize, &Mark)| Paid {
-        limit: place,
-        key: keys[place].clone(),
-        cost: tokens,
-        mark,
+    let paid = |(&place, &mark): (&usize, &Mark)| {
+        let key = keys[place].clone();
+        Paid { limit: place, key, cost: tokens, mark }
     };
     let paid = decision.allowed.then(|| places.iter().zip(&outcome.marks).map(paid).collect());
     Ok((decision, guarantee, paid.map(|paid| Drawn { step, paid })))
 }
 
-async fn send_debit<S: Store, const N: usize>(
-    step: &StoreStep<S, N>,
-    key: &str,
-    place: usize,
-    tokens: Cost,
-    id: DebitId,
-) -> Result<Debited, StoreError> {
-    let charge = Charge { key, form: step.form(place), cost: tokens };
-    let debit = Debit { charge, id, remember: step.limiter.remembers() };
-    let answers = step.limiter.store().debit(&[debit]).await;
-    answers
-        .into_iter()
-        .next()
-        .unwrap_or_else(|| Err(StoreError::bad_state("the store left a debit without an answer")))
-}
-
-/// Replaces what was paid by what was used. What goes back into a window does so under a name, and is sent until it is
-/// answered; for other rules, and for debts, there are no names: they are sent once.
-async fn settle<S: Store, const N: usize>(
+/// What replaces what was paid by what was used, if they differ. What goes back into a window does so under a name, and is
+/// sent until it is answered; for other rules, and for debts, there are no names: they are sent once.
+fn settlement<S: Store, const N: usize>(
     step: Arc<StoreStep<S, N>>,
     paid: Vec<Paid>,
-    actual: impl Fn(&Paid) -> Cost + Send,
+    actual: impl Fn(&Paid) -> Cost,
+) -> Option<Job> {
+    let differs = |paid: Paid| {
+        let actual = actual(&paid);
+        (paid.cost != actual).then_some((paid, actual))
+    };
+    let differ: Vec<(Paid, Cost)> = paid.into_iter().filter_map(differs).collect();
+    (!differ.is_empty()).then(|| -> Job { Box::new(move |pauses| Box::pin(settle(step, differ, pauses))) })
+}
+
+async fn settle<S: Store, const N: usize>(
+    step: Arc<StoreStep<S, N>>,
+    differ: Vec<(Paid, Cost)>,
+    pauses: Arc<Notify>,
 ) -> Result<(), StoreError> {
     let (mut backs, mut others) = (Vec::new(), Vec::new());
-    for paid in &paid {
-        let (form, actual) = (step.limiter.reserving(paid.limit), actual(paid));
-        let Paid { ref key, cost, mark, .. } = *paid;
-        match form.limit() {
-            Limit::Window(_) if actual < cost => {
-                let back = Return { epoch: epoch(mark), units: cost - actual };
-                backs.push(GiveBack { key, form, id: ReturnId(random_u128()), back });
-            }
-            _ if actual != cost => others.push(Settlement { key, form, mark, charged: cost, actual }),
-            _ => {}
+    for (paid, actual) in &differ {
+        let form = step.limiter.reserving(paid.limit);
+        let (Paid { key, cost: charged, mark, .. }, actual) = (paid, *actual);
+        if matches!(form.limit(), Limit::Window(_)) && actual < *charged {
+            // A window's charge is marked by the window's number.
+            let back = Return { epoch: Epoch(mark.0), units: charged - actual };
+            backs.push(GiveBack { key, form, id: ReturnId(random_u128()), back });
+        } else {
+            others.push(Settlement { key, form, mark: *mark, charged: *charged, actual });
         }
     }
     let store = step.limiter.store();
-    let given = if backs.is_empty() { Ok(()) } else { again(|| store.give_back(&backs)).await };
     let settled = if others.is_empty() { Ok(()) } else { store.settle(&others).await };
+    let given = if backs.is_empty() { Ok(()) } else { again(&pauses, || store.give_back(&backs)).await };
     given.and(settled)
 }
 
-/// A window's charge is marked by the window's number.
-fn epoch(mark: Mark) -> Epoch {
-    Epoch(mark.0)
-}
-
 /// Sends what has a name until it is answered, but only so often.
-async fn again<T, F: Future<Output = Result<T, StoreError>>>(send: impl Fn() -> F) -> Result<T, StoreError> {
+async fn again<T, F: Future<Output = Result<T, StoreError>>>(
+    pauses: &Notify,
+    send: impl Fn() -> F,
+) -> Result<T, StoreError> {
     let mut pause = SETTLE_PAUSE;
     for _ in 1..SETTLE_TRIES_MAX {
         match send().await {
             Err(error) if error.is_outage() => {}
             done => return done,
         }
+        pauses.notify_one();
         tokio::time::sleep(pause).await;
         pause *= 2;
     }
