@@ -68,6 +68,19 @@ impl Keys {
         }
     }
 
+    /// Answers an ask and charges it if allowed: then with where it went, so that it can be settled later.
+    pub(crate) fn check_marked(&self, key: u64, cost: Cost, now: Timestamp) -> (Decision, Mark) {
+        match &self.states {
+            States::Gcra(table) => table.check_marked(key, cost, now),
+            States::Window(table) => table.check_marked(key, cost, now),
+            States::Wide(map) => {
+                let mut locked = map.lock(key);
+                let mark = self.limit.mark(locked.state(now), now);
+                (locked.check(cost, now), mark)
+            }
+        }
+    }
+
     /// Answers up to [`BATCH`](super::BATCH) asks at one instant, in order.
     #[inline]
     pub(crate) fn check_batch(
@@ -256,6 +269,22 @@ mod tests {
                 keys.settle(KEY, mark, charged, actual, later);
                 limit.settle(&mut state, mark, charged, actual, later);
                 assert_eq!(keys.peek(KEY, later), limit.peek(&state, later), "{limit:?} at {second}");
+            }
+        }
+    }
+
+    /// A check that leaves a mark is a check, and its mark that of the rule; known keys and new ones.
+    #[test]
+    fn a_marked_check_is_a_check_with_the_mark_of_the_rule() {
+        for limit in limits() {
+            let (marked, plain, mut state) = (keys(limit), keys(limit), State::default());
+            for (second, cost) in [(0, 4), (1, 0), (2, 7), (2, 6), (3, 1), (61, 3), (61, 11), (130, 1)] {
+                let now = start() + Duration::from_secs(second);
+                let mark = limit.mark(&state, now);
+                let (decision, left) = marked.check_marked(KEY, cost, now);
+                assert_eq!(decision, plain.check_other(KEY, cost, now), "{limit:?} at {second}");
+                assert_eq!(decision, limit.check(&mut state, cost, now), "{limit:?} at {second}");
+                assert!(!decision.allowed || left == mark, "{limit:?} at {second}: {left:?}, not {mark:?}");
             }
         }
     }

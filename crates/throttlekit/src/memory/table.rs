@@ -105,6 +105,25 @@ impl<R: WordRule> WordTable<R> {
         self.check_in(cell, key, cost, self.rule.floor(now), now)
     }
 
+    /// The same at `now`, with where the charge went if there was one, so that it can be settled later.
+    #[inline]
+    pub(crate) fn check_marked(&self, key: u64, cost: Cost, now: Timestamp) -> (Decision, Mark) {
+        let (cell, floor) = (self.lines[self.home(key)].likely(key), self.rule.floor(now));
+        match cell.charge(key, &self.rule, cost, floor) {
+            // A charge leaves the word in the window that it went to.
+            Charged::Allowed(next) => (self.rule.allowed(next, floor, cost), self.rule.mark(next, now)),
+            Charged::Denied(word) => (self.rule.denied(word, floor, cost, now), Mark(0)),
+            Charged::Missed => {
+                let mut held = self.hold(key, now);
+                let (decision, mark) = (self.rule.decide(held.word, cost, now), self.rule.mark(held.word, now));
+                if decision.allowed {
+                    held.charge(&self.rule, cost, now);
+                }
+                (decision, mark)
+            }
+        }
+    }
+
     /// Answers up to [`BATCH`] asks at one instant, in order. All keys' lines are asked for before the first is
     /// used, so that the processor waits for memory once and not once a key.
     #[inline]
