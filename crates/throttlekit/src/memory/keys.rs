@@ -158,6 +158,7 @@ impl Keys {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn hold(&self, key: u64, now: Timestamp) -> HeldKey<'_> {
         match &self.states {
             States::Gcra(table) => HeldKey::Gcra(table.rule(), table.hold(key, now)),
@@ -177,15 +178,17 @@ impl HeldKey<'_> {
     }
 
     /// The same where nothing crosses the edge of a budget: whether all of it fits.
+    #[inline(always)]
     pub(crate) fn decide_whole(&self, cost: Cost, now: Timestamp) -> Decision {
         match self {
-            Self::Window(rule, cell) if rule.crosses() => rule.uncrossed().decide(cell.word(), cost, now),
+            Self::Gcra(rule, cell) => rule.decide(cell.word(), cost, now),
+            Self::Window(rule, cell) => rule.decide_whole(cell.word(), cost, now),
             Self::Wide(limit, state) => limit.uncrossed().decide(state.state(now), cost, now),
-            _ => self.decide(cost, now),
         }
     }
 
     /// Where a charge at `now` goes, so that it can be settled later. To be asked before the charge.
+    #[inline(always)]
     pub(crate) fn mark(&self, now: Timestamp) -> Mark {
         match self {
             Self::Gcra(rule, cell) => rule.mark(cell.word(), now),
@@ -195,6 +198,7 @@ impl HeldKey<'_> {
     }
 
     /// Takes the cost of an ask that `decide` allowed at the same instant.
+    #[inline(always)]
     pub(crate) fn charge(&mut self, cost: Cost, now: Timestamp) {
         match self {
             Self::Gcra(rule, cell) => cell.charge(*rule, cost, now),
