@@ -42,6 +42,9 @@ pub const SEMAPHORE: &str = "tokio-semaphore";
 /// The anchor of slots whose number follows latency.
 pub const THROTTLE_NET: &str = "throttle-net";
 
+/// The axes of a policy, one after the other and without it.
+pub const AXES: &str = "axes-plain";
+
 const fn bar(section: &'static str, ours: &'static str, peer: &'static str, view: View, max: f64) -> Bar {
     Bar { section, ours, peer, view, max }
 }
@@ -74,6 +77,9 @@ pub const BARS: &[Bar] = &[
     bar("slots", "ours-guard-adaptive", THROTTLE_NET, Throughput, 0.80),
     bar("slots-2t", "ours-guard-fixed", SEMAPHORE, Together, 0.45),
     bar("slots-2t", "ours-guard-adaptive", THROTTLE_NET, Together, 0.60),
+    bar("admission", "ours-admission", AXES, Throughput, 1.3),
+    bar("admission", "ours-admission", AXES, Isolated, 1.3),
+    bar("admission-2t", "ours-admission", AXES, Together, 1.3),
 ];
 
 /// Bytes alive per live key at a million keys.

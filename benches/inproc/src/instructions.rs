@@ -7,7 +7,7 @@ use crate::bars::INSTRUCTIONS_MAX;
 use crate::contenders::{Contender, build};
 use crate::report::{Report, progress};
 use crate::workloads::Stream;
-use crate::{budget, lease, sketch, slots};
+use crate::{admission, budget, lease, sketch, slots};
 
 const CONTENDERS: [&str; 7] = [
     "ours-trusted-precise",
@@ -86,6 +86,7 @@ pub fn probe(name: &str, count: usize) {
     let known = ["nothing"].into_iter().chain(CONTENDERS);
     let known =
         known.chain(lease::COUNTED).chain(budget::COUNTED).chain(sketch::COUNTED).chain(slots::COUNTED);
+    let known = known.chain(admission::COUNTED);
     let name = known.into_iter().find(|known| *known == name).expect("a contender to count");
     let stream = Stream::even_10k();
     let contender = build(name);

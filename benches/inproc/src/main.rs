@@ -1,7 +1,8 @@
 //! In-process benchmarks beside the peers, judged against the contract. `cargo xtask bench inproc` runs them,
-//! `cargo xtask bench lease` those of leases, and `budget`, `fair`, `sketch` and `slots` in its place those of token
-//! budgets, of tenants that share a budget, of sketches and of slots.
+//! `cargo xtask bench lease` those of leases, and `admission`, `budget`, `fair`, `sketch` and `slots` in its place those of
+//! policies, of token budgets, of tenants that share a budget, of sketches and of slots.
 
+mod admission;
 mod alloc;
 mod bars;
 mod budget;
@@ -32,11 +33,12 @@ use timing::Section;
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
 const USAGE: &str =
-    "usage: inproc [lease|budget|fair|sketch|slots] [--quick] [--rounds N] [--only PART] [--require-callgrind]
+    "usage: inproc [lease|admission|budget|fair|sketch|slots] [--quick] [--rounds N] [--only PART] [--require-callgrind]
 PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
 of leases one of lease, lease-2t, instructions; of budgets one of budget, budget-2t, instructions;
 of sketches one of sketch-10k, sketch-1m, sketch-10k-2t, sketch-1m-2t, instructions;
-of slots one of slots, slots-2t, instructions";
+of slots one of slots, slots-2t, instructions;
+of admission one of admission, admission-2t, admission-rate-denies, admission-full, instructions";
 /// The parts that are not timed sections.
 const PROBES: [&str; 4] = ["memory", "growth", "flood", "instructions"];
 const ROUNDS: usize = 41;
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         }
         ["sketch", options @ ..] => return suite(options, sketch::SECTIONS, sketch_probes),
         ["slots", options @ ..] => return suite(options, slots::SECTIONS, slots_probes),
+        ["admission", options @ ..] => return suite(options, admission::SECTIONS, admission_probes),
         ["budget", options @ ..] => return suite(options, budget::SECTIONS, budget_probes),
         options => return suite(options, timing::SECTIONS, probes),
     }
@@ -81,6 +84,12 @@ fn suite(options: &[&str], sections: &[Section], probes: fn(&mut Report, &Option
 fn lease_probes(report: &mut Report, options: &Options<'_>) {
     if options.wants("instructions") {
         instructions::tell(report, options.require_callgrind, &lease::COUNTED);
+    }
+}
+
+fn admission_probes(report: &mut Report, options: &Options<'_>) {
+    if options.wants("instructions") {
+        instructions::tell(report, options.require_callgrind, &admission::COUNTED);
     }
 }
 

@@ -1,8 +1,9 @@
 //! What the shared stores cost beside what their engines do bare: `cargo xtask bench redis`, `… postgres`,
-//! `… lease`.
+//! `… lease`, `… admission`.
 //!
 //! Everything that is compared runs in turns within one run, and is judged by ratios of medians.
 
+mod admission_bench;
 mod commandstats;
 mod lease_bench;
 mod load;
@@ -32,7 +33,8 @@ fn run(args: &[&str]) -> Result<bool> {
     match args {
         ["redis", rest @ ..] => redis_bench::run(turns::rounds_from(rest)?),
         ["lease", rest @ ..] => lease_bench::run(turns::rounds_from(rest)?),
+        ["admission", rest @ ..] => admission_bench::run(turns::rounds_from(rest)?),
         ["postgres", rest @ ..] => postgres_bench::run(turns::rounds_from(rest)?),
-        _ => bail!("usage: cargo xtask bench redis|postgres|lease [--rounds N]"),
+        _ => bail!("usage: cargo xtask bench redis|postgres|lease|admission [--rounds N]"),
     }
 }

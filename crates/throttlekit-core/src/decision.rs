@@ -76,6 +76,7 @@ pub const ALLOW_FULL: Decision = Decision {
 /// let one: Decision = [ALLOW_FULL, ALLOW_FULL].into_iter().fold(ALLOW_FULL, combine);
 /// assert!(one.allowed);
 /// ```
+#[inline]
 pub fn combine(a: Decision, b: Decision) -> Decision {
     Decision {
         allowed: a.allowed && b.allowed,

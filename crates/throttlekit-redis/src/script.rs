@@ -39,6 +39,7 @@ pub const ADMIT: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
     include_str!("lua/one.lua"),
+    include_str!("lua/two.lua"),
     include_str!("lua/state.lua"),
     include_str!("lua/admit.lua"),
     include_str!("lua/each.lua")

@@ -5,6 +5,8 @@ mod rig;
 use std::collections::HashSet;
 
 use rig::{DAY, Server};
+use throttlekit::admission::{Axis, Call, SharedPolicy};
+use throttlekit::guard::Ending;
 use throttlekit::store::{KeySpace, Store};
 use throttlekit::{Ask, Limit, Rate, SharedLimiter};
 use throttlekit_core::rate::shared::SharedForm;
@@ -72,4 +74,40 @@ async fn one_script_call_for_each_flight_and_slot() {
     let slots: HashSet<u16> = keys().iter().map(slot).collect();
     assert!(slots.len() > 90, "{} slots", slots.len());
     assert_eq!(count(store, &server, &keys()).await, (100, slots.len() as u64));
+}
+
+/// Of a policy over three charges: the admit is one call, a debit that the estimate covers is none, and the settlement at
+/// most one.
+#[tokio::test]
+async fn one_script_call_for_each_admission_none_for_a_covered_debit_and_one_to_settle() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::builder(server.url()).connect().await.unwrap();
+    let limits = [
+        ("a", Limit::gcra(Rate::per_second(100)).unwrap()),
+        ("b", Limit::token_budget(100_000, DAY).unwrap()),
+        ("c", Limit::sliding_window(1_000, DAY).unwrap()),
+    ];
+    let limiter = SharedLimiter::all(store, POLICY, limits).unwrap();
+    let builder = SharedPolicy::builder(POLICY);
+    let policy = builder.together(limiter, [Axis::Rate, Axis::Cost, Axis::Rate]).build().unwrap();
+    // Scripts that the server does not know yet are sent twice.
+    let mut first = policy.admit(Call::by("first").cost(100)).await.unwrap().permit.unwrap();
+    first.debit(40).await.unwrap();
+    first.close(Ending::Success).await.unwrap();
+
+    for key in keys() {
+        let before = script_calls(&server).await;
+        let mut permit = policy.admit(Call::by(&key).cost(100)).await.unwrap().permit.unwrap();
+        let admitted = script_calls(&server).await;
+        assert!(permit.debit(40).await.unwrap().allowed);
+        let debited = script_calls(&server).await;
+        permit.close(Ending::Success).await.unwrap();
+        let calls = [admitted - before, debited - admitted, script_calls(&server).await - debited];
+        assert_eq!(calls, [1, 0, 1], "{key}");
+
+        let used_up = policy.admit(Call::by(&key).cost(100)).await.unwrap().permit.unwrap();
+        let before = script_calls(&server).await;
+        used_up.close(Ending::Success).await.unwrap();
+        assert_eq!(script_calls(&server).await - before, 0, "what was set aside was used: nothing to tell");
+    }
 }

@@ -118,7 +118,7 @@ pub use gate::Gate;
 pub use guarantee::Guarantee;
 pub use guard::{Guard, KeyedGuard};
 pub use hash::{KeyHash, SecretHash, TrustedHash};
-pub use limiter::Limiter;
+pub use limiter::{Charged, Limiter};
 pub use limits::Limits;
 pub use overload::{AdaptiveThrottle, FloodLimiter, MergeableSketch, SketchLimiter};
 pub use pricer::Pricer;

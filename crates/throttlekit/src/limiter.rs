@@ -1,6 +1,6 @@
 //! What users hold: one limit over many keys.
 
-use throttlekit_core::rate::{Limit, LimitError};
+use throttlekit_core::rate::{Limit, LimitError, Mark};
 use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
 use crate::memory::{BATCH, Keys};
@@ -61,6 +61,40 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         self.keys.check(self.hash.fingerprint(ask.key), ask.cost, &self.clock)
     }
 
+    /// Like [`check`](Self::check), with proof of the charge, by which it can be [settled](Self::settle) when the true cost
+    /// is known.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttlekit::{Ask, Limit, Limiter};
+    ///
+    /// let tokens = Limiter::new(Limit::token_budget(1_000, Duration::from_secs(60))?)?;
+    /// let (decision, charged) = tokens.charge(Ask::of("acme").cost(300));
+    /// assert!(decision.remaining == 700);
+    /// if let Some(charged) = charged {
+    ///     tokens.settle(charged, 120);
+    /// }
+    /// assert_eq!(tokens.peek("acme").remaining, 880);
+    /// # Ok::<(), throttlekit::LimitError>(())
+    /// ```
+    #[inline]
+    pub fn charge<'a>(&self, ask: impl Into<Ask<'a>>) -> (Decision, Option<Charged>) {
+        let ask = ask.into();
+        let key = self.hash.fingerprint(ask.key);
+        let (decision, mark) = self.keys.check_marked(key, ask.cost, self.clock.now());
+        (decision, decision.allowed.then_some(Charged { key, mark, cost: ask.cost }))
+    }
+
+    /// Replaces what was charged by what was used: hands the rest back into the window it came from, or takes what was too
+    /// little, which may go beyond the limit. To be told to the limiter that charged it, and before a reset of the key.
+    #[inline]
+    pub fn settle(&self, charged: Charged, actual: Cost) {
+        let Charged { key, mark, cost } = charged;
+        if cost != actual {
+            self.keys.settle(key, mark, cost, actual, self.clock.now());
+        }
+    }
+
     /// Answers an ask of `cost` for each key, all at one instant and in order.
     pub fn check_many<K: AsRef<[u8]>>(&self, keys: &[K], cost: Cost) -> Vec<Decision> {
         let mut decisions = Vec::with_capacity(keys.len());
@@ -110,6 +144,14 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
     pub fn limit(&self) -> &Limit {
         self.keys.limit()
     }
+}
+
+/// Proof of a charge in this process. Settled once: it cannot be copied. Dropped, what was charged stays so.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Charged {
+    key: u64,
+    mark: Mark,
+    cost: Cost,
 }
 
 impl<C, H> std::fmt::Debug for Limiter<C, H> {

@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: the benchmarks, which live outside the workspace so that no ordinary build pays for them.
 
-mod lease;
+mod both;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ const USAGE: &str = "\
 usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]
        cargo xtask bench fair [--quick] [--rounds N]
        cargo xtask bench redis|postgres [--rounds N]
-       cargo xtask bench lease|budget|sketch|slots [--quick] [--rounds N] [--only PART] [--require-callgrind]";
+       cargo xtask bench lease|admission|budget|sketch|slots [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
 /// Runs the suite that is named first, with the rest of the arguments.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -29,8 +29,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             let engines = services::up_only(&[suite])?;
             judge(package("stores", &engines.env(), args))
         }
-        // Both, about leases.
-        [suite, options @ ..] if suite == "lease" => lease::run(options),
+        // Both, about leases, and about admission.
+        [suite, options @ ..] if suite == "lease" || suite == "admission" => both::run(suite, options),
         _ => bail!(USAGE),
     }
 }

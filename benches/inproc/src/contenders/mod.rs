@@ -1,5 +1,6 @@
 //! Who is measured. Each is set up so that every ask is allowed and every key stays alive.
 
+mod admission;
 mod budget;
 mod floor;
 mod governor;
@@ -212,6 +213,17 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "ours-guard-fleet" => Contender::placed(name, slots::fleet(), place),
         "ours-guard-class" => Contender::placed(name, slots::of_class(), place),
         "ours-guard-adaptive" => Contender::placed(name, slots::adaptive(), place),
+        "axes-plain" => Contender::new(name, admission::plain()),
+        "axes-policies" => Contender::new(name, admission::policies()),
+        "axes-rate-denies" => Contender::new(name, admission::plain_denied_by_rate()),
+        "axes-full" => Contender::new(name, admission::plain_denied_by_slots()),
+        "axis-slot" => Contender::new(name, admission::slot_alone()),
+        "axis-rate" => Contender::new(name, admission::rate_alone()),
+        "axis-cost" => Contender::new(name, admission::cost_alone()),
+        "ours-admission" => Contender::new(name, admission::policy()),
+        "ours-admission-watched" => Contender::new(name, admission::observed()),
+        "ours-admission-rate-denies" => Contender::new(name, admission::denied_by_rate()),
+        "ours-admission-full" => Contender::new(name, admission::denied_by_slots()),
         unknown => panic!("no contender is called {unknown}"),
     }
 }

@@ -67,6 +67,7 @@ pub trait WordRule {
     }
 
     /// The answer to an ask at `now`.
+    #[inline]
     fn decide(&self, word: u64, cost: Cost, now: Timestamp) -> Decision {
         let floor = self.floor(now);
         match self.next(word, floor, cost) {
@@ -240,6 +241,7 @@ impl WordRule for GcraWord {
         self.answer(false, tat, shown, tat - floor + cost * self.ticks_per_unit - self.depth)
     }
 
+    #[inline]
     fn mark(&self, _word: u64, now: Timestamp) -> Mark {
         Mark(now.as_nanos())
     }
@@ -343,15 +345,35 @@ impl WindowWord {
         Self { rule, cost_max: rule.cost_max(), needs_max: rule.needs(Cost::MAX), ..*self }
     }
 
+    /// The answer to an ask at `now` where nothing passes beyond the limit: that of [`uncrossed`](Self::uncrossed).
+    #[inline]
+    pub fn decide_whole(&self, word: u64, cost: Cost, now: Timestamp) -> Decision {
+        let floor = self.floor(now);
+        let left = self.rule.limit.saturating_sub(self.used(word.max(floor)));
+        match self.next(word, floor, cost) {
+            Some(next) if cost <= left => self.allowed(next, floor, cost),
+            _ => self.denied_whole(word, floor, cost, now),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn denied_whole(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision {
+        self.uncrossed().denied(word, floor, cost, now)
+    }
+
+    #[inline]
     fn used(&self, word: u64) -> u64 {
         word & self.used_mask
     }
 
     /// How much more the count can say.
+    #[inline]
     fn uncounted(&self, word: u64) -> u64 {
         self.used_mask - self.used(word)
     }
 
+    #[inline]
     fn count(&self, word: u64) -> Count {
         Count { window: self.first + (word >> self.used_bits), used: self.used(word) }
     }
@@ -419,6 +441,7 @@ impl WordRule for WindowWord {
         self.rule.denied(self.count(word.max(floor)), cost, now)
     }
 
+    #[inline]
     fn mark(&self, word: u64, now: Timestamp) -> Mark {
         Mark(self.count(word.max(self.floor(now))).window)
     }

@@ -1,6 +1,6 @@
 //! What a call comes back with.
 
-use throttlekit_core::{Decision, Retry, Timestamp};
+use throttlekit_core::{ALLOW_FULL, Decision, Retry, Timestamp};
 
 use super::{Axes, Axis, Call, Event, Observer};
 use crate::Guarantee;
@@ -29,48 +29,29 @@ impl<P> Admission<P> {
     pub fn binding_axis(&self) -> Option<Axis> {
         self.axes.binding_axis()
     }
-}
 
-/// An answer while it is made.
-#[derive(Debug)]
-pub(super) struct Draft {
-    pub(super) axes: Axes,
-    pub(super) policy_denied: bool,
-    pub(super) guarantee: Guarantee,
-    #[cfg(feature = "store")]
-    pub(super) outage: Option<crate::store::StoreError>,
-}
-
-impl Draft {
+    /// The answer before anyone was asked. It is filled in where it stands: moving all of it costs as much as an axis does.
     #[inline]
-    pub(super) fn new() -> Self {
+    pub(super) fn open() -> Self {
         Self {
+            decision: ALLOW_FULL,
             axes: Axes::default(),
             policy_denied: false,
             guarantee: Guarantee::Exact,
+            permit: None,
             #[cfg(feature = "store")]
             outage: None,
         }
     }
 
-    /// The answer, with the permit if there is one. Whoever watches is told, once.
+    /// Everyone was asked who had to be. Whoever watches is told, once.
     #[inline]
-    pub(super) fn end<P>(self, permit: Option<P>, told: Told<'_>) -> Admission<P> {
-        let decision = if self.policy_denied { priced_out(&self.axes) } else { self.axes.decision() };
-        debug_assert_eq!(decision.allowed, permit.is_some(), "a permit is proof of admission");
-        let admission = Admission {
-            decision,
-            axes: self.axes,
-            policy_denied: self.policy_denied,
-            guarantee: self.guarantee,
-            permit,
-            #[cfg(feature = "store")]
-            outage: self.outage,
-        };
+    pub(super) fn close(&mut self, told: Told<'_>) {
+        self.decision = if self.policy_denied { priced_out(&self.axes) } else { self.axes.decision() };
+        debug_assert_eq!(self.decision.allowed, self.permit.is_some(), "a permit is proof of admission");
         if let Some(observer) = told.observer {
-            told.tell(observer, &admission);
+            told.tell(observer, self);
         }
-        admission
     }
 }
 

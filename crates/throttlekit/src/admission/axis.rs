@@ -84,9 +84,16 @@ impl Axes {
     }
 
     /// One answer for all: of a denial the denier's own, else the fold of all by [`combine`].
+    #[inline]
     pub fn decision(&self) -> Decision {
-        let denied = self.binding_axis().and_then(|axis| self.get(axis).copied());
-        denied.unwrap_or_else(|| self.0.iter().flatten().copied().fold(ALLOW_FULL, combine))
+        let mut all = ALLOW_FULL;
+        for said in self.0.iter().flatten() {
+            if !said.allowed {
+                return *said;
+            }
+            all = combine(all, *said);
+        }
+        all
     }
 
     /// Every axis that was asked, with what it said.

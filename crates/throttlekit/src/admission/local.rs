@@ -42,7 +42,7 @@ impl<C: Clock> Local<C> {
     }
 
     /// Charges a call to all limits if all of them allow, and then `last` does: to none otherwise. What each axis said is
-    /// noted, up to the one that denied.
+    /// noted, up to the one that denied; and where the charges went, if there are any.
     ///
     /// The keys are held for as long as it takes, `last` included; whoever needs one of them meanwhile waits.
     #[inline]
@@ -50,33 +50,38 @@ impl<C: Clock> Local<C> {
         &self,
         call: &Call<'_>,
         axes: &mut Axes,
+        marks: &mut Marks,
         last: impl FnOnce(&mut Axes) -> bool,
-    ) -> Option<Marks> {
+    ) -> bool {
         match self.limits.len() {
-            0 => last(axes).then_some(Marks::NONE),
-            1 => self.charge_each::<1>(call, axes, last),
-            2 => self.charge_each::<2>(call, axes, last),
-            3 => self.charge_each::<3>(call, axes, last),
-            4 => self.charge_each::<4>(call, axes, last),
-            5 => self.charge_each::<5>(call, axes, last),
-            _ => self.charge_each::<LIMITS_MAX>(call, axes, last),
+            0 => last(axes),
+            1 => self.charge_each::<1>(call, axes, marks, last),
+            2 => self.charge_each::<2>(call, axes, marks, last),
+            3 => self.charge_each::<3>(call, axes, marks, last),
+            4 => self.charge_each::<4>(call, axes, marks, last),
+            5 => self.charge_each::<5>(call, axes, marks, last),
+            _ => self.charge_each::<LIMITS_MAX>(call, axes, marks, last),
         }
     }
 
-    /// The same for so many limits: a number that is known keeps what is held out of the heap.
+    /// The same for so many limits: a number that is known keeps what is held out of the heap. Out of line, so that each
+    /// number has room of its own size on the stack.
+    #[inline(never)]
     fn charge_each<const N: usize>(
         &self,
         call: &Call<'_>,
         axes: &mut Axes,
+        marks: &mut Marks,
         last: impl FnOnce(&mut Axes) -> bool,
-    ) -> Option<Marks> {
-        let limits: &[LocalLimit; N] = self.limits.first_chunk()?;
+    ) -> bool {
+        let Some(limits) = self.limits.first_chunk::<N>() else { return false };
         let names = self.names(limits, call);
         let now = self.clock.now();
         let cost = |i: usize| limits[i].on.cost(call.estimate());
-        let mut held: [HeldKey<'_>; N] = std::array::from_fn(|i| limits[i].keys.hold(names[i], now));
+        let mut held: [Option<HeldKey<'_>>; N] = [const { None }; N];
+        held.iter_mut().enumerate().for_each(|(i, held)| *held = Some(limits[i].keys.hold(names[i], now)));
         let mut denied = None;
-        for (i, held) in held.iter().enumerate() {
+        for (i, held) in held.iter().flatten().enumerate() {
             let axis = limits[i].on.axis;
             if denied.is_some_and(|denied| denied != axis) {
                 break;
@@ -88,14 +93,13 @@ impl<C: Clock> Local<C> {
             axes.note(axis, decision);
         }
         if denied.is_some() || !last(axes) {
-            return None;
+            return false;
         }
-        let mut marks = Marks::NONE;
-        for (i, held) in held.iter_mut().enumerate() {
+        for (i, held) in held.iter_mut().flatten().enumerate() {
             marks.0[i] = (names[i], held.mark(now));
             held.charge(cost(i), now);
         }
-        Some(marks)
+        true
     }
 
     /// The fingerprint of each limit's key; keys that several go by are hashed once.

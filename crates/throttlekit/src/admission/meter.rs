@@ -18,16 +18,19 @@ pub(super) struct Meter {
 }
 
 impl Meter {
+    #[inline]
     pub(super) fn new(set_aside: Cost) -> Self {
         Self { set_aside, beyond: 0, used: 0, counted: false }
     }
 
     /// How much of a chunk is not covered by what was set aside.
+    #[inline]
     pub(super) fn beyond(&self, tokens: Cost) -> Cost {
         tokens.saturating_sub(self.covered())
     }
 
     /// A chunk has passed, of which so much was charged now.
+    #[inline]
     pub(super) fn count(&mut self, tokens: Cost, charged: Cost) {
         self.used = self.used.saturating_add(tokens);
         self.beyond = self.beyond.saturating_add(charged);
@@ -35,26 +38,31 @@ impl Meter {
     }
 
     /// All of it was this much, whatever was counted before.
+    #[inline]
     pub(super) fn count_all(&mut self, actual: Cost) {
         (self.used, self.counted) = (actual, true);
     }
 
     /// What was counted so far.
+    #[inline]
     pub(super) fn used(&self) -> Cost {
         self.used
     }
 
     /// What is set aside and not used.
+    #[inline]
     pub(super) fn covered(&self) -> Cost {
         self.set_aside.saturating_add(self.beyond).saturating_sub(self.used)
     }
 
+    #[inline]
     pub(super) fn set_aside(&self) -> Cost {
         self.set_aside
     }
 
     /// What was set aside is to be settled at this: what was counted, less what was charged for already. Where nothing was
     /// counted, a success leaves the estimate as it is, and anything else used nothing.
+    #[inline]
     pub(super) fn last(&self, ending: Ending) -> Cost {
         match ending {
             _ if self.counted => self.used.saturating_sub(self.beyond),

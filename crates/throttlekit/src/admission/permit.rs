@@ -28,7 +28,7 @@ pub struct Permit<'a, C: Clock = SystemClock> {
     policy: Home<'a, C>,
     /// Nothing once it has ended.
     slot: Option<LocalSlot<'a>>,
-    books: Books,
+    pub(super) books: Books,
 }
 
 /// Where the policy is.
@@ -39,15 +39,16 @@ enum Home<'a, C> {
 
 /// What a permit was charged.
 pub(super) struct Books {
-    meter: Meter,
-    marks: Marks,
-    portion: Option<Portion>,
+    /// Of nothing until all limits have been charged: dropped before, nothing is settled.
+    pub(super) meter: Meter,
+    pub(super) marks: Marks,
+    pub(super) portion: Option<Portion>,
 }
 
 impl Books {
     #[inline]
-    pub(super) fn new(estimate: Cost, marks: Marks, portion: Option<Portion>) -> Self {
-        Self { meter: Meter::new(estimate), marks, portion }
+    fn empty() -> Self {
+        Self { meter: Meter::new(0), marks: Marks::NONE, portion: None }
     }
 }
 
@@ -63,12 +64,12 @@ impl<C> Home<'_, C> {
 
 impl<'a, C: Clock> Permit<'a, C> {
     #[inline]
-    pub(super) fn new(policy: &'a Policy<C>, slot: LocalSlot<'a>, books: Books) -> Self {
-        Self { policy: Home::Borrowed(policy), slot: Some(slot), books }
+    pub(super) fn new(policy: &'a Policy<C>, slot: LocalSlot<'a>) -> Self {
+        Self { policy: Home::Borrowed(policy), slot: Some(slot), books: Books::empty() }
     }
 
-    pub(super) fn owned(policy: Arc<Policy<C>>, slot: LocalSlot<'a>, books: Books) -> Self {
-        Self { policy: Home::Owned(policy), slot: Some(slot), books }
+    pub(super) fn owned(policy: Arc<Policy<C>>, slot: LocalSlot<'a>) -> Self {
+        Self { policy: Home::Owned(policy), slot: Some(slot), books: Books::empty() }
     }
 
     /// Answers for a chunk, and charges it if allowed. Ask before the chunk is passed on; after a denial stop.
@@ -76,6 +77,7 @@ impl<'a, C: Clock> Permit<'a, C> {
     /// What was set aside covers it as far as it goes. Beyond, every limit of the cost axis and the fair share must allow,
     /// or none is charged; a token budget lets the chunk pass that crosses its edge. The answer is that of what was asked:
     /// [`ALLOW_FULL`] where nothing had to be.
+    #[inline]
     pub fn debit(&mut self, tokens: Cost) -> Decision {
         let (policy, books) = (self.policy.get(), &mut self.books);
         let beyond = books.meter.beyond(tokens);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use throttlekit_core::rate::{Limit, LimitError};
 
-use super::answer::{Draft, Told};
+use super::answer::Told;
 use super::builder::PolicyBuilder;
 use super::local::Local;
+use super::meter::Meter;
 use super::permit::{Books, Permit};
 use super::sharing::Sharing;
 use super::slots::LocalSlots;
-use super::{Admission, Axis, Call, Observer};
+use super::{Admission, Axes, Axis, Call, Observer};
 use crate::{Clock, Pricer, SystemClock};
 
 /// Every axis that a request must clear, in this process: one call, one answer, one permit.
@@ -74,50 +75,63 @@ impl<C: Clock> Policy<C> {
     #[inline]
     pub fn admit<'a>(&self, call: impl Into<Call<'a>>) -> Admission<Permit<'_, C>> {
         let call = call.into();
-        let mut draft = Draft::new();
+        let mut admission = Admission::open();
         let (decision, slot) = self.slots.enter(&call);
         if let Some(decision) = decision {
-            draft.axes.note(Axis::Concurrency, decision);
+            admission.axes.note(Axis::Concurrency, decision);
         }
-        let books = slot.is_some().then(|| self.charge(&call, &mut draft)).flatten();
-        let permit = slot.zip(books).map(|(slot, books)| Permit::new(self, slot, books));
-        draft.end(permit, self.told(&call))
+        admission.permit = slot.map(|slot| Permit::new(self, slot));
+        self.charge(&call, &mut admission);
+        admission.close(self.told(&call));
+        admission
     }
 
     /// The same in a permit that lives on its own, for tasks and streams.
     pub fn admit_owned<'a>(self: &Arc<Self>, call: impl Into<Call<'a>>) -> Admission<Permit<'static, C>> {
         let call = call.into();
-        let mut draft = Draft::new();
+        let mut admission = Admission::open();
         let (decision, slot) = self.slots.enter_owned(&call);
         if let Some(decision) = decision {
-            draft.axes.note(Axis::Concurrency, decision);
+            admission.axes.note(Axis::Concurrency, decision);
         }
-        let books = slot.is_some().then(|| self.charge(&call, &mut draft)).flatten();
-        let permit = slot.zip(books).map(|(slot, books)| Permit::owned(self.clone(), slot, books));
-        draft.end(permit, self.told(&call))
+        admission.permit = slot.map(|slot| Permit::owned(self.clone(), slot));
+        self.charge(&call, &mut admission);
+        admission.close(self.told(&call));
+        admission
     }
 
-    /// All but the slot: the price, then the limits in one commit, with the fair share as the last that is asked in it.
+    /// All but the slot: the price, then the limits in one commit, with the fair share as the last that is asked in it. A
+    /// permit that one of them denies has nothing to settle, and gives its slot back.
     #[inline]
-    fn charge(&self, call: &Call<'_>, draft: &mut Draft) -> Option<Books> {
-        if self.pricer.as_ref().is_some_and(|pricer| !pricer.clears(&call.bid())) {
-            draft.policy_denied = true;
-            return None;
+    fn charge(&self, call: &Call<'_>, admission: &mut Admission<Permit<'_, C>>) {
+        let Some(permit) = &mut admission.permit else { return };
+        let clears = self.pricer.as_ref().is_none_or(|pricer| pricer.clears(&call.bid()));
+        admission.policy_denied = !clears;
+        if !clears || !self.charge_limits(call, &mut admission.axes, &mut permit.books) {
+            admission.permit = None;
         }
-        let mut shared = None;
+    }
+
+    #[inline]
+    fn charge_limits(&self, call: &Call<'_>, axes: &mut Axes, books: &mut Books) -> bool {
+        let Books { meter, marks, portion } = books;
         let weight = self.sharing.as_ref().map(|sharing| sharing.weight(call.key())).unwrap_or_default();
-        let marks = self.local.charge(call, &mut draft.axes, |axes| match &self.sharing {
+        let allowed = self.local.charge(call, axes, marks, |axes| match &self.sharing {
             None => true,
             Some(sharing) => {
-                let (decision, portion) = sharing.charge(call.key(), weight, call.estimate());
+                let (decision, shared) = sharing.charge(call.key(), weight, call.estimate());
                 axes.note(Axis::Fairness, decision);
-                shared = portion;
+                *portion = shared;
                 decision.allowed
             }
-        })?;
-        Some(Books::new(call.estimate(), marks, shared))
+        });
+        if allowed {
+            *meter = Meter::new(call.estimate());
+        }
+        allowed
     }
 
+    #[inline]
     fn told<'a>(&'a self, call: &'a Call<'a>) -> Told<'a> {
         Told { observer: self.observer.as_deref(), policy: &self.name, call }
     }

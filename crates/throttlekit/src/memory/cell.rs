@@ -93,6 +93,7 @@ impl Cell {
     }
 
     /// Holds the cell for `key`, whatever its word. Nothing if it is not that key's, or held already.
+    #[inline]
     pub(super) fn hold_for(&self, key: u64) -> Option<u64> {
         let mut word = self.word.load(Acquire);
         loop {

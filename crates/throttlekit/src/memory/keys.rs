@@ -68,6 +68,19 @@ impl Keys {
         }
     }
 
+    /// Answers an ask and charges it if allowed: then with where it went, so that it can be settled later.
+    pub(crate) fn check_marked(&self, key: u64, cost: Cost, now: Timestamp) -> (Decision, Mark) {
+        match &self.states {
+            States::Gcra(table) => table.check_marked(key, cost, now),
+            States::Window(table) => table.check_marked(key, cost, now),
+            States::Wide(map) => {
+                let mut locked = map.lock(key);
+                let mark = self.limit.mark(locked.state(now), now);
+                (locked.check(cost, now), mark)
+            }
+        }
+    }
+
     /// Answers up to [`BATCH`](super::BATCH) asks at one instant, in order.
     #[inline]
     pub(crate) fn check_batch(
@@ -145,6 +158,7 @@ impl Keys {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn hold(&self, key: u64, now: Timestamp) -> HeldKey<'_> {
         match &self.states {
             States::Gcra(table) => HeldKey::Gcra(table.rule(), table.hold(key, now)),
@@ -164,15 +178,17 @@ impl HeldKey<'_> {
     }
 
     /// The same where nothing crosses the edge of a budget: whether all of it fits.
+    #[inline(always)]
     pub(crate) fn decide_whole(&self, cost: Cost, now: Timestamp) -> Decision {
         match self {
-            Self::Window(rule, cell) if rule.crosses() => rule.uncrossed().decide(cell.word(), cost, now),
+            Self::Gcra(rule, cell) => rule.decide(cell.word(), cost, now),
+            Self::Window(rule, cell) => rule.decide_whole(cell.word(), cost, now),
             Self::Wide(limit, state) => limit.uncrossed().decide(state.state(now), cost, now),
-            _ => self.decide(cost, now),
         }
     }
 
     /// Where a charge at `now` goes, so that it can be settled later. To be asked before the charge.
+    #[inline(always)]
     pub(crate) fn mark(&self, now: Timestamp) -> Mark {
         match self {
             Self::Gcra(rule, cell) => rule.mark(cell.word(), now),
@@ -182,6 +198,7 @@ impl HeldKey<'_> {
     }
 
     /// Takes the cost of an ask that `decide` allowed at the same instant.
+    #[inline(always)]
     pub(crate) fn charge(&mut self, cost: Cost, now: Timestamp) {
         match self {
             Self::Gcra(rule, cell) => cell.charge(*rule, cost, now),
@@ -256,6 +273,22 @@ mod tests {
                 keys.settle(KEY, mark, charged, actual, later);
                 limit.settle(&mut state, mark, charged, actual, later);
                 assert_eq!(keys.peek(KEY, later), limit.peek(&state, later), "{limit:?} at {second}");
+            }
+        }
+    }
+
+    /// A check that leaves a mark is a check, and its mark that of the rule; known keys and new ones.
+    #[test]
+    fn a_marked_check_is_a_check_with_the_mark_of_the_rule() {
+        for limit in limits() {
+            let (marked, plain, mut state) = (keys(limit), keys(limit), State::default());
+            for (second, cost) in [(0, 4), (1, 0), (2, 7), (2, 6), (3, 1), (61, 3), (61, 11), (130, 1)] {
+                let now = start() + Duration::from_secs(second);
+                let mark = limit.mark(&state, now);
+                let (decision, left) = marked.check_marked(KEY, cost, now);
+                assert_eq!(decision, plain.check_other(KEY, cost, now), "{limit:?} at {second}");
+                assert_eq!(decision, limit.check(&mut state, cost, now), "{limit:?} at {second}");
+                assert!(!decision.allowed || left == mark, "{limit:?} at {second}: {left:?}, not {mark:?}");
             }
         }
     }

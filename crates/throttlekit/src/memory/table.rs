@@ -105,6 +105,26 @@ impl<R: WordRule> WordTable<R> {
         self.check_in(cell, key, cost, self.rule.floor(now), now)
     }
 
+    /// The same at `now`, with where the charge went if there was one, so that it can be settled later.
+    #[inline]
+    pub(crate) fn check_marked(&self, key: u64, cost: Cost, now: Timestamp) -> (Decision, Mark) {
+        let (cell, floor) = (self.lines[self.home(key)].likely(key), self.rule.floor(now));
+        match cell.charge(key, &self.rule, cost, floor) {
+            // A charge leaves the word in the window that it went to.
+            Charged::Allowed(next) => (self.rule.allowed(next, floor, cost), self.rule.mark(next, now)),
+            Charged::Denied(word) => (self.rule.denied(word, floor, cost, now), Mark(0)),
+            Charged::Missed => {
+                let mut held = self.hold(key, now);
+                let (decision, mark) =
+                    (self.rule.decide(held.word, cost, now), self.rule.mark(held.word, now));
+                if decision.allowed {
+                    held.charge(&self.rule, cost, now);
+                }
+                (decision, mark)
+            }
+        }
+    }
+
     /// Answers up to [`BATCH`] asks at one instant, in order. All keys' lines are asked for before the first is
     /// used, so that the processor waits for memory once and not once a key.
     #[inline]
@@ -166,7 +186,18 @@ impl<R: WordRule> WordTable<R> {
     }
 
     /// Holds a key's cell, or one for it. Held cells are released in a moment: waiting is short.
+    #[inline(always)]
     pub(crate) fn hold(&self, key: u64, now: Timestamp) -> HeldCell<'_> {
+        let cell = self.lines[self.home(key)].likely(key);
+        match cell.hold_for(key) {
+            Some(word) => HeldCell::owned(cell, word),
+            None => self.hold_elsewhere(key, now),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hold_elsewhere(&self, key: u64, now: Timestamp) -> HeldCell<'_> {
         loop {
             let known = self.with_cell(key, |cell| Some(HeldCell::owned(cell, cell.hold_for(key)?)));
             if let Some(held) = known.or_else(|| self.hold_room(key, self.rule.floor(now))) {
@@ -320,15 +351,18 @@ impl Stripe {
 }
 
 impl<'a> HeldCell<'a> {
+    #[inline(always)]
     fn owned(cell: &'a Cell, word: u64) -> Self {
         Self { cell, word, newcomer: None }
     }
 
+    #[inline(always)]
     pub(crate) fn word(&self) -> u64 {
         self.word
     }
 
     /// Takes the cost of an ask that the rule allows at `now`.
+    #[inline]
     pub(crate) fn charge(&mut self, rule: &impl WordRule, cost: Cost, now: Timestamp) {
         let next = rule.next(self.word, rule.floor(now), cost);
         if let Some(next) = next.filter(|_| cost > 0) {
@@ -345,6 +379,7 @@ impl<'a> HeldCell<'a> {
 
     /// A newcomer gets its cell only with a greater word than was found there. One who owes no more than that, which
     /// is where all sixteen cells owe the most that words can say, stays outside and is denied as they are.
+    #[inline]
     fn charge_to(&mut self, next: u64) {
         self.word = next;
         if let Some(newcomer) = &mut self.newcomer {
@@ -354,16 +389,26 @@ impl<'a> HeldCell<'a> {
 }
 
 impl Drop for HeldCell<'_> {
+    #[inline]
     fn drop(&mut self) {
         match &self.newcomer {
             None => self.cell.release(self.word),
-            Some(newcomer) if !newcomer.charged => self.cell.release(newcomer.seen),
-            Some(newcomer) => {
-                // Before the cell changes hands: whoever then misses the owner finds its word here.
-                newcomer.lost.fetch_max(newcomer.seen, AcqRel);
-                self.cell.hand_over(newcomer.key, self.word);
-            }
+            Some(newcomer) => newcomer.end(self.cell, self.word),
         }
+    }
+}
+
+impl Newcomer<'_> {
+    /// Gets the cell if it was charged; else its owner keeps it.
+    #[cold]
+    #[inline(never)]
+    fn end(&self, cell: &Cell, word: u64) {
+        if !self.charged {
+            return cell.release(self.seen);
+        }
+        // Before the cell changes hands: whoever then misses the owner finds its word here.
+        self.lost.fetch_max(self.seen, AcqRel);
+        cell.hand_over(self.key, word);
     }
 }
 

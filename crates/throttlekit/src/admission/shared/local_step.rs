@@ -39,12 +39,13 @@ impl Step for LocalStep {
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
         let mut axes = Axes::default();
         let others = call.others();
-        let marks = self.local.charge(&call.borrowed(&others), &mut axes, |_| true);
-        let bill = |marks| -> Box<dyn Bill> {
+        let mut marks = Marks::NONE;
+        let allowed = self.local.charge(&call.borrowed(&others), &mut axes, &mut marks, |_| true);
+        let bill = || -> Box<dyn Bill> {
             let step = self.clone();
             Box::new(LocalBill { step, marks, estimate: call.estimate, unconfirmed: None, open: true })
         };
-        let bill = marks.map(bill);
+        let bill = allowed.then(bill);
         Box::pin(ready(Ok(Charged { axes, guarantee: Guarantee::Exact, outage: None, bill })))
     }
 }

@@ -8,7 +8,7 @@ use super::keeper::{Keeper, SettleStats};
 use super::permit::SharedPermit;
 use super::slots::Slots;
 use super::step::{OwnedCall, Step, land, shut_down};
-use crate::admission::answer::{Draft, Told};
+use crate::admission::answer::Told;
 use crate::admission::{Admission, Axis, Call, Observer};
 use crate::store::StoreError;
 use crate::{Guarantee, Pricer};
@@ -71,14 +71,19 @@ impl SharedPolicy {
     /// error says that nothing was decided, and what to look at; what axes before had taken has been given back.
     pub async fn admit<'a>(&self, call: impl Into<Call<'a>>) -> Result<Admission<SharedPermit>, StoreError> {
         let call = call.into();
-        let mut draft = Draft::new();
+        let mut admission = Admission::open();
         self.keeper.wake();
-        let permit = self.ask(&call, &mut draft).await?;
+        admission.permit = self.ask(&call, &mut admission).await?;
         let told = Told { observer: self.observer.as_deref(), policy: &self.name, call: &call };
-        Ok(draft.end(permit, told))
+        admission.close(told);
+        Ok(admission)
     }
 
-    async fn ask(&self, call: &Call<'_>, draft: &mut Draft) -> Result<Option<SharedPermit>, StoreError> {
+    async fn ask(
+        &self,
+        call: &Call<'_>,
+        draft: &mut Admission<SharedPermit>,
+    ) -> Result<Option<SharedPermit>, StoreError> {
         let entry = self.slots.enter(call).await?;
         if let Some(decision) = entry.decision {
             draft.axes.note(Axis::Concurrency, decision);
@@ -124,7 +129,7 @@ impl SharedPolicy {
     }
 }
 
-impl Draft {
+impl Admission<SharedPermit> {
     /// An answer is worth as much as the weakest of its parts.
     fn weigh(&mut self, guarantee: Guarantee, outage: Option<StoreError>) {
         self.guarantee = self.guarantee.weaker(guarantee);

@@ -1,4 +1,5 @@
-//! `cargo xtask bench lease`: what a lease costs in the process that spends it, and what it saves on Redis.
+//! `cargo xtask bench lease` and `… admission`: what a lease costs in the process that spends it, and what it saves on Redis;
+//! what a policy costs in process, and on Redis.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -14,9 +15,9 @@ const FIGURE: &str = "figure: ";
 
 /// Runs both packages, even if the first misses a bar, and ends with one line of figures. The options are those of the
 /// part in process.
-pub(super) fn run(options: &[String]) -> Result<()> {
+pub(super) fn run(suite: &str, options: &[String]) -> Result<()> {
     let engines = services::up_only(&["redis"])?;
-    let suite = ["lease".to_owned()];
+    let suite = [suite.to_owned()];
     let inproc = figure(package("inproc", &[], &[suite.as_slice(), options].concat()))?;
     let redis = figure(package("stores", &engines.env(), &suite))?;
     let merged = merged([inproc, redis]);

@@ -1,0 +1,59 @@
+-- The next commonest by itself: one ask, a charge of GCRA in whole microseconds and one of a window on an even grid, or of
+-- a budget. The same arguments and answer as below, without building what other rules need. Whatever is out of the
+-- ordinary is left to that: nothing has been written by then.
+-- Mirrors rules.g and rules.w.
+local function two()
+  local time, cost = tonumber(ARGV[5]), tonumber(ARGV[11])
+  if time <= 0 or cost <= 0 then
+    return nil
+  end
+  local full, finish, used = now, 0, 0
+  local bucket, window = {}, {}
+  local stored = try('GET', KEYS[1])
+  if stored then
+    local instant = type(stored) == 'string' and string.find(stored, '^%d+$') and tonumber(stored)
+    if not (instant and instant < 9007199254740992) then
+      return nil
+    end
+    bucket = { instant, 0 }
+    full = instant > now and instant or now
+  end
+  stored = try('GET', KEYS[2])
+  if stored then
+    local ends, units
+    if type(stored) == 'string' then
+      ends, units = string.match(stored, '^(%d+) (%d+)$')
+      ends, units = tonumber(ends), tonumber(units)
+    end
+    if not (ends and ends < 9007199254740992 and units < 9007199254740992) then
+      return nil
+    end
+    if now < ends then
+      finish, used, window = ends, units, { ends, units }
+    end
+  end
+  full = full + time
+  local limit = tonumber(ARGV[12])
+  local left = used < limit and limit - used or 0
+  if full > now + ARGV[7] or (ARGV[10] == 'b' and 1 or cost) > left then
+    return { now, { 0, bucket, window } }
+  end
+  if finish == 0 then
+    local length = tonumber(ARGV[13])
+    finish = now + length - math.fmod(now + ARGV[14], length)
+  end
+  local bucket_life, window_life = full + 1 - now, finish - now
+  call('SET', KEYS[1], string.format('%.0f', full), 'PX',
+    string.format('%.0f', math.ceil(bucket_life / 1000) + 1 + ARGV[2]))
+  call('SET', KEYS[2], string.format('%.0f %.0f', finish, used + cost), 'PX',
+    string.format('%.0f', math.ceil(window_life / 1000) + 1 + ARGV[2]))
+  return { now, { 1, bucket, window } }
+end
+
+if #ARGV == 14 and ARGV[3] == '2' and ARGV[4] == 'g' and ARGV[6] == '0' and ARGV[8] == '0'
+  and (ARGV[10] == 'w' or ARGV[10] == 'b') then
+  local answer = two()
+  if answer then
+    return answer
+  end
+end
