@@ -1,9 +1,10 @@
 //! Admission control for APIs and language-model gateways: may this request pass now, and if not, when?
 //!
-//! Today the crate answers for rates: inside one process with exact integer arithmetic, memory fixed by a cap, and a
+//! It answers for rates: inside one process with exact integer arithmetic, memory fixed by a cap, and a
 //! check that neither blocks on I/O nor allocates where a key's state is one word; over a fleet with the same answers
 //! from a shared store, one round trip an ask or one a batch. For concurrency it answers with a [`Guard`], whose ceiling
-//! is fixed or follows how long work takes.
+//! is fixed or follows how long work takes; for tokens with budgets that streams debit as they go. A [`Policy`] asks all
+//! axes in one call and gives one permit to settle.
 //!
 //! ```
 //! use throttlekit::{Ask, Limiter, Rate, Retry};
@@ -22,6 +23,7 @@
 //!
 //! | you have | take |
 //! |---|---|
+//! | a request that must clear several axes: how many at a time, how often, how many tokens | [`Policy`]; `SharedPolicy` where an axis is on a store |
 //! | one limit over many keys: users, tenants, addresses | [`Limiter`] |
 //! | one limit without keys: a route, a backend, the process | [`Gate`] |
 //! | several limits that one request must clear together | [`Limits`] |

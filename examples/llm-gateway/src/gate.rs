@@ -20,6 +20,7 @@ use anyhow::{Result, bail};
 use throttlekit::store::StoreError;
 use throttlekit::{Axis, Retry};
 use throttlekit_redis::RedisStore;
+use throttlekit_telemetry::Telemetry;
 
 use crate::headers::Rooms;
 use crate::ledger::Ledger;
@@ -138,7 +139,7 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// The gates of all tenants, by their names.
+    /// The gates of all tenants, by their names. The telemetry sees what [`Meter::Stream`] decides.
     pub fn each(
         meter: Meter,
         store: &RedisStore,
@@ -146,11 +147,12 @@ impl Gate {
         region: &str,
         config: &Config,
         ledger: &Arc<Ledger>,
+        telemetry: &Arc<Telemetry>,
     ) -> Result<HashMap<String, Self>> {
         let baseline = |way: Way, tenant: &Tenant| -> Result<Self> {
             Ok(Self::Baseline(Arc::new(Baseline::new(way, store, policy, config, tenant, ledger.clone())?)))
         };
-        let common = Common::new(store, policy, region, config, ledger)?;
+        let common = Common::new(store, policy, region, config, ledger, telemetry)?;
         let gate = |tenant: &Tenant| match meter {
             Meter::Stream => Ok(Self::Stream(Box::new(Stream::new(&common, store, policy, config, tenant)?))),
             Meter::Reserve => baseline(Way::Reserve, tenant),

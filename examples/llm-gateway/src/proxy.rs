@@ -19,6 +19,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Map, Value};
 use throttlekit_redis::RedisStore;
+use throttlekit_telemetry::{Telemetry, prometheus};
 
 use crate::api::{ChatRequest, Usage};
 use crate::gate::{Asked, Denial, Gate, Meter, Permit, Why};
@@ -38,6 +39,7 @@ pub struct Gateway {
     gates: HashMap<String, Gate>,
     upstream: Upstream,
     ledger: Arc<Ledger>,
+    telemetry: Arc<Telemetry>,
     max_tokens_default: u64,
 }
 
@@ -51,12 +53,14 @@ impl Gateway {
         region: &str,
     ) -> Result<Self> {
         let ledger = Arc::new(Ledger::new(config.window()));
-        let gates = Gate::each(meter, store, policy, region, config, &ledger)?;
+        let telemetry = Arc::new(Telemetry::builder().start()?);
+        let gates = Gate::each(meter, store, policy, region, config, &ledger, &telemetry)?;
         Ok(Self {
             keys: config.by_key(),
             gates,
             upstream: Upstream::new(&config.upstream, config.upstream_key.as_deref()),
             ledger,
+            telemetry,
             max_tokens_default: config.max_tokens_default,
         })
     }
@@ -67,6 +71,7 @@ impl Gateway {
             .route("/v1/chat/completions", post(complete))
             .route("/admin/stats", get(stats))
             .route("/admin/rooms", get(rooms))
+            .route("/metrics", get(metrics))
             .route("/healthz", get(async || "ok"))
             .with_state(Arc::new(self))
     }
@@ -90,6 +95,15 @@ async fn rooms(State(gateway): State<Arc<Gateway>>, ConnectInfo(peer): ConnectIn
         rooms.insert(tenant, gate.rooms().await);
     }
     for_us_only(peer, Json(rooms))
+}
+
+/// What policies decided, for Prometheus; a policy is a tenant.
+async fn metrics(
+    State(gateway): State<Arc<Gateway>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+) -> Response {
+    let text = prometheus::text(&gateway.telemetry.counts());
+    for_us_only(peer, ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text))
 }
 
 fn for_us_only(peer: SocketAddr, answer: impl IntoResponse) -> Response {

@@ -12,6 +12,7 @@ use throttlekit::{
     Clock, Decision, Limit, Rate, SharedFairLimiter, SharedLimiter, SharedSlots, Timestamp, WallClock,
 };
 use throttlekit_redis::RedisStore;
+use throttlekit_telemetry::Telemetry;
 
 use super::{Answer, Asked, Denial, Permit, Why};
 use crate::headers::{Room, Rooms};
@@ -25,6 +26,7 @@ pub(super) struct Common {
     /// How long completions turn out to be.
     lengths: Arc<Mutex<Reservation>>,
     ledger: Arc<Ledger>,
+    telemetry: Arc<Telemetry>,
 }
 
 impl Common {
@@ -34,6 +36,7 @@ impl Common {
         region: &str,
         config: &Config,
         ledger: &Arc<Ledger>,
+        telemetry: &Arc<Telemetry>,
     ) -> Result<Self> {
         let capacity = Limit::fixed_window(config.capacity, config.window())?;
         let weights = config.weights();
@@ -43,7 +46,12 @@ impl Common {
         let place = config.quantum.into_iter().fold(place, SharedFairBuilder::quantum);
         let max = config.max_tokens_default;
         let lengths = Reservation::new(ReservationOptions { max, ..Default::default() })?;
-        Ok(Self { place: place.build()?, lengths: Arc::new(Mutex::new(lengths)), ledger: ledger.clone() })
+        Ok(Self {
+            place: place.build()?,
+            lengths: Arc::new(Mutex::new(lengths)),
+            ledger: ledger.clone(),
+            telemetry: telemetry.clone(),
+        })
     }
 }
 
@@ -73,7 +81,9 @@ impl Stream {
                 .home(0))
         };
         let slots = SharedSlots::builder(store.clone(), policy, tenant.concurrency).build()?;
-        let policy = SharedPolicy::builder(policy)
+        // Named after the tenant, so that metrics tell tenants apart.
+        let policy = SharedPolicy::builder(&tenant.name)
+            .observer(common.telemetry.clone())
             .concurrency(slots)
             .together(limits()?, [Axis::Rate, Axis::Cost])
             .fair(common.place.clone());

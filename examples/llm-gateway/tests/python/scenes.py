@@ -136,6 +136,10 @@ def denied():
         assert 1 <= seconds <= 30 and seconds == -(-ms // 1000), (seconds, ms)
     assert used() == before, "a denial costs nothing"
     assert books()["denied"] == {"rate": 1}
+    with urllib.request.urlopen(f"{GATEWAY}/metrics", timeout=10) as answer:
+        metrics = answer.read().decode()
+    assert 'throttlekit_denied_by_axis_total{policy="test",axis="rate"} 1' in metrics, metrics
+    assert 'throttlekit_decisions_total{policy="test",outcome="allowed"} 2' in metrics, metrics
 
 
 def crowded():
