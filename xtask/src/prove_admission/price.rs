@@ -11,8 +11,8 @@ use crate::prove_stores::progress;
 /// Timelines in memory, and on each engine.
 const FULL: (u64, u64) = (100_000, 10_000);
 const SMALL: (u64, u64) = (2_000, 200);
-/// Timelines between two signs of progress; a store in memory bounds how many limits it keeps, and is made anew.
-const CHUNK: u64 = 2_000;
+/// Timelines that are played to one store: each has two limits, and a store in memory keeps 1,024.
+const CHUNK: u64 = 500;
 const PLANTED_TIMELINES_MAX: u64 = 2_000;
 
 pub(super) fn run(small: bool) -> Result<Part> {

@@ -92,8 +92,8 @@ impl FusedReport {
 
 /// Plays the timelines of these seeds to a store. The first violation ends it.
 ///
-/// `make` makes a store that reads the clock given. Call it for some thousand seeds at a time: stores bound how many
-/// different limits they keep.
+/// `make` makes a store that reads the clock given. Call it for five hundred seeds at a time: each timeline has two limits of
+/// its own, and a store in memory keeps a thousand.
 pub async fn examine_fused<S, M, F>(make: M, seeds: std::ops::Range<u64>) -> Result<FusedReport, Violation>
 where
     S: Store,
