@@ -2,14 +2,15 @@
 
 use throttlekit::store::MemoryStore;
 use throttlekit_conformance::admission::{
-    FUSED_BUGS, MATRIX_BUGS, PAIRS, cells, examine_fused, examine_matrix, find_fused_bug, find_matrix_bug,
+    FUSED_BUGS, MATRIX_BUGS, ORDER_BUGS, PAIRS, PRICED_BUGS, cells, check_order, examine_fused,
+    examine_matrix, examine_priced, find_fused_bug, find_matrix_bug, find_priced_bug,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sequential_and_fused_are_one_in_memory() {
     let make = |clock| async move { Ok(MemoryStore::with_clock(clock).keys_max(64)) };
-    let report = examine_fused(make, 0..20 * PAIRS).await.unwrap_or_else(|violation| panic!("{violation}"));
-    assert!(report.timelines == 20 * PAIRS && report.saw_all(), "{report:?}");
+    let report = examine_fused(make, 0..7 * PAIRS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(report.timelines == 7 * PAIRS && report.saw_all(), "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,5 +35,24 @@ async fn what_is_wrong_in_a_mix_is_found() {
     assert_eq!(find_matrix_bug(None).await, None, "the model keeps to its laws");
     for (name, bug) in MATRIX_BUGS {
         assert!(find_matrix_bug(Some(bug)).await.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn algebra_whatever_the_order_of_limits() {
+    (0..1_000).try_for_each(|seed| check_order(None, seed)).unwrap_or_else(|story| panic!("{story}"));
+    for (name, bug) in ORDER_BUGS {
+        assert!((0..1_000).any(|seed| check_order(Some(bug), seed).is_err()), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bid_price_only_removes_admits() {
+    let make = |clock| async move { Ok(MemoryStore::with_clock(clock).keys_max(64)) };
+    let report = examine_priced(make, 0..450).await.unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(report.timelines == 450 && report.saw_all(), "{report:?}");
+    assert_eq!(find_priced_bug(None, 300).await, None, "the model keeps to its laws");
+    for (name, bug) in PRICED_BUGS {
+        assert!(find_priced_bug(Some(bug), 600).await.is_some(), "{name}");
     }
 }

@@ -29,7 +29,7 @@ use throttlekit_core::rate::{Rule, State};
 
 use super::fused_world::{FusedOperation, FusedWorld, KEYS};
 use super::model::{AdmissionBug, Model, Setup, Ticket};
-use super::pair::{AXES, OnStore, Pairs, PlantedPairs, Way};
+use super::pair::{AXES, Extras, OnStore, Pairs, PlantedPairs, Way};
 use super::subject::{Asked, End, Heard, Subject, Words};
 use crate::check::ensure;
 use crate::laws::Violation;
@@ -92,8 +92,8 @@ impl FusedReport {
 
 /// Plays the timelines of these seeds to a store. The first violation ends it.
 ///
-/// `make` makes a store that reads the clock given. Call it for some thousand seeds at a time: stores bound how many
-/// different limits they keep.
+/// `make` makes a store that reads the clock given. Call it for five hundred seeds at a time: each timeline has two limits of
+/// its own, and a store in memory keeps a thousand.
 pub async fn examine_fused<S, M, F>(make: M, seeds: std::ops::Range<u64>) -> Result<FusedReport, Violation>
 where
     S: Store,
@@ -198,9 +198,9 @@ impl<'a, P: Pairs> Play<'a, P> {
             furthest: world.start,
             model: model(),
             keeps: model(),
-            fused: pairs.fused(&name, limits)?,
-            sequential: pairs.sequential(&format!("{name}-s"), limits)?,
-            local: pairs.local(limits, clock)?,
+            fused: pairs.fused(&name, limits, &Extras::default())?,
+            sequential: pairs.sequential(&format!("{name}-s"), limits, &Extras::default())?,
+            local: pairs.local(limits, clock, &Extras::default())?,
             open: Vec::new(),
             cancelled: Timestamp::EPOCH,
             retry: None,
@@ -350,7 +350,7 @@ impl<'a, P: Pairs> Play<'a, P> {
 }
 
 /// Whether two states answer alike, from `now` on.
-fn same_meaning(limit: &Limit, one: &State, two: &State, now: Timestamp) -> Result<(), String> {
+pub(super) fn same_meaning(limit: &Limit, one: &State, two: &State, now: Timestamp) -> Result<(), String> {
     let (period, units) = (limit.period(), limit.units());
     let micro = Duration::from_micros(1);
     let waits = [Duration::ZERO, micro, period / 7, period / 2, period - micro, period, period * 3];

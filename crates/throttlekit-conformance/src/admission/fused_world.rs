@@ -117,7 +117,7 @@ impl FusedWorld {
 }
 
 /// A limit of this rule over so many units that a store can keep.
-fn roll_spec(dice: &mut Dice, rule: Rules, units: u64) -> Spec {
+pub(super) fn roll_spec(dice: &mut Dice, rule: Rules, units: u64) -> Spec {
     loop {
         let spec = roll_any(dice, rule, units);
         if spec.limit().is_ok_and(|limit| SharedForm::of(&limit).is_ok()) {
@@ -189,7 +189,7 @@ fn roll_cost(dice: &mut Dice, spec: &Spec) -> Cost {
 }
 
 /// To the microsecond around an edge of either limit.
-fn roll_micros(dice: &mut Dice, specs: [&Spec; 2]) -> Duration {
+pub(super) fn roll_micros(dice: &mut Dice, specs: [&Spec; 2]) -> Duration {
     let spec = dice.pick(&specs);
     let nanos = u64::try_from(roll_wait(dice, spec).as_nanos()).unwrap_or(u64::MAX);
     Duration::from_micros((nanos.div_ceil(MICRO) + dice.below(3)).saturating_sub(1))

@@ -2,6 +2,8 @@
 //!
 //! * [`examine_matrix`]: every subset of axes, whoever of them denies, in every mix of stores.
 //! * [`examine_fused`]: sequential ≡ fused, decisions and states, for every pair of rules.
+//! * [`check_order`]: the answer is the fold of the limits, whatever order they are named in.
+//! * [`examine_priced`]: prices only remove admits, and are asked before anything is charged.
 //!
 //! The same checks judge a [`Model`] with each [`AdmissionBug`], and must find them.
 
@@ -10,7 +12,9 @@ mod fused;
 mod fused_world;
 mod matrix;
 mod model;
+mod order;
 mod pair;
+mod priced;
 mod seat;
 mod subject;
 
@@ -19,6 +23,8 @@ pub use fused::{FUSED_BUGS, FusedReport, examine_fused, find_fused_bug};
 pub use fused_world::{FusedOperation, FusedWorld, PAIRS, RULES, Rules};
 pub use matrix::{MATRIX_BUGS, MatrixReport, cells, examine_matrix, find_matrix_bug};
 pub use model::{AdmissionBug, Model, Setup, Ticket};
-pub use pair::{OnStore, Pairs, PlantedPairs, StoreWay, Way};
+pub use order::{AxisFold, ORDER_BUGS, check_order};
+pub use pair::{Extras, OnStore, Pairs, PlantedPairs, Pricing, StoreWay, Way};
+pub use priced::{PRICED_BUGS, PricedReport, PricedWorld, examine_priced, find_priced_bug};
 pub use seat::{Bench, Either, PlantedBench, PlantedSeat, RealBench, RealSeat, Seat};
 pub use subject::{Asked, End, Heard, Subject, Told, Watch, Words};

@@ -150,6 +150,20 @@ impl Model {
         heard
     }
 
+    /// Whether there is a slot, or nobody counts them.
+    pub fn has_slot(&self) -> bool {
+        self.setup.slots.is_none_or(|most| self.in_flight() < most)
+    }
+
+    /// Whether slots and limits would admit a call now. Charges nothing.
+    pub fn would_admit(&self, ask: &Asked<'_>) -> bool {
+        let (books, now) = (self.books(), self.clock.now());
+        let allows = |(axis, limit, key, cost): (Axis, Limit, &str, Cost)| {
+            limit.decide(&books.state(axis, key), cost, now).allowed
+        };
+        self.setup.slots.is_none_or(|most| books.in_flight < most) && self.limits(ask).all(allows)
+    }
+
     /// Takes a slot if there is one, or if nobody counts them.
     fn enter(&self, books: &mut Books, said: &mut [Option<Decision>; 4]) -> bool {
         let Some(most) = self.setup.slots else { return true };

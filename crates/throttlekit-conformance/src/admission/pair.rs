@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use throttlekit::admission::{Axis, Policy, SharedPolicy};
+use throttlekit::admission::{Axis, Policy, SharedPolicy, SharedPolicyBuilder};
+use throttlekit::price::{Prices, Refiner};
 use throttlekit::store::{Charge, KeySpace, Store, StoreError};
-use throttlekit::{Limit, LimitError, ManualClock, SharedLimiter};
+use throttlekit::{Guard, Limit, LimitError, ManualClock, Pricer, SharedLimiter};
 use throttlekit_core::rate::State;
 use throttlekit_core::rate::shared::SharedForm;
 
@@ -15,6 +16,53 @@ const PREFIX: &str = "tk";
 /// Both axes of a pair.
 pub(super) const AXES: [Axis; 2] = [Axis::Rate, Axis::Cost];
 
+/// What a policy has beside the two limits.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// So many at a time.
+    pub slots: Option<u32>,
+    /// What calls have to be worth.
+    pub pricing: Option<Pricing>,
+}
+
+/// Where prices come from.
+#[derive(Clone, Debug)]
+pub enum Pricing {
+    /// They stay as they are.
+    Fixed(Prices),
+    /// They follow what comes.
+    Refined(Refiner),
+}
+
+impl Pricing {
+    fn pricer(&self) -> Pricer {
+        match self {
+            Self::Fixed(prices) => Pricer::fixed(*prices),
+            Self::Refined(refiner) => Pricer::refined(refiner.clone()),
+        }
+    }
+
+    fn prices(&self) -> Prices {
+        match self {
+            Self::Fixed(prices) => *prices,
+            Self::Refined(refiner) => refiner.prices(),
+        }
+    }
+}
+
+impl Extras {
+    fn policy(&self, name: &str) -> SharedPolicyBuilder {
+        let mut builder = SharedPolicy::builder(name);
+        if let Some(most) = self.slots {
+            builder = builder.concurrency(Guard::fixed(most));
+        }
+        match &self.pricing {
+            Some(pricing) => builder.price(pricing.pricer()),
+            None => builder,
+        }
+    }
+}
+
 /// Makes the ways in which a pair of limits is asked.
 pub trait Pairs: Send + Sync + 'static {
     /// A way whose states can be looked at.
@@ -23,13 +71,23 @@ pub trait Pairs: Send + Sync + 'static {
     type Local: Subject;
 
     /// Both limits in one call to the store.
-    fn fused(&self, name: &str, limits: [Limit; 2]) -> Result<Self::Way, LimitError>;
+    fn fused(&self, name: &str, limits: [Limit; 2], extras: &Extras) -> Result<Self::Way, LimitError>;
 
     /// One limit after the other, on the same store; nothing where the first hands nothing back, and it is refused.
-    fn sequential(&self, name: &str, limits: [Limit; 2]) -> Result<Option<Self::Way>, LimitError>;
+    fn sequential(
+        &self,
+        name: &str,
+        limits: [Limit; 2],
+        extras: &Extras,
+    ) -> Result<Option<Self::Way>, LimitError>;
 
     /// Both limits in this process.
-    fn local(&self, limits: [Limit; 2], clock: &ManualClock) -> Result<Self::Local, LimitError>;
+    fn local(
+        &self,
+        limits: [Limit; 2],
+        clock: &ManualClock,
+        extras: &Extras,
+    ) -> Result<Self::Local, LimitError>;
 }
 
 /// A way to ask both limits, whose states can be looked at.
@@ -65,25 +123,41 @@ impl<S: Store> Pairs for OnStore<S> {
     type Way = StoreWay<S>;
     type Local = Arc<Policy<ManualClock>>;
 
-    fn fused(&self, name: &str, limits: [Limit; 2]) -> Result<StoreWay<S>, LimitError> {
+    fn fused(&self, name: &str, limits: [Limit; 2], extras: &Extras) -> Result<StoreWay<S>, LimitError> {
         let named = [("calls", limits[0]), ("tokens", limits[1])];
         let limiter = SharedLimiter::all(self.0.clone(), name, named)?.home(0);
-        let policy = SharedPolicy::builder("fused").together(limiter, AXES).build()?;
+        let policy = extras.policy("fused").together(limiter, AXES).build()?;
         self.way(policy, limits, [(name, "calls"), (name, "tokens")])
     }
 
-    fn sequential(&self, name: &str, limits: [Limit; 2]) -> Result<Option<StoreWay<S>>, LimitError> {
+    fn sequential(
+        &self,
+        name: &str,
+        limits: [Limit; 2],
+        extras: &Extras,
+    ) -> Result<Option<StoreWay<S>>, LimitError> {
         let names = ["calls", "tokens"].map(|limit| format!("{name}/{limit}"));
         let [calls, tokens] = [0, 1].map(|i| SharedLimiter::new(self.0.clone(), &names[i], limits[i]));
-        let policy = SharedPolicy::builder("sequential").together(calls?, [Axis::Rate]);
+        let policy = extras.policy("sequential").together(calls?, [Axis::Rate]);
         match policy.together(tokens?, [Axis::Cost]).build() {
             Err(LimitError::Policy(_)) if !limits[0].hands_back() => Ok(None),
             policy => self.way(policy?, limits, [(&names[0], ""), (&names[1], "")]).map(Some),
         }
     }
 
-    fn local(&self, limits: [Limit; 2], clock: &ManualClock) -> Result<Arc<Policy<ManualClock>>, LimitError> {
-        let policy = Policy::builder("local").rate(limits[0]).cost(limits[1]);
+    fn local(
+        &self,
+        limits: [Limit; 2],
+        clock: &ManualClock,
+        extras: &Extras,
+    ) -> Result<Arc<Policy<ManualClock>>, LimitError> {
+        let mut policy = Policy::builder("local").rate(limits[0]).cost(limits[1]);
+        if let Some(most) = extras.slots {
+            policy = policy.concurrency(Guard::fixed(most));
+        }
+        if let Some(pricing) = &extras.pricing {
+            policy = policy.price(pricing.pricer());
+        }
         policy.keys_max(64).clock(clock.clone()).build().map(Arc::new)
     }
 }
@@ -148,16 +222,18 @@ impl Pairs for PlantedPairs {
     type Way = Model;
     type Local = Model;
 
-    fn fused(&self, _: &str, limits: [Limit; 2]) -> Result<Model, LimitError> {
-        self.local(limits, &self.clock)
+    fn fused(&self, _: &str, limits: [Limit; 2], extras: &Extras) -> Result<Model, LimitError> {
+        self.local(limits, &self.clock, extras)
     }
 
-    fn sequential(&self, _: &str, limits: [Limit; 2]) -> Result<Option<Model>, LimitError> {
-        self.local(limits, &self.clock).map(Some)
+    fn sequential(&self, _: &str, limits: [Limit; 2], extras: &Extras) -> Result<Option<Model>, LimitError> {
+        self.local(limits, &self.clock, extras).map(Some)
     }
 
-    fn local(&self, limits: [Limit; 2], clock: &ManualClock) -> Result<Model, LimitError> {
-        let setup = Setup { rate: Some(limits[0]), cost: Some(limits[1]), ..Setup::default() };
+    fn local(&self, limits: [Limit; 2], clock: &ManualClock, extras: &Extras) -> Result<Model, LimitError> {
+        let prices = extras.pricing.as_ref().map(Pricing::prices);
+        let (rate, cost) = (Some(limits[0]), Some(limits[1]));
+        let setup = Setup { slots: extras.slots, prices, rate, cost, fair: None };
         Ok(Model::new(setup, clock.clone(), self.bug))
     }
 }

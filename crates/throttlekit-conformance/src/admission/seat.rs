@@ -196,7 +196,7 @@ impl<S: Store + SlotStore> RealBench<S> {
 
     fn fair_here(&self, units: u64) -> Result<FairLimiter<ManualClock>, String> {
         let rule = Escrow::new(units, shared_window()).map_err(told)?;
-        Ok(FairLimiter::builder(rule).clock(self.clock.clone()).build())
+        Ok(FairLimiter::builder(rule).tenants_max(16).clock(self.clock.clone()).build())
     }
 
     fn slots(
@@ -248,7 +248,8 @@ impl<S: Store + SlotStore> RealBench<S> {
             if kept == Limits::InProcess {
                 builder = builder.local(on, limit);
             } else if leased {
-                let tier = TwoTier::builder(store.clone(), &name, limit).mode(Mode::Leased).share(1);
+                let tier =
+                    TwoTier::builder(store.clone(), &name, limit).mode(Mode::Leased).share(1).keys_max(64);
                 let form = SharedForm::of(&limit).map_err(told)?;
                 let space = KeySpace::new(PREFIX, &name, "", &form);
                 seat.leased = Some((axis, store.clone(), space, form));
@@ -274,7 +275,7 @@ impl<S: Store + SlotStore> RealBench<S> {
         let Some(name) = shared_as else { return Ok(builder.fair_local(self.fair_here(units)?)) };
         let limit: Limit = Window::new(units, shared_window()).map_err(told)?.into();
         let limiter = SharedFairLimiter::by_quanta(self.stores[0].clone(), &format!("{name}/f"), limit);
-        let limiter = limiter.quantum(BATCH).clock(self.clock.clone());
+        let limiter = limiter.quantum(BATCH).tenants_max(16).clock(self.clock.clone());
         Ok(builder.fair(limiter.build().map_err(told)?))
     }
 }

@@ -72,7 +72,7 @@ pub fn check_refiner(make: Make, seed: u64) -> Result<u64, String> {
 }
 
 impl Belief {
-    pub(super) fn roll(dice: &mut Dice) -> Self {
+    pub(crate) fn roll(dice: &mut Dice) -> Self {
         let kinds = Self::roll_kinds(dice);
         let slots = dice.once_in(2).then(|| dice.between(1, 8) as u32);
         let asks: f64 = kinds.iter().map(|kind| kind.weight).sum();

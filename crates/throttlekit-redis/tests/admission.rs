@@ -1,0 +1,31 @@
+//! Unified admission on Redis and a Redis Cluster; `cargo xtask prove admission` plays many more timelines.
+
+mod common;
+
+use common::{cluster, single};
+use throttlekit_conformance::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
+use throttlekit_redis::Builder;
+
+/// Of the cells of the matrix every so many.
+const STEP: usize = 11;
+
+async fn one_call_over_all_axes(builder: Builder) {
+    let store = builder.connect().await.unwrap();
+    let make = move |clock| std::future::ready(Ok(store.at(clock)));
+    let fused = examine_fused(make.clone(), 0..PAIRS).await;
+    assert_eq!(fused.unwrap_or_else(|violation| panic!("{violation}")).timelines, PAIRS);
+    let matrix = examine_matrix(make.clone(), STEP, false).await;
+    assert!(matrix.unwrap_or_else(|violation| panic!("{violation}")).adds_up());
+    let priced = examine_priced(make, 0..60).await.unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(priced.saw_all(), "{priced:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn admission_on_redis() {
+    one_call_over_all_axes(single()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn admission_on_a_redis_cluster() {
+    one_call_over_all_axes(cluster()).await;
+}
