@@ -88,6 +88,7 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
     /// Replaces what was charged by what was used: hands the rest back into the window it came from, or takes what was too
     /// little, which may go beyond the limit. To be told to the limiter that charged it, and before a reset of the key.
     #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "a charge is settled once")]
     pub fn settle(&self, charged: Charged, actual: Cost) {
         let Charged { key, mark, cost } = charged;
         if cost != actual {

@@ -83,7 +83,7 @@ impl World {
             let admission = policy.admit_owned(Call::by("a").cost(cost));
             let said = [Axis::Rate, Axis::Cost].map(|axis| admission.axes.get(axis).copied());
             let answer = (admission.decision, said, admission.binding_axis());
-            admission.permit.into_iter().for_each(|permit| permit.success());
+            admission.permit.into_iter().for_each(throttlekit::admission::Permit::success);
             answer
         };
         self.moments().map(ask).collect()

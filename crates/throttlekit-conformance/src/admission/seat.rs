@@ -280,6 +280,7 @@ impl<S: Store + SlotStore> RealBench<S> {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` takes it")]
 fn told(error: impl ToString) -> String {
     error.to_string()
 }
