@@ -248,7 +248,7 @@ impl Model {
         held: Option<Ticket>,
     ) -> Heard<Ticket> {
         let deniers = || Axis::ALL.into_iter().filter(|axis| !allows(&said, *axis));
-        let first = if self.has(AdmissionBug::LastDenier) { deniers().last() } else { deniers().next() };
+        let first = if self.has(AdmissionBug::LastDenier) { deniers().next_back() } else { deniers().next() };
         let folds = self.has(AdmissionBug::DecisionOfAll);
         let decision = match first.and_then(|axis| said[axis as usize]) {
             Some(denied) if !folds => denied,

@@ -83,7 +83,9 @@ impl World {
             let admission = policy.admit_owned(Call::by("a").cost(cost));
             let said = [Axis::Rate, Axis::Cost].map(|axis| admission.axes.get(axis).copied());
             let answer = (admission.decision, said, admission.binding_axis());
-            admission.permit.into_iter().for_each(|permit| permit.success());
+            if let Some(permit) = admission.permit {
+                permit.success();
+            }
             answer
         };
         self.moments().map(ask).collect()

@@ -144,7 +144,10 @@ impl<S: Store + SlotStore> Bench for RealBench<S> {
         let numbers = Numbers(cell);
         let mut seat = RealSeat {
             policy: Either::Local(Arc::new(
-                Policy::builder("none").clock(self.clock.clone()).build().map_err(told)?,
+                Policy::builder("none")
+                    .clock(self.clock.clone())
+                    .build()
+                    .map_err(|error| error.to_string())?,
             )),
             guard: None,
             slots: None,
@@ -163,7 +166,7 @@ impl<S: Store + SlotStore> Bench for RealBench<S> {
                 };
                 let builder = self.limits(builder, &numbers, limits, name, &mut seat)?;
                 let builder = self.fair(builder, &numbers, fair.then_some(name))?;
-                Either::Shared(builder.build().map_err(told)?)
+                Either::Shared(builder.build().map_err(|error| error.to_string())?)
             }
         };
         Ok(seat)
@@ -191,11 +194,11 @@ impl<S: Store + SlotStore> RealBench<S> {
         if let Some(units) = numbers.fair() {
             builder = builder.fair(self.fair_here(units)?);
         }
-        builder.build().map_err(told)
+        builder.build().map_err(|error| error.to_string())
     }
 
     fn fair_here(&self, units: u64) -> Result<FairLimiter<ManualClock>, String> {
-        let rule = Escrow::new(units, shared_window()).map_err(told)?;
+        let rule = Escrow::new(units, shared_window()).map_err(|error| error.to_string())?;
         Ok(FairLimiter::builder(rule).tenants_max(16).clock(self.clock.clone()).build())
     }
 
@@ -213,7 +216,7 @@ impl<S: Store + SlotStore> RealBench<S> {
             return Ok(builder.concurrency(guard));
         };
         let slots = SharedSlots::builder(self.stores[0].clone(), name, most).clock(self.clock.clone());
-        let slots = slots.build().map_err(told)?;
+        let slots = slots.build().map_err(|error| error.to_string())?;
         seat.slots = Some(slots.clone());
         Ok(builder.concurrency(slots))
     }
@@ -230,7 +233,8 @@ impl<S: Store + SlotStore> RealBench<S> {
         let (rate, cost) = (numbers.rate(), numbers.cost());
         if let (Limits::OneStore, Some(rate), Some(cost)) = (kept, rate, cost) {
             let named = [("calls", rate), ("tokens", cost)];
-            let limiter = SharedLimiter::all(first.clone(), name, named).map_err(told)?;
+            let limiter =
+                SharedLimiter::all(first.clone(), name, named).map_err(|error| error.to_string())?;
             for ((limit_name, limit), key) in named.into_iter().zip(["r", "t"]) {
                 seat.peeks
                     .push(Peek::new(first, name, limit_name, limit, |space| space.key(b"", key.as_bytes()))?);
@@ -250,13 +254,15 @@ impl<S: Store + SlotStore> RealBench<S> {
             } else if leased {
                 let tier =
                     TwoTier::builder(store.clone(), &name, limit).mode(Mode::Leased).share(1).keys_max(64);
-                let form = SharedForm::of(&limit).map_err(told)?;
+                let form = SharedForm::of(&limit).map_err(|error| error.to_string())?;
                 let space = KeySpace::new(PREFIX, &name, "", &form);
                 seat.leased = Some((axis, store.clone(), space, form));
                 let tier = tier.batch(Batch::Fixed(BATCH)).refill_at_percent(0).return_after(None);
-                builder = builder.leased(on, tier.clock(self.clock.clone()).build().map_err(told)?);
+                builder = builder
+                    .leased(on, tier.clock(self.clock.clone()).build().map_err(|error| error.to_string())?);
             } else {
-                let limiter = SharedLimiter::new(store.clone(), &name, limit).map_err(told)?;
+                let limiter =
+                    SharedLimiter::new(store.clone(), &name, limit).map_err(|error| error.to_string())?;
                 let key = key.as_bytes();
                 seat.peeks.push(Peek::new(store, &name, "", limit, |space| space.key(key, key))?);
                 builder = builder.together(limiter, [on]);
@@ -273,15 +279,11 @@ impl<S: Store + SlotStore> RealBench<S> {
     ) -> Result<SharedPolicyBuilder, String> {
         let Some(units) = numbers.fair() else { return Ok(builder) };
         let Some(name) = shared_as else { return Ok(builder.fair_local(self.fair_here(units)?)) };
-        let limit: Limit = Window::new(units, shared_window()).map_err(told)?.into();
+        let limit: Limit = Window::new(units, shared_window()).map_err(|error| error.to_string())?.into();
         let limiter = SharedFairLimiter::by_quanta(self.stores[0].clone(), &format!("{name}/f"), limit);
         let limiter = limiter.quantum(BATCH).tenants_max(16).clock(self.clock.clone());
-        Ok(builder.fair(limiter.build().map_err(told)?))
+        Ok(builder.fair(limiter.build().map_err(|error| error.to_string())?))
     }
-}
-
-fn told(error: impl ToString) -> String {
-    error.to_string()
 }
 
 impl<S: Store> Peek<S> {
@@ -292,7 +294,7 @@ impl<S: Store> Peek<S> {
         limit: Limit,
         name: impl FnOnce(&KeySpace) -> String,
     ) -> Result<Self, String> {
-        let form = SharedForm::of(&limit).map_err(told)?;
+        let form = SharedForm::of(&limit).map_err(|error| error.to_string())?;
         let name = name(&KeySpace::new(PREFIX, policy, limit_name, &form));
         Ok(Self { store: store.clone(), name, form })
     }
