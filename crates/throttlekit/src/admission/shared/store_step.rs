@@ -117,9 +117,11 @@ struct StoreBill<S: Store, const N: usize> {
     keys: Arc<[String]>,
     /// What was set aside. Nothing once it is closed.
     paid: Option<Vec<Paid>>,
-    /// The name of its debits, and the number of the next.
+    /// The name of its debits, and the number of the last.
     stream: u128,
     debits: u64,
+    /// Whether that was answered.
+    answered: bool,
     /// What the last debit charged, until it is confirmed.
     unconfirmed: Option<Drawn<S, N>>,
 }
@@ -127,7 +129,7 @@ struct StoreBill<S: Store, const N: usize> {
 impl<S: Store, const N: usize> StoreBill<S, N> {
     fn new(step: Arc<StoreStep<S, N>>, call: Arc<OwnedCall>, paid: Vec<Paid>) -> Self {
         let keys = step.limiter.keys(&step.asks(&call, |_| 0)).into();
-        Self { step, call, keys, paid: Some(paid), stream: random_u128(), debits: 1, unconfirmed: None }
+        Self { step, call, keys, paid: Some(paid), stream: 0, debits: 0, answered: false, unconfirmed: None }
     }
 
     /// Charges what was not set aside. It lands whether or not anyone waits for it.
@@ -135,19 +137,29 @@ impl<S: Store, const N: usize> StoreBill<S, N> {
         let (step, keys) = (self.step.clone(), self.keys.clone());
         let drawn = match step.named() {
             Some(place) => {
-                let id = DebitId { stream: self.stream, number: self.debits };
-                self.debits += 1;
+                let id = self.next_id();
                 land(Box::pin(draw_named(step, keys, place, tokens, id)), shut_down_drawing).await
             }
             None => land(Box::pin(draw_all(step, keys, tokens)), shut_down_drawing).await,
         };
         match drawn {
             Ok((decision, guarantee, drawn)) => {
+                self.answered = true;
                 self.unconfirmed = drawn;
                 Ok((decision, guarantee))
             }
             Err((error, unsure)) => self.stand_in(tokens, error, unsure),
         }
+    }
+
+    /// The name of a debit. One after a debit that may still be under way is of another stream: a later number of the same
+    /// would make that one stale.
+    fn next_id(&mut self) -> DebitId {
+        if !std::mem::replace(&mut self.answered, false) {
+            (self.stream, self.debits) = (random_u128(), 0);
+        }
+        self.debits += 1;
+        DebitId { stream: self.stream, number: self.debits }
     }
 
     /// The store does not answer: whoever stands in for it does. What that lets pass was used, charged or not; what it does
