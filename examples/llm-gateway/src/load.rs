@@ -69,7 +69,8 @@ async fn play(plan: &Plan, meter: Meter, binary: &Path) -> Result<Figures> {
     // What was dropped is settled in the background.
     sleep(Duration::from_millis(300)).await;
     let books = books(&gateways, &crowd.http).await?;
-    let rooms: BTreeMap<String, Rooms> = crowd.http.get(&format!("{}/admin/rooms", gateways[0].url)).await?;
+    let rooms: BTreeMap<String, Rooms> =
+        crowd.http.get(&format!("{}/admin/rooms", gateways[0].admin)).await?;
     let in_time = now_ms() < first + (plan.windows + 1) * plan.window_ms;
     let model = crowd.http.get(&format!("{}/stats", model.url)).await?;
     let (books, model, counts) = (&books, &model, &crowd.counts);
@@ -123,7 +124,7 @@ fn callers(plan: &Plan, gateways: &[Process], crowd: &Arc<Crowd>) -> JoinSet<()>
 async fn books(gateways: &[Process], http: &Http) -> Result<Vec<GatewayStats>> {
     let mut books = Vec::new();
     for gateway in gateways {
-        books.push(http.get(&format!("{}/admin/stats", gateway.url)).await?);
+        books.push(http.get(&format!("{}/admin/stats", gateway.admin)).await?);
     }
     Ok(books)
 }

@@ -81,6 +81,7 @@ impl Plan {
             quantum: Some(self.quantum),
             window_ms: self.window_ms,
             max_tokens_default: self.max_tokens,
+            bound_by: None,
             set_aside_max: Some(self.set_aside_max),
             tenants: self.tenants(),
         }
