@@ -20,6 +20,9 @@ use crate::headers::{Room, Rooms};
 use crate::ledger::Ledger;
 use crate::tenants::{Config, Tenant};
 
+/// Why a stream cannot go on while the store does not answer.
+const NO_ANSWER: &str = "the limits cannot be asked";
+
 /// What all tenants of one gateway share.
 pub(super) struct Common {
     /// This gateway's place at the model's capacity.
@@ -61,7 +64,7 @@ pub struct Stream {
     tenant: Arc<str>,
     policy: SharedPolicy,
     /// The same limits once more, to look at them without asking.
-    limits: SharedLimiter<RedisStore, 2>,
+    limits: Arc<SharedLimiter<RedisStore, 2>>,
     slots: SharedSlots<RedisStore>,
     window: Duration,
     /// The most that the tenant may ever have in a window.
@@ -95,7 +98,7 @@ impl Stream {
         Ok(Self {
             tenant: tenant.name.as_str().into(),
             policy: policy.build()?,
-            limits: limits()?,
+            limits: Arc::new(limits()?),
             slots,
             window: config.window(),
             budget: config.budget(tenant),
@@ -135,6 +138,7 @@ impl Stream {
             charged: estimate,
             window_ends,
             tenant: self.tenant.clone(),
+            limits: self.limits.clone(),
             lengths: self.lengths.clone(),
             ledger: self.ledger.clone(),
         };
@@ -164,6 +168,7 @@ pub struct Metered {
     /// When the window ends in which the estimate was set aside.
     window_ends: Timestamp,
     tenant: Arc<str>,
+    limits: Arc<SharedLimiter<RedisStore, 2>>,
     lengths: Arc<Mutex<Reservation>>,
     ledger: Arc<Ledger>,
 }
@@ -183,11 +188,20 @@ impl Metered {
                 }
                 Debit::Allow
             }
-            Ok(_) => Debit::Deny,
+            Ok(_) => self.denied().await,
             Err(error) => {
                 eprintln!("{}: {error}", self.tenant);
-                Debit::Lost("the limits cannot be asked")
+                Debit::Lost(NO_ANSWER)
             }
+        }
+    }
+
+    /// While the store does not answer nobody passes, which reads as any denial; so it is asked once more.
+    async fn denied(&self) -> Debit {
+        let key = self.tenant.as_bytes();
+        match self.limits.peek_each([key, key]).await {
+            Ok(_) => Debit::Deny,
+            Err(_) => Debit::Lost(NO_ANSWER),
         }
     }
 
