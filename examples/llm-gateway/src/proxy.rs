@@ -350,4 +350,18 @@ mod tests {
         let body: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(body["error"]["code"], "request_too_large");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_takes_nothing_for_too_long_counts_as_gone() {
+        use relay::tests::{chunk, relay};
+        let relay = relay(stream::repeat_with(|| chunk(None)));
+        let ledger = relay.ledger.clone();
+        let gone = || ledger.read().tenants["x"].gone;
+        let untaken = streamed(relay);
+        tokio::time::sleep(TAKE_WITHIN / 2).await;
+        assert_eq!(gone(), 0);
+        tokio::time::sleep(TAKE_WITHIN).await;
+        assert_eq!(gone(), 1);
+        drop(untaken);
+    }
 }

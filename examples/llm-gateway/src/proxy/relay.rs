@@ -41,7 +41,7 @@ pub(super) struct Relay {
     finished: bool,
     ready: VecDeque<Bytes>,
     tenant: Arc<Tenant>,
-    ledger: Arc<Ledger>,
+    pub(super) ledger: Arc<Ledger>,
 }
 
 impl Relay {
@@ -207,14 +207,14 @@ impl Drop for Relay {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use futures_util::stream;
+    use futures_util::{Stream, StreamExt, stream};
     use std::convert::Infallible;
 
-    /// What a caller hears of frames that cost nothing.
-    async fn heard(frames: Vec<String>) -> String {
-        let body = Body::from_stream(stream::iter(frames.into_iter().map(Ok::<_, Infallible>)));
+    /// A stream of frames that cost nothing.
+    pub(in super::super) fn relay(frames: impl Stream<Item = String> + Send + 'static) -> Relay {
+        let body = Body::from_stream(frames.map(Ok::<_, Infallible>));
         let text = r#"{"model":"gpt-4o","messages":[],"stream":true}"#;
         let tenant = json!({ "name": "x", "key": "x", "weight": 1, "rpm": 1, "tpm": 1, "concurrency": 1 });
         let mut sent = Sent {
@@ -223,15 +223,19 @@ mod tests {
             tenant: Arc::new(serde_json::from_value(tenant).unwrap()),
             ledger: Arc::new(Ledger::new(Duration::from_secs(60))),
         };
-        let mut relay = Relay::begin(body, &Call::read(text.as_bytes(), 9).unwrap(), &mut sent);
-        let mut heard = Vec::new();
+        Relay::begin(body, &Call::read(text.as_bytes(), 9).unwrap(), &mut sent)
+    }
+
+    /// What a caller hears of it.
+    async fn heard(frames: Vec<String>) -> String {
+        let (mut relay, mut heard) = (relay(stream::iter(frames)), Vec::new());
         while let Some(bytes) = relay.next().await {
             heard.extend_from_slice(&bytes);
         }
         String::from_utf8(heard).unwrap()
     }
 
-    fn chunk(finish_reason: Option<&str>) -> String {
+    pub(in super::super) fn chunk(finish_reason: Option<&str>) -> String {
         sse::event(&Envelope::default().chunk(0, &json!({}), finish_reason).to_string())
     }
 
