@@ -19,8 +19,7 @@ pub struct ChatRequest {
     /// How many answers are wanted.
     pub n: Option<u64>,
     /// Whether tokens are wanted as they come.
-    #[serde(default)]
-    pub stream: bool,
+    pub stream: Option<bool>,
     /// What else is wanted of a stream.
     pub stream_options: Option<StreamOptions>,
 }
@@ -37,6 +36,11 @@ impl ChatRequest {
     /// The most that may be generated for each choice, if the caller says so.
     pub fn max_each(&self) -> Option<u64> {
         self.max_completion_tokens.or(self.max_tokens)
+    }
+
+    /// Whether tokens are wanted as they come.
+    pub fn streams(&self) -> bool {
+        self.stream == Some(true)
     }
 
     /// How many answers are wanted.

@@ -84,6 +84,8 @@ impl Asked {
 pub struct Answer {
     /// What its tenant has left.
     pub rooms: Rooms,
+    /// How many tokens may be generated for it as things stand: what is set aside, and what is left beside it.
+    pub may_use: u64,
     /// The permit, or why there is none.
     pub outcome: Result<Permit, Denial>,
 }
@@ -99,6 +101,8 @@ pub struct Denial {
     pub limit: u64,
     /// How many tokens it asked for.
     pub asked: u64,
+    /// How long a window is for which tokens are counted.
+    pub window: Duration,
     /// When to come back.
     pub retry: Retry,
 }
@@ -107,7 +111,14 @@ impl Denial {
     /// The limits could not be asked.
     pub fn outage(tenant: &str) -> Self {
         let retry = Retry::After(Duration::from_secs(1));
-        Self { tenant: tenant.to_owned(), why: Why::Outage, limit: 0, asked: 0, retry }
+        Self {
+            tenant: tenant.to_owned(),
+            why: Why::Outage,
+            limit: 0,
+            asked: 0,
+            window: Duration::ZERO,
+            retry,
+        }
     }
 }
 
@@ -169,6 +180,14 @@ impl Gate {
         }
     }
 
+    /// How many requests of the tenant are under way, by the store.
+    pub async fn held(&self) -> Result<u32, StoreError> {
+        match self {
+            Self::Stream(stream) => stream.held().await,
+            Self::Baseline(baseline) => baseline.held().await,
+        }
+    }
+
     /// What the store says that the tenant has left.
     pub async fn rooms(&self) -> Rooms {
         match self {
@@ -176,6 +195,17 @@ impl Gate {
             Self::Baseline(baseline) => baseline.rooms().await,
         }
     }
+}
+
+/// What became of tokens that were to be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Debit {
+    /// They may be passed on.
+    Allow,
+    /// A budget has ended.
+    Deny,
+    /// Nobody knows: the limits cannot be asked, or the slot is not held any more.
+    Lost(&'static str),
 }
 
 /// Proof that a request may run. Dropped, it settles with what was counted.
@@ -188,10 +218,18 @@ pub enum Permit {
 
 impl Permit {
     /// Counts tokens that are about to be passed on. If not allowed they must not be, and the stream ends.
-    pub async fn debit(&mut self, tokens: u64) -> bool {
+    pub async fn debit(&mut self, tokens: u64) -> Debit {
         match self {
             Self::Stream(metered) => metered.debit(tokens).await,
             Self::Baseline(charged) => charged.count(tokens),
+        }
+    }
+
+    /// The model did not take the request: it costs no tokens.
+    pub fn refuse(self) {
+        match self {
+            Self::Stream(metered) => metered.refuse(),
+            Self::Baseline(charged) => charged.refuse(),
         }
     }
 

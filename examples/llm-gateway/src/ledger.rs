@@ -30,8 +30,12 @@ pub struct TenantStats {
     pub delivered: u64,
     /// Streams that were cut where a budget ended.
     pub cut: u64,
-    /// Streams whose caller went away.
+    /// Streams that were broken off, since nobody could say whether they might go on.
+    pub lost: u64,
+    /// Requests whose caller went away.
     pub gone: u64,
+    /// Of the tokens that were passed on, those of such requests.
+    pub delivered_gone: u64,
 }
 
 /// What one tenant had of one window.
@@ -102,9 +106,17 @@ impl Ledger {
         });
     }
 
-    /// A stream's caller went away.
-    pub fn gone(&self, tenant: &str) {
-        self.note(tenant, self.now_ends(), |all, _| all.gone += 1);
+    /// A stream was broken off: the limits could not be asked, or its slot was lost.
+    pub fn lost(&self, tenant: &str) {
+        self.note(tenant, self.now_ends(), |all, _| all.lost += 1);
+    }
+
+    /// A request's caller went away, when so many tokens had been passed on.
+    pub fn gone(&self, tenant: &str, delivered: u64) {
+        self.note(tenant, self.now_ends(), |all, _| {
+            all.gone += 1;
+            all.delivered_gone += delivered;
+        });
     }
 
     /// The window that ends then was charged, or got something back.

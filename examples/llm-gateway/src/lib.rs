@@ -3,6 +3,7 @@
 
 pub mod api;
 pub mod args;
+pub mod fields;
 pub mod gate;
 pub mod headers;
 pub mod ledger;

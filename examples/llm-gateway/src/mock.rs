@@ -68,7 +68,7 @@ async fn complete(State(model): State<Arc<Model>>, body: Bytes) -> Response {
         }
     };
     let answer = Answer::begin(model, &request);
-    if request.stream { answer.streamed(request.wants_usage()) } else { answer.whole().await }
+    if request.streams() { answer.streamed(request.wants_usage()) } else { answer.whole().await }
 }
 
 /// One answer while it is generated. Dropped before its end, it was abandoned.

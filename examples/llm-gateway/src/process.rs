@@ -14,7 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 
-use crate::serve::LISTENING;
+use crate::serve::{ADMIN, LISTENING};
 
 /// A server that runs until this is dropped.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub struct Process {
     child: Child,
     /// Where it listens: `http://host:port`.
     pub url: String,
+    /// Where it tells what it did, if it is a gateway.
+    pub admin: String,
 }
 
 impl Process {
@@ -36,7 +38,10 @@ impl Process {
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("it has no output")?).read_line(&mut line)?;
         match line.trim().strip_prefix(LISTENING) {
-            Some(address) => Ok(Self { child, url: format!("http://{address}") }),
+            Some(said) => {
+                let (address, admin) = said.split_once(ADMIN).unwrap_or((said, said));
+                Ok(Self { child, url: format!("http://{address}"), admin: format!("http://{admin}") })
+            }
             None => {
                 let _ = child.kill();
                 bail!("{command} does not listen; it ended with {}", child.wait()?)

@@ -1,37 +1,56 @@
 //! The gateway: finds the tenant, counts the prompt, asks the gate, and passes on what the model says.
 
+mod call;
 mod relay;
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use futures_util::stream;
-use http_body_util::{BodyExt, Limited};
+use futures_util::{StreamExt, stream};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use throttlekit_redis::RedisStore;
 use throttlekit_telemetry::{Telemetry, prometheus};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
-use crate::api::{ChatRequest, Usage};
-use crate::gate::{Asked, Denial, Gate, Meter, Permit, Why};
+use crate::api::Usage;
+use crate::gate::{Debit, Denial, Gate, Meter, Permit, Why};
 use crate::ledger::Ledger;
 use crate::refusal::Refusal;
-use crate::tenants::{Config, Tenant};
-use crate::tokens::Counter;
-use crate::upstream::Upstream;
-use relay::Relay;
+use crate::tenants::{Bound, Config, Tenant};
+use crate::upstream::{Unanswered, Upstream};
+use call::Call;
+use relay::{Relay, SILENCE_MAX};
 
+/// No request is larger, pictures and all; it bounds what is counted of one, too.
+const REQUEST_BYTES_MAX: usize = 8 << 20;
+/// In which time it has to be there.
+const REQUEST_WITHIN: Duration = Duration::from_secs(60);
 /// No answer of a model in one piece is larger.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// For how long a caller may leave a chunk untaken before it counts as gone.
+const TAKE_WITHIN: Duration = Duration::from_secs(60);
+
+/// What of an answer's head is passed on.
+const PASSED_ON: [HeaderName; 2] = [header::CONTENT_TYPE, HeaderName::from_static("x-request-id")];
+/// And if it is a refusal.
+const PASSED_ON_REFUSED: [HeaderName; 3] = [
+    header::RETRY_AFTER,
+    HeaderName::from_static("retry-after-ms"),
+    HeaderName::from_static("x-should-retry"),
+];
 
 /// All that the gateway needs to answer.
 pub struct Gateway {
@@ -41,6 +60,7 @@ pub struct Gateway {
     ledger: Arc<Ledger>,
     telemetry: Arc<Telemetry>,
     max_tokens_default: u64,
+    bound_by: Option<Bound>,
 }
 
 impl Gateway {
@@ -62,18 +82,26 @@ impl Gateway {
             ledger,
             telemetry,
             max_tokens_default: config.max_tokens_default,
+            bound_by: config.bound_by,
         })
     }
 
-    /// Its routes. Serve them with the peers' addresses: the books are shown to this machine only.
-    pub fn routes(self) -> Router {
+    /// Its routes for everyone.
+    pub fn routes(self: &Arc<Self>) -> Router {
         Router::new()
             .route("/v1/chat/completions", post(complete))
+            .route("/healthz", get(async || "ok"))
+            .with_state(self.clone())
+    }
+
+    /// Its routes for who runs it, which belong on a listener of their own.
+    pub fn admin_routes(self: &Arc<Self>) -> Router {
+        Router::new()
             .route("/admin/stats", get(stats))
             .route("/admin/rooms", get(rooms))
+            .route("/admin/slots", get(slots))
             .route("/metrics", get(metrics))
-            .route("/healthz", get(async || "ok"))
-            .with_state(Arc::new(self))
+            .with_state(self.clone())
     }
 
     fn tenant(&self, headers: &HeaderMap) -> Result<&Arc<Tenant>, Refusal> {
@@ -84,39 +112,43 @@ impl Gateway {
 }
 
 /// What this gateway has done, by its own books.
-async fn stats(State(gateway): State<Arc<Gateway>>, ConnectInfo(peer): ConnectInfo<SocketAddr>) -> Response {
-    for_us_only(peer, Json(gateway.ledger.read()))
+async fn stats(State(gateway): State<Arc<Gateway>>) -> Response {
+    Json(gateway.ledger.read()).into_response()
 }
 
 /// What every tenant has left, by the store.
-async fn rooms(State(gateway): State<Arc<Gateway>>, ConnectInfo(peer): ConnectInfo<SocketAddr>) -> Response {
+async fn rooms(State(gateway): State<Arc<Gateway>>) -> Response {
     let mut rooms = BTreeMap::new();
     for (tenant, gate) in &gateway.gates {
         rooms.insert(tenant, gate.rooms().await);
     }
-    for_us_only(peer, Json(rooms))
+    Json(rooms).into_response()
+}
+
+/// How many requests of every tenant are under way, by the store; nothing where that does not answer.
+async fn slots(State(gateway): State<Arc<Gateway>>) -> Response {
+    let mut slots = BTreeMap::new();
+    for (tenant, gate) in &gateway.gates {
+        slots.insert(tenant, gate.held().await.ok());
+    }
+    Json(slots).into_response()
 }
 
 /// What policies decided, for Prometheus; a policy is a tenant.
-async fn metrics(
-    State(gateway): State<Arc<Gateway>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-) -> Response {
+async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     let text = prometheus::text(&gateway.telemetry.counts());
-    for_us_only(peer, ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text))
+    ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
 }
 
-fn for_us_only(peer: SocketAddr, answer: impl IntoResponse) -> Response {
-    if peer.ip().is_loopback() { answer.into_response() } else { StatusCode::NOT_FOUND.into_response() }
+async fn complete(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
+    answer(&gateway, request).await.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn complete(State(gateway): State<Arc<Gateway>>, headers: HeaderMap, body: Bytes) -> Response {
-    answer(&gateway, &headers, &body).await.unwrap_or_else(IntoResponse::into_response)
-}
-
-async fn answer(gateway: &Gateway, headers: &HeaderMap, body: &[u8]) -> Result<Response, Refusal> {
-    let tenant = gateway.tenant(headers)?;
-    let call = Call::read(body, gateway.max_tokens_default)?;
+async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    // Nothing is read of a stranger's request.
+    let tenant = gateway.tenant(&head.headers)?;
+    let call = counted(body, gateway.max_tokens_default).await?;
     let answer = gateway.gates[&tenant.name].admit(call.asked).await.map_err(|error| {
         eprintln!("{}: {error}", tenant.name);
         gateway.ledger.denied(&tenant.name, Why::Outage.label());
@@ -125,7 +157,8 @@ async fn answer(gateway: &Gateway, headers: &HeaderMap, body: &[u8]) -> Result<R
     let mut response = match answer.outcome {
         Ok(permit) => {
             gateway.ledger.admitted(&tenant.name);
-            forward(gateway, tenant, call, permit).await.unwrap_or_else(IntoResponse::into_response)
+            let sent = Sent::new(gateway, tenant, &call, permit);
+            forward(gateway, call, sent, answer.may_use).await.unwrap_or_else(IntoResponse::into_response)
         }
         Err(denial) => {
             gateway.ledger.denied(&tenant.name, denial.why.label());
@@ -136,80 +169,199 @@ async fn answer(gateway: &Gateway, headers: &HeaderMap, body: &[u8]) -> Result<R
     Ok(response)
 }
 
-/// A request as it is metered and sent on.
-struct Call {
-    request: ChatRequest,
-    counter: Counter,
-    asked: Asked,
-    body: String,
+/// Reads a request and counts its prompt, which takes a while if it is long.
+async fn counted(body: Body, max_tokens_default: u64) -> Result<Call, Refusal> {
+    let body = requested(body).await?;
+    let counts = spawn_blocking(move || Call::read(&body, max_tokens_default));
+    counts.await.unwrap_or_else(|_| Err(Refusal::Malformed("It cannot be counted.".to_owned())))
 }
 
-impl Call {
-    /// Sent on is what came, but for two things that metering needs: a limit to what is generated, and the model's own
-    /// count at the end of a stream.
-    fn read(body: &[u8], max_tokens_default: u64) -> Result<Self, Refusal> {
-        let malformed = |error: serde_json::Error| Refusal::Malformed(error.to_string());
-        let mut sent: Map<String, Value> = serde_json::from_slice(body).map_err(malformed)?;
-        let request: ChatRequest = serde_json::from_value(Value::Object(sent.clone())).map_err(malformed)?;
-        let max_each = request.max_each().unwrap_or(max_tokens_default);
-        if request.max_each().is_none() {
-            sent.insert("max_tokens".into(), max_each.into());
-        }
-        if request.stream {
-            let options = sent.get("stream_options").and_then(Value::as_object);
-            let mut options = options.cloned().unwrap_or_default();
-            options.insert("include_usage".into(), true.into());
-            sent.insert("stream_options".into(), options.into());
-        }
-        let counter = Counter::of(&request.model);
-        let asked =
-            Asked { prompt: counter.prompt(&request), most: max_each.saturating_mul(request.choices()) };
-        Ok(Self { request, counter, asked, body: Value::Object(sent).to_string() })
+async fn requested(body: Body) -> Result<Bytes, Refusal> {
+    match timeout(REQUEST_WITHIN, Limited::new(body, REQUEST_BYTES_MAX).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge(REQUEST_BYTES_MAX)),
+        Ok(Err(error)) => Err(Refusal::Malformed(error.to_string())),
+        Err(_) => Err(Refusal::TooSlow),
     }
 }
 
-/// Asks the model. If it says no, that is passed on as it is, and costs no tokens: the permit is dropped.
+/// A request on its way to the model, which counts its prompt: the model reads that, whoever waits for the answer. Dropped
+/// before the answer is there, the caller went away, and has paid the prompt.
+struct Sent {
+    permit: Option<Permit>,
+    prompt: u64,
+    tenant: Arc<Tenant>,
+    ledger: Arc<Ledger>,
+}
+
+impl Sent {
+    fn new(gateway: &Gateway, tenant: &Arc<Tenant>, call: &Call, permit: Permit) -> Self {
+        let (tenant, ledger) = (tenant.clone(), gateway.ledger.clone());
+        Self { permit: Some(permit), prompt: call.asked.prompt, tenant, ledger }
+    }
+
+    /// Counts the prompt. It was set aside, so this asks nobody; but the slot may be lost by now.
+    async fn count_prompt(&mut self) -> Result<(), Refusal> {
+        let debit = match &mut self.permit {
+            Some(permit) => permit.debit(self.prompt).await,
+            None => Debit::Deny,
+        };
+        if debit == Debit::Allow {
+            return Ok(());
+        }
+        self.refused();
+        self.ledger.lost(&self.tenant.name);
+        Err(Refusal::Denied(Denial::outage(&self.tenant.name)))
+    }
+
+    /// The model has not taken it: it costs no tokens.
+    fn refused(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            permit.refuse();
+        }
+    }
+
+    /// The answer is there, or will not be; so many tokens count as passed on.
+    fn over(&mut self, tokens: u64) -> Option<Permit> {
+        self.ledger.delivered(&self.tenant.name, tokens);
+        self.permit.take()
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        if self.permit.is_some() {
+            self.ledger.delivered(&self.tenant.name, self.prompt);
+            self.ledger.gone(&self.tenant.name, self.prompt);
+        }
+    }
+}
+
+/// Asks the model. If it says no, that is passed on as it is, and costs no tokens.
 async fn forward(
     gateway: &Gateway,
-    tenant: &Arc<Tenant>,
-    call: Call,
-    permit: Permit,
+    mut call: Call,
+    mut sent: Sent,
+    may_use: u64,
 ) -> Result<Response, Refusal> {
-    let Call { request, counter, asked, body } = call;
-    let unreachable = |error: anyhow::Error| Refusal::Upstream(format!("{error:#}"));
-    let (head, said) = gateway.upstream.complete(body).await.map_err(unreachable)?.into_parts();
-    let content_type = head.headers.get(header::CONTENT_TYPE).cloned();
+    let body = call
+        .sent_on(may_use, gateway.bound_by, gateway.max_tokens_default)
+        .inspect_err(|_| sent.refused())?;
+    sent.count_prompt().await?;
+    let (head, said) = match gateway.upstream.complete(body, call.request.streams()).await {
+        Ok(response) => response.into_parts(),
+        Err(Unanswered::Unreached(error)) => {
+            sent.refused();
+            return Err(Refusal::Upstream(format!("{error:#}")));
+        }
+        Err(Unanswered::Broken(error)) => {
+            sent.over(sent.prompt);
+            return Err(Refusal::Upstream(format!("{error:#}")));
+        }
+    };
     let body = if !head.status.is_success() {
-        Body::new(said)
-    } else if request.stream {
-        let ledger = gateway.ledger.clone();
-        let relay =
-            Relay::begin(said, permit, counter, asked.prompt, request.wants_usage(), tenant, ledger).await;
-        Body::from_stream(stream::unfold(relay, async |mut relay| {
-            Some((Ok::<_, Infallible>(relay.next().await?), relay))
-        }))
+        sent.refused();
+        Body::from(whole(said).await?)
+    } else if call.request.streams() {
+        streamed(Relay::begin(Body::new(said), &call, &mut sent))
     } else {
-        let whole = whole(said).await?;
-        let usage = reported(&whole);
-        let counted = || asked.prompt + counter.text(&String::from_utf8_lossy(&whole));
-        let total = usage.map_or_else(counted, |usage| usage.total_tokens);
-        gateway.ledger.delivered(&tenant.name, total);
-        permit.finish(Some(total)).await;
+        let whole = whole(said).await.inspect_err(|_| drop(sent.over(sent.prompt)))?;
+        let total = cost(&call, whole.clone()).await;
+        if let Some(permit) = sent.over(total) {
+            permit.finish(Some(total)).await;
+        }
         Body::from(whole)
     };
     let mut response = Response::new(body);
     *response.status_mut() = head.status;
-    response.headers_mut().extend(content_type.map(|kind| (header::CONTENT_TYPE, kind)));
+    let if_refused = PASSED_ON_REFUSED.into_iter().filter(|_| !head.status.is_success());
+    let passed_on = PASSED_ON.into_iter().chain(if_refused);
+    for name in passed_on {
+        response.headers_mut().extend(head.headers.get(&name).cloned().map(|value| (name, value)));
+    }
     Ok(response)
 }
 
+/// What is read from the model as the caller takes it. A task of its own reads, so that a caller who takes nothing for too
+/// long gives its slot back.
+fn streamed(mut relay: Relay) -> Body {
+    let (sends, mut receives) = mpsc::channel(1);
+    tokio::spawn(async move {
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = sends.closed() => return,
+                next = relay.next() => next,
+            };
+            let Some(bytes) = next else { return };
+            if !matches!(timeout(TAKE_WITHIN, sends.send(bytes)).await, Ok(Ok(()))) {
+                return;
+            }
+        }
+    });
+    Body::from_stream(stream::poll_fn(move |context| receives.poll_recv(context)).map(Ok::<_, Infallible>))
+}
+
+/// An answer in one piece. The model may be slow, but not silent.
 async fn whole(said: Incoming) -> Result<Bytes, Refusal> {
-    let collected = Limited::new(said, ANSWER_BYTES_MAX).collect().await;
-    collected.map(http_body_util::Collected::to_bytes).map_err(|error| Refusal::Upstream(error.to_string()))
+    let broken = |why: String| Refusal::Upstream(why);
+    let (mut said, mut whole) = (Limited::new(said, ANSWER_BYTES_MAX), Vec::new());
+    loop {
+        match timeout(SILENCE_MAX, said.frame()).await {
+            Ok(Some(Ok(frame))) => whole.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new())),
+            Ok(Some(Err(error))) => return Err(broken(error.to_string())),
+            Ok(None) => return Ok(whole.into()),
+            Err(_) => return Err(broken("it fell silent".to_owned())),
+        }
+    }
+}
+
+/// What an answer cost: as the model says, or by our own count.
+async fn cost(call: &Call, answer: Bytes) -> u64 {
+    let (counter, prompt) = (call.counter, call.asked.prompt);
+    let counts = move || match reported(&answer) {
+        Some(usage) => usage.total_tokens,
+        None => prompt + counter.text(&String::from_utf8_lossy(&answer)),
+    };
+    spawn_blocking(counts).await.unwrap_or(prompt)
 }
 
 /// What the model says that its answer cost.
 fn reported(answer: &[u8]) -> Option<Usage> {
     let answer: Value = serde_json::from_slice(answer).ok()?;
     serde_json::from_value(answer.get("usage")?.clone()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::StatusCode;
+
+    #[tokio::test]
+    async fn a_request_of_a_byte_too_many_is_refused_in_the_words_that_clients_know() {
+        assert_eq!(
+            requested(Body::from(vec![b' '; REQUEST_BYTES_MAX])).await.unwrap().len(),
+            REQUEST_BYTES_MAX
+        );
+        let refusal = requested(Body::from(vec![b' '; REQUEST_BYTES_MAX + 1])).await.unwrap_err();
+        let response = refusal.into_response();
+        assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["error"]["code"], "request_too_large");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_takes_nothing_for_too_long_counts_as_gone() {
+        use relay::tests::{chunk, relay};
+        let relay = relay(stream::repeat_with(|| chunk(None)));
+        let ledger = relay.ledger.clone();
+        let gone = || ledger.read().tenants["x"].gone;
+        let untaken = streamed(relay);
+        tokio::time::sleep(TAKE_WITHIN / 2).await;
+        assert_eq!(gone(), 0);
+        tokio::time::sleep(TAKE_WITHIN).await;
+        assert_eq!(gone(), 1);
+        drop(untaken);
+    }
 }

@@ -18,6 +18,8 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// When to come back where a release makes room: nobody knows when that is.
 const ON_RELEASE: Duration = Duration::from_secs(1);
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// Why a request was not answered by the model.
 #[derive(Clone, Debug)]
 pub enum Refusal {
@@ -27,8 +29,18 @@ pub enum Refusal {
     Malformed(String),
     /// A limit said no.
     Denied(Denial),
+    /// It is larger than this many bytes.
+    TooLarge(usize),
+    /// It did not arrive in time.
+    TooSlow,
     /// The model cannot be reached.
     Upstream(String),
+}
+
+impl From<serde_json::Error> for Refusal {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Malformed(error.to_string())
+    }
 }
 
 impl IntoResponse for Refusal {
@@ -44,6 +56,18 @@ impl IntoResponse for Refusal {
             Self::Malformed(why) => {
                 said(StatusCode::BAD_REQUEST, "invalid_request_error", "invalid_body", &why)
             }
+            Self::TooLarge(most) => said(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "invalid_request_error",
+                "request_too_large",
+                &format!("The request is larger than {most} bytes."),
+            ),
+            Self::TooSlow => said(
+                StatusCode::REQUEST_TIMEOUT,
+                "invalid_request_error",
+                "request_too_slow",
+                "The request did not arrive in time.",
+            ),
             Self::Upstream(why) => said(
                 StatusCode::BAD_GATEWAY,
                 "server_error",
@@ -100,7 +124,11 @@ fn message(denial: &Denial) -> String {
         }
         Why::Axis(Axis::Rate) => format!("{tenant} may send {limit} requests a minute (RPM)"),
         Why::Axis(Axis::Cost) => {
-            format!("{tenant} may use {limit} tokens a minute (TPM), and this asks for about {asked}")
+            let window = match denial.window {
+                MINUTE => "a minute (TPM)".to_owned(),
+                other => format!("in {}", go_duration(other)),
+            };
+            format!("{tenant} may use {limit} tokens {window}, and this asks for about {asked}")
         }
         Why::Axis(Axis::Fairness) => {
             format!(
@@ -114,4 +142,23 @@ fn message(denial: &Denial) -> String {
         (_, None) => "It never fits: shorten the prompt or lower max_tokens.".to_owned(),
     };
     format!("{bound}. {advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_is_said_where_it_is_one() {
+        let denied = |seconds| Denial {
+            tenant: "acme".to_owned(),
+            why: Why::Axis(Axis::Cost),
+            limit: 100,
+            asked: 20,
+            window: Duration::from_secs(seconds),
+            retry: Retry::Never,
+        };
+        assert!(message(&denied(60)).contains("100 tokens a minute (TPM)"));
+        assert!(message(&denied(3_600)).contains("100 tokens in 1h0m0s"));
+    }
 }

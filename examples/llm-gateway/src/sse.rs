@@ -6,9 +6,10 @@ pub const DONE: &str = "[DONE]";
 /// No event of a model is longer; one that is comes from something else.
 const EVENT_BYTES_MAX: usize = 1 << 20;
 
-/// One event, ready to be sent.
+/// One event, ready to be sent; each line of its data is a line of its own.
 pub fn event(data: &str) -> String {
-    format!("data: {data}\n\n")
+    let lines: String = data.split('\n').map(|line| format!("data: {line}\n")).collect();
+    lines + "\n"
 }
 
 /// Puts events together from pieces that end anywhere.
@@ -83,6 +84,16 @@ mod tests {
                 seen.extend(std::iter::from_fn(|| events.next_data()));
             }
             assert_eq!(seen, ["one", "two\nlines ä", DONE], "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_is_what_is_read() {
+        for data in ["one", "two\nlines", "\n", " spaces ", "{\n  \"a\": 1\n}"] {
+            let mut events = Events::default();
+            events.push(event(data).as_bytes()).unwrap();
+            assert_eq!(events.next_data().as_deref(), Some(data));
+            assert_eq!(events.next_data(), None);
         }
     }
 

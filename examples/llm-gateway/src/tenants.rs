@@ -24,15 +24,39 @@ pub struct Config {
     /// How long a window is for which tokens are counted; a minute unless said otherwise.
     #[serde(default = "minute_ms")]
     pub window_ms: u64,
-    /// The most that is generated for who does not say.
+    /// The most that is expected to be generated for who does not say.
     #[serde(default = "max_tokens_default")]
     pub max_tokens_default: u64,
+    /// By which name the model is told that limit. It is not, unless this is said: some models refuse the one name, some
+    /// the other.
+    #[serde(default)]
+    pub bound_by: Option<Bound>,
     /// No more is set aside for a request before it runs, whatever such requests turn out to need; the less, the fairer.
-    /// Unless said otherwise, as much as lets all that a tenant may run at a time begin.
+    /// Unless said otherwise, as much as lets all that a tenant may run at a time begin, and eight in any case.
     #[serde(default)]
     pub set_aside_max: Option<u64>,
     /// Who may ask.
     pub tenants: Vec<Tenant>,
+}
+
+/// The names of the limit to what is generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// The older one.
+    MaxTokens,
+    /// The newer one, which models that reason take.
+    MaxCompletionTokens,
+}
+
+impl Bound {
+    /// As it is on the wire.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCompletionTokens => "max_completion_tokens",
+        }
+    }
 }
 
 /// One who may ask, and how much.
@@ -52,6 +76,10 @@ pub struct Tenant {
     /// Requests at a time.
     pub concurrency: u32,
 }
+
+/// No request sets more aside than lets so many begin, however few may run at a time: there is to be something left for
+/// what a request turns out to need, and for the next.
+const BEGIN_AT_ONCE: u64 = 8;
 
 fn minute_ms() -> u64 {
     60_000
@@ -81,9 +109,15 @@ impl Config {
         Ok(config)
     }
 
+    /// The most that a tenant may ever have in a window.
+    pub fn budget(&self, tenant: &Tenant) -> u64 {
+        tenant.tpm.min(self.capacity)
+    }
+
     /// The most that is set aside for a completion of this tenant.
     pub fn set_aside_max(&self, tenant: &Tenant) -> u64 {
-        self.set_aside_max.unwrap_or(u64::MAX).min(tenant.tpm / u64::from(tenant.concurrency.max(1)))
+        let each = self.budget(tenant) / u64::from(tenant.concurrency).max(BEGIN_AT_ONCE);
+        self.set_aside_max.unwrap_or(u64::MAX).min(each)
     }
 
     /// How long a window is.

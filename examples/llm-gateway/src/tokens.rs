@@ -11,6 +11,10 @@ const EACH_MESSAGE: u64 = 3;
 const EACH_NAME: u64 = 1;
 const ANSWER: u64 = 3;
 
+/// Parts that are not text count as so many, whatever is in them: an image of 1024 × 1024 by OpenAI's guide, a minute of
+/// sound, a file of some pages. What the model counts replaces it in the end.
+const PARTS: [(&str, u64); 3] = [("image_url", 765), ("input_audio", 600), ("file", 1_500)];
+
 /// For models that the table does not know.
 const NEWEST: &str = "o200k_base";
 
@@ -51,6 +55,7 @@ impl Counter {
         match value {
             Value::String(text) => self.text(text),
             Value::Array(parts) => parts.iter().map(|part| self.said(part)).sum(),
+            Value::Object(fields) if part(fields).is_some() => part(fields).unwrap_or(0),
             Value::Object(fields) => {
                 let written = fields.iter().filter(|(name, _)| !LABELS.contains(&name.as_str()));
                 written.map(|(_, part)| self.said(part)).sum()
@@ -58,6 +63,12 @@ impl Counter {
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         }
     }
+}
+
+/// What a part counts that is not text.
+fn part(fields: &serde_json::Map<String, Value>) -> Option<u64> {
+    let kind = fields.get("type")?.as_str()?;
+    PARTS.into_iter().find(|&(name, _)| name == kind && fields.contains_key(name)).map(|(_, tokens)| tokens)
 }
 
 /// Fields that label what was written and were not written by the model themselves.
@@ -88,6 +99,29 @@ mod tests {
         let parts =
             request(&json!([{ "role": "user", "content": [{ "type": "text", "text": "hello world" }] }]));
         assert_eq!(Counter::of("gpt-4o").prompt(&parts), 1 + 2 + EACH_MESSAGE + ANSWER);
+    }
+
+    #[test]
+    fn a_picture_counts_the_same_however_large_its_text_is() {
+        let counted = |bytes: usize| {
+            let url = format!("data:image/png;base64,{}", "Qk1".repeat(bytes));
+            let image = json!({ "type": "image_url", "image_url": { "url": url, "detail": "high" } });
+            let text = json!({ "type": "text", "text": "hello world" });
+            Counter::of("gpt-4o").prompt(&request(&json!([{ "role": "user", "content": [text, image] }])))
+        };
+        assert_eq!(counted(1), 765 + 1 + 2 + EACH_MESSAGE + ANSWER);
+        assert_eq!(counted(10_000), counted(1));
+        let sound = json!({ "type": "input_audio", "input_audio": { "data": "Qk1", "format": "wav" } });
+        let heard = request(&json!([{ "role": "user", "content": [sound] }]));
+        assert_eq!(Counter::of("gpt-4o").prompt(&heard), 600 + 1 + EACH_MESSAGE + ANSWER);
+        let said = request(
+            &json!([{ "role": "user", "content": [{ "type": "image_url", "text": "hello world" }] }]),
+        );
+        assert_eq!(
+            Counter::of("gpt-4o").prompt(&said),
+            1 + 2 + EACH_MESSAGE + ANSWER,
+            "a label alone saves nothing"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Error, anyhow};
 use axum::body::Bytes;
 use axum::http::{Request, Response, header};
 use http_body_util::Full;
@@ -14,6 +14,8 @@ use tokio::time::timeout;
 
 /// For how long the model may think before it says its first word.
 const HEAD_WITHIN: Duration = Duration::from_secs(60);
+/// For how long where its first word comes when it knows the last.
+const WHOLE_WITHIN: Duration = Duration::from_secs(600);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// A client of the model, with its connections.
@@ -21,6 +23,15 @@ pub struct Upstream {
     client: Client<HttpConnector, Full<Bytes>>,
     url: String,
     authorization: Option<String>,
+}
+
+/// There is no answer.
+#[derive(Debug)]
+pub enum Unanswered {
+    /// The model was not reached: it has done nothing.
+    Unreached(Error),
+    /// It was, and may have worked since.
+    Broken(Error),
 }
 
 impl Upstream {
@@ -37,12 +48,20 @@ impl Upstream {
     }
 
     /// Sends a request. Dropping the response's body before its end closes the connection, which stops the model.
-    pub async fn complete(&self, body: String) -> Result<Response<Incoming>> {
+    pub async fn complete(&self, body: String, streams: bool) -> Result<Response<Incoming>, Unanswered> {
         let mut request = Request::post(&self.url).header(header::CONTENT_TYPE, "application/json");
         if let Some(authorization) = &self.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
-        let sent = self.client.request(request.body(Full::from(body))?);
-        timeout(HEAD_WITHIN, sent).await.context("it does not answer")?.context("it cannot be reached")
+        let request = request.body(Full::from(body)).map_err(|error| Unanswered::Unreached(error.into()))?;
+        let within = if streams { HEAD_WITHIN } else { WHOLE_WITHIN };
+        match timeout(within, self.client.request(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) if error.is_connect() => {
+                Err(Unanswered::Unreached(Error::from(error).context("it cannot be reached")))
+            }
+            Ok(Err(error)) => Err(Unanswered::Broken(Error::from(error).context("it broke off"))),
+            Err(_) => Err(Unanswered::Broken(anyhow!("it does not answer"))),
+        }
     }
 }

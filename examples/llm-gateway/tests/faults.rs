@@ -1,8 +1,10 @@
 //! What callers see when the model or the store fails, and what they have paid then.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fs;
 use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Response, StatusCode};
 use axum::routing::post;
+use futures_util::{StreamExt, stream};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use llm_gateway::gate::Meter;
@@ -21,9 +24,9 @@ use llm_gateway::sse;
 use llm_gateway::tenants::Config;
 use serde_json::{Value, json};
 use throttlekit_redis::RedisStore;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 mod common;
@@ -37,6 +40,9 @@ async fn an_error_of_the_model_is_passed_on_as_it_is_and_costs_no_tokens() {
     let gateway = before(said, StatusCode::IM_A_TEAPOT, "application/json").await;
     let answer = ask(&gateway, false).await;
     assert_eq!(answer.status(), StatusCode::IM_A_TEAPOT);
+    for (name, value) in HEADS {
+        assert_eq!(answer.headers()[name], value);
+    }
     assert!(answer.headers().contains_key("x-ratelimit-remaining-tokens"));
     assert_eq!(text(answer).await, said);
     settles_at(&gateway, 0).await;
@@ -60,7 +66,10 @@ async fn the_models_own_count_is_what_is_charged_in_the_end() {
     let said =
         [chunk.to_string(), usage.to_string(), sse::DONE.to_owned()].map(|data| sse::event(&data)).concat();
     let gateway = before(&said, StatusCode::OK, "text/event-stream").await;
-    let heard = text(ask(&gateway, true).await).await;
+    let answer = ask(&gateway, true).await;
+    assert_eq!(answer.headers()["x-request-id"], "r-7");
+    assert!(!answer.headers().contains_key("retry-after"), "only with a refusal");
+    let heard = text(answer).await;
     assert_eq!(heard, [chunk.to_string(), sse::DONE.to_owned()].map(|data| sse::event(&data)).concat());
     settles_at(&gateway, 100).await;
 
@@ -121,7 +130,7 @@ async fn requests_that_make_no_sense_are_refused_and_cost_nothing() {
         json!({ "model": "gpt-4o", "messages": messages, "stream": true, "stream_options": "x" }),
     ];
     for body in nonsense {
-        let answer = Http::default().complete(&gateway, "sk-test", body.to_string()).await.unwrap();
+        let answer = Http::default().complete(&gateway.url, "sk-test", body.to_string()).await.unwrap();
         assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{body}");
     }
     // Odd, but understood: they get as far as the model, which is not there.
@@ -130,7 +139,7 @@ async fn requests_that_make_no_sense_are_refused_and_cost_nothing() {
         json!({ "model": "x", "messages": messages, "stream": true, "stream_options": [true] }),
     ];
     for body in odd {
-        let answer = Http::default().complete(&gateway, "sk-test", body.to_string()).await.unwrap();
+        let answer = Http::default().complete(&gateway.url, "sk-test", body.to_string()).await.unwrap();
         assert_eq!(answer.status(), StatusCode::BAD_GATEWAY, "{body}");
     }
     settles_at(&gateway, 0).await;
@@ -146,43 +155,158 @@ async fn without_its_store_the_gateway_lets_nobody_in_and_says_so() {
     assert_eq!(answer.headers()["retry-after"], "1");
     let error: Value = serde_json::from_str(&text(answer).await).unwrap();
     assert_eq!(error["error"]["code"], "limits_unavailable");
-    let books: Value = Http::default().get(&format!("{gateway}/admin/stats")).await.unwrap();
-    assert_eq!(books["tenants"]["test"]["denied"], json!({ "outage": 1 }));
+    assert_eq!(books(&gateway).await["denied"], json!({ "outage": 1 }));
 }
 
+#[tokio::test]
+async fn a_store_that_is_lost_in_the_middle_of_a_stream_is_an_error_and_no_end() {
+    let chunk = |words: usize| {
+        let delta = json!({ "content": " hello".repeat(words) });
+        sse::event(&json!({ "id": "x", "choices": [{ "index": 0, "delta": delta }] }).to_string())
+    };
+    let go_on = Arc::new(Notify::new());
+    let rest = [chunk(5_000), chunk(1), sse::event(sse::DONE)].concat();
+    let model = model_that_waits(chunk(2), go_on.clone(), rest).await;
+    let (redis, cut) = cable(&common::redis()).await;
+    let gateway = gateway(&model, &redis).await;
+    let mut body = ask(&gateway, true).await.into_body();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), chunk(2));
+    cut.send(true).unwrap();
+    go_on.notify_one();
+    let rest = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    assert!(rest.starts_with("data: {\"error\"") && rest.contains("limits_unavailable"), "{rest}");
+    assert!(!rest.contains("length") && !rest.contains(sse::DONE), "{rest}");
+    let books = books(&gateway).await;
+    assert_eq!(
+        (&books["lost"], &books["cut"], &books["delivered"]),
+        (&json!(1), &json!(0), &json!(PROMPT + 2))
+    );
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_before_the_answer_has_begun_has_paid_its_prompt() {
+    for streams in [false, true] {
+        let (reached, is_reached) = watch::channel(false);
+        let never = async move |State(reached): State<watch::Sender<bool>>| {
+            reached.send_replace(true);
+            std::future::pending::<()>().await;
+        };
+        let model =
+            served(Router::new().route("/v1/chat/completions", post(never)).with_state(reached)).await;
+        let gateway = gateway(&model, &common::redis()).await;
+        tokio::select! {
+            _ = ask(&gateway, streams) => panic!("it has no answer"),
+            seen = { let mut seen = is_reached.clone(); async move { seen.wait_for(|seen| *seen).await.is_ok() } } => assert!(seen),
+        }
+        settles_at(&gateway, PROMPT).await;
+        let books = books(&gateway).await;
+        assert_eq!((&books["gone"], &books["delivered"]), (&json!(1), &json!(PROMPT)), "{streams}");
+    }
+}
+
+#[tokio::test]
+async fn a_stranger_is_refused_before_the_rest_of_its_request_is_there() {
+    let gateway = gateway("http://127.0.0.1:9", &common::redis()).await;
+    let mut stranger = TcpStream::connect(gateway.url.trim_start_matches("http://")).await.unwrap();
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer no\r\ncontent-length: 1000\r\n\r\n";
+    stranger.write_all(head.as_bytes()).await.unwrap();
+    let mut said = [0; 12];
+    stranger.read_exact(&mut said).await.unwrap();
+    assert_eq!(&said, b"HTTP/1.1 401");
+}
+
+#[tokio::test]
+async fn what_it_did_is_told_on_the_other_port_only() {
+    let gateway = gateway("http://127.0.0.1:9", &common::redis()).await;
+    for page in ["admin/stats", "admin/rooms", "admin/slots"] {
+        assert!(Http::default().get::<Value>(&format!("{}/{page}", gateway.admin)).await.is_ok(), "{page}");
+        assert!(Http::default().get::<Value>(&format!("{}/{page}", gateway.url)).await.is_err(), "{page}");
+    }
+}
+
+#[tokio::test]
+async fn every_tenant_of_the_configuration_that_is_shipped_gets_an_answer() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("gateway.json");
+    let shipped: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let model = model(&sse::event(sse::DONE), StatusCode::OK, "text/event-stream").await;
+    let mut config = shipped.clone();
+    config["upstream"] = json!(model);
+    let gateway = configured(&config, &common::redis()).await;
+    let body = json!({ "model": "gpt-4o", "messages": [{ "role": "user", "content": "hello" }],
+        "max_tokens": 2_000, "stream": true });
+    for tenant in shipped["tenants"].as_array().unwrap() {
+        let key = tenant["key"].as_str().unwrap();
+        let answer = Http::default().complete(&gateway.url, key, body.to_string()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK, "{tenant}: {}", text(answer).await);
+    }
+}
+
+/// What the model's answers have in their head.
+const HEADS: [(&str, &str); 3] = [("retry-after", "7"), ("x-should-retry", "false"), ("x-request-id", "r-7")];
+
 /// A gateway before a model that always says the same.
-async fn before(said: &str, status: StatusCode, kind: &'static str) -> String {
+async fn before(said: &str, status: StatusCode, kind: &'static str) -> Stood {
+    gateway(&model(said, status, kind).await, &common::redis()).await
+}
+
+async fn model(said: &str, status: StatusCode, kind: &'static str) -> String {
     type Said = (StatusCode, &'static str, Arc<str>);
     let answers = async |State((status, kind, said)): State<Said>| {
         let answer = Response::builder().status(status).header("content-type", kind);
+        let answer = HEADS.into_iter().fold(answer, |answer, (name, value)| answer.header(name, value));
         answer.body(Body::from(said.to_string())).unwrap()
     };
-    let routes =
-        Router::new().route("/v1/chat/completions", post(answers)).with_state((status, kind, said.into()));
-    let model = served(routes).await;
-    gateway(&model, &common::redis()).await
+    served(Router::new().route("/v1/chat/completions", post(answers)).with_state((status, kind, said.into())))
+        .await
 }
 
-async fn gateway(upstream: &str, redis: &str) -> String {
+/// A model that says something, waits until it is told to go on, and says the rest.
+async fn model_that_waits(first: String, go_on: Arc<Notify>, rest: String) -> String {
+    let answers = async move || {
+        let rest = async move {
+            go_on.notified().await;
+            Ok::<_, Infallible>(rest)
+        };
+        Body::from_stream(stream::iter([Ok(first)]).chain(stream::once(rest)))
+    };
+    served(Router::new().route("/v1/chat/completions", post(answers))).await
+}
+
+/// Where a gateway listens.
+struct Stood {
+    url: String,
+    admin: String,
+}
+
+async fn gateway(upstream: &str, redis: &str) -> Stood {
     let limits = common::Limits { rpm: 1_000, tpm: 10_000, concurrency: 4 };
-    let config = Config::parse(&common::config(upstream, &limits).to_string()).unwrap();
+    configured(&common::config(upstream, &limits), redis).await
+}
+
+async fn configured(config: &Value, redis: &str) -> Stood {
+    let config = Config::parse(&config.to_string()).unwrap();
     let store = RedisStore::builder(redis).deadline(Duration::from_secs(2)).connect().await.unwrap();
     let policy = format!("gateway-faults-{:x}", RandomState::new().hash_one(1));
-    served(Gateway::new(&config, Meter::Stream, &store, &policy, "here").unwrap().routes()).await
+    let gateway = Arc::new(Gateway::new(&config, Meter::Stream, &store, &policy, "here").unwrap());
+    Stood { url: served(gateway.routes()).await, admin: served(gateway.admin_routes()).await }
 }
 
 async fn served(routes: Router) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let service = routes.into_make_service_with_connect_info::<SocketAddr>();
-    tokio::spawn(async move { axum::serve(listener, service).await });
+    tokio::spawn(async move { axum::serve(listener, routes).await });
     format!("http://{address}")
 }
 
-async fn ask(gateway: &str, stream: bool) -> Response<Incoming> {
+async fn ask(gateway: &Stood, stream: bool) -> Response<Incoming> {
     let messages = json!([{ "role": "user", "content": "hello" }]);
     let body = json!({ "model": "gpt-4o", "messages": messages, "max_tokens": 50, "stream": stream });
-    Http::default().complete(gateway, "sk-test", body.to_string()).await.unwrap()
+    Http::default().complete(&gateway.url, "sk-test", body.to_string()).await.unwrap()
+}
+
+async fn books(gateway: &Stood) -> Value {
+    let books: Value = Http::default().get(&format!("{}/admin/stats", gateway.admin)).await.unwrap();
+    books["tenants"]["test"].clone()
 }
 
 async fn text(answer: Response<Incoming>) -> String {
@@ -190,11 +314,11 @@ async fn text(answer: Response<Incoming>) -> String {
 }
 
 /// What is dropped is settled in the background, soon.
-async fn settles_at(gateway: &str, tokens: u64) {
+async fn settles_at(gateway: &Stood, tokens: u64) {
     let mut used = u64::MAX;
     for _ in 0..200 {
         let rooms: BTreeMap<String, Rooms> =
-            Http::default().get(&format!("{gateway}/admin/rooms")).await.unwrap();
+            Http::default().get(&format!("{}/admin/rooms", gateway.admin)).await.unwrap();
         let room = rooms["test"].tokens.unwrap();
         used = room.limit - room.remaining;
         if used == tokens {

@@ -2,15 +2,15 @@
 
 use std::process::Command;
 
+use llm_gateway::load::Plan;
 use serde_json::Value;
 
 mod common;
 
 #[test]
 fn many_streams_through_three_gateways_keep_every_bound() {
-    let flags = "--meter stream --windows 1 --window-ms 5000 --capacity 16000 --streams 32 --json -";
     let mut load = Command::new(env!("CARGO_BIN_EXE_llm-gateway"));
-    load.arg("load").args(flags.split(' ')).args(["--redis", &common::redis()]);
+    load.arg("load").args(Plan::SHORT.split(' ')).args(["--json", "-", "--redis", &common::redis()]);
     let output = load.output().unwrap();
     let [said, errors] =
         [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());

@@ -8,7 +8,7 @@ use llm_gateway::gate::Meter;
 
 const QUICK: Model = Model { length: 50, chunk: 4, delay_ms: 0 };
 /// Generates until someone stops it.
-const ENDLESS: Model = Model { length: 1_000_000, chunk: 4, delay_ms: 10 };
+const ENDLESS: Model = Model { length: 1_000_000, chunk: 4, delay_ms: 25 };
 const PLENTY: Limits = Limits { rpm: 1_000, tpm: 100_000, concurrency: 8 };
 
 #[test]
@@ -25,8 +25,10 @@ fn a_stream_comes_by_chunks_and_costs_what_it_says() {
 
 #[test]
 fn a_stream_is_cut_where_the_budget_ends_as_if_the_model_had_stopped() {
-    let stand = Stand::new(Meter::Stream, &ENDLESS, &Limits { tpm: 200, ..PLENTY });
-    python::play("cut", &stand);
+    for concurrency in [8, 1] {
+        let stand = Stand::new(Meter::Stream, &ENDLESS, &Limits { tpm: 200, concurrency, ..PLENTY });
+        python::play("cut", &stand);
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The two ways that most gateways meter, over the same limits: for comparison, with their faults.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use throttlekit::slots::HeldSlot;
@@ -8,7 +9,7 @@ use throttlekit::store::StoreError;
 use throttlekit::{Ask, Axis, Decision, Limit, Rate, Receipt, SharedLimiter, SharedSlots, Timestamp};
 use throttlekit_redis::RedisStore;
 
-use super::{Answer, Asked, Denial, Permit, Why};
+use super::{Answer, Asked, Debit, Denial, Permit, Why};
 use crate::headers::{Room, Rooms};
 use crate::ledger::Ledger;
 use crate::tenants::{Config, Tenant};
@@ -31,6 +32,7 @@ pub(super) enum Way {
 pub struct Baseline {
     way: Way,
     tenant: String,
+    window: Duration,
     limits: SharedLimiter<RedisStore, 3>,
     slots: SharedSlots<RedisStore>,
     ledger: Arc<Ledger>,
@@ -53,6 +55,7 @@ impl Baseline {
         Ok(Self {
             way,
             tenant: tenant.name.clone(),
+            window: config.window(),
             limits: SharedLimiter::all(store.clone(), policy, limits)?,
             slots: SharedSlots::builder(store.clone(), policy, tenant.concurrency).build()?,
             ledger,
@@ -87,18 +90,24 @@ impl Baseline {
             used: 0,
             _slot: slot,
         };
-        Ok(Answer { rooms: rooms(seen.as_ref()), outcome: Ok(Permit::Baseline(charged)) })
+        // Either lets a request run as long as it may: the one has charged for it, the other does not look.
+        let (rooms, may_use) = (rooms(seen.as_ref()), asked.most);
+        Ok(Answer { rooms, may_use, outcome: Ok(Permit::Baseline(charged)) })
     }
 
     pub(super) async fn rooms(&self) -> Rooms {
         rooms(self.look().await.as_ref())
     }
 
+    pub(super) async fn held(&self) -> Result<u32, StoreError> {
+        self.slots.occupancy(&self.tenant).await
+    }
+
     fn denied(&self, why: Why, decision: Decision, asked: Asked, seen: Option<&Seen>) -> Answer {
         let (limit, retry) = (decision.limit, decision.retry_after);
-        let asked = asked.in_all();
-        let denial = Denial { tenant: self.tenant.clone(), why, limit, asked, retry };
-        Answer { rooms: rooms(seen), outcome: Err(denial) }
+        let (asked, window) = (asked.in_all(), self.window);
+        let denial = Denial { tenant: self.tenant.clone(), why, limit, asked, window, retry };
+        Answer { rooms: rooms(seen), may_use: 0, outcome: Err(denial) }
     }
 
     /// What is left, each for itself: the answer to several limits at once tells only of the one that binds. Headers are
@@ -136,9 +145,14 @@ struct Bill {
 }
 
 impl Charged {
-    pub(super) fn count(&mut self, tokens: u64) -> bool {
+    pub(super) fn count(&mut self, tokens: u64) -> Debit {
         self.used += tokens;
-        true
+        Debit::Allow
+    }
+
+    /// Settles in the background.
+    pub(super) fn refuse(mut self) {
+        self.used = 0;
     }
 
     pub(super) async fn finish(mut self, total: Option<u64>) {

@@ -1,6 +1,7 @@
 //! Ours: every axis in one call, every chunk debited before it is passed on.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Result;
 use throttlekit::admission::{Axis, Call, SharedPermit, SharedPolicy};
@@ -14,10 +15,13 @@ use throttlekit::{
 use throttlekit_redis::RedisStore;
 use throttlekit_telemetry::Telemetry;
 
-use super::{Answer, Asked, Denial, Permit, Why};
+use super::{Answer, Asked, Debit, Denial, Permit, Why};
 use crate::headers::{Room, Rooms};
 use crate::ledger::Ledger;
 use crate::tenants::{Config, Tenant};
+
+/// Why a stream cannot go on while the store does not answer.
+const NO_ANSWER: &str = "the limits cannot be asked";
 
 /// What all tenants of one gateway share.
 pub(super) struct Common {
@@ -60,7 +64,11 @@ pub struct Stream {
     tenant: Arc<str>,
     policy: SharedPolicy,
     /// The same limits once more, to look at them without asking.
-    limits: SharedLimiter<RedisStore, 2>,
+    limits: Arc<SharedLimiter<RedisStore, 2>>,
+    slots: SharedSlots<RedisStore>,
+    window: Duration,
+    /// The most that the tenant may ever have in a window.
+    budget: u64,
     set_aside_max: u64,
     lengths: Arc<Mutex<Reservation>>,
     ledger: Arc<Ledger>,
@@ -84,30 +92,40 @@ impl Stream {
         // Named after the tenant, so that metrics tell tenants apart.
         let policy = SharedPolicy::builder(&tenant.name)
             .observer(common.telemetry.clone())
-            .concurrency(slots)
+            .concurrency(slots.clone())
             .together(limits()?, [Axis::Rate, Axis::Cost])
             .fair(common.place.clone());
         Ok(Self {
             tenant: tenant.name.as_str().into(),
             policy: policy.build()?,
-            limits: limits()?,
+            limits: Arc::new(limits()?),
+            slots,
+            window: config.window(),
+            budget: config.budget(tenant),
             set_aside_max: config.set_aside_max(tenant),
             lengths: common.lengths.clone(),
             ledger: common.ledger.clone(),
         })
     }
 
+    /// What is set aside for a completion: what such ones need, but no more than fits beside the prompt.
+    fn likely(&self, asked: Asked) -> u64 {
+        let fits = self.set_aside_max.min(self.budget.saturating_sub(asked.prompt));
+        lock(&self.lengths).reserve(None).min(fits).max(1).min(asked.most)
+    }
+
     pub(super) async fn admit(&self, asked: Asked) -> Result<Answer, StoreError> {
-        let likely = lock(&self.lengths).reserve(None).min(asked.most).min(self.set_aside_max);
+        let likely = self.likely(asked);
         let estimate = asked.prompt + likely;
         let admission = self.policy.admit(Call::by(&*self.tenant).cost(estimate)).await?;
         let Some(permit) = admission.permit else {
             let denier = admission.axes.binding_axis().unwrap_or(Axis::Rate);
             let why = admission.outage.map_or(Why::Axis(denier), |_| Why::Outage);
             let Decision { limit, retry_after: retry, .. } = admission.decision;
-            let denial = Denial { tenant: self.tenant.to_string(), why, limit, asked: estimate, retry };
+            let (tenant, window) = (self.tenant.to_string(), self.window);
+            let denial = Denial { tenant, why, limit, asked: estimate, window, retry };
             // What axes before the denier said was taken back since.
-            return Ok(Answer { rooms: self.rooms().await, outcome: Err(denial) });
+            return Ok(Answer { rooms: self.rooms().await, may_use: 0, outcome: Err(denial) });
         };
         let now = self.limits.now();
         let room = |axis| admission.axes.get(axis).map(|decision| Room::of(decision, now));
@@ -120,10 +138,16 @@ impl Stream {
             charged: estimate,
             window_ends,
             tenant: self.tenant.clone(),
+            limits: self.limits.clone(),
             lengths: self.lengths.clone(),
             ledger: self.ledger.clone(),
         };
-        Ok(Answer { rooms, outcome: Ok(Permit::Stream(metered)) })
+        let may_use = likely.saturating_add(rooms.tokens.map_or(0, |tokens| tokens.remaining));
+        Ok(Answer { rooms, may_use, outcome: Ok(Permit::Stream(metered)) })
+    }
+
+    pub(super) async fn held(&self) -> Result<u32, StoreError> {
+        self.slots.occupancy(&*self.tenant).await
     }
 
     pub(super) async fn rooms(&self) -> Rooms {
@@ -144,14 +168,17 @@ pub struct Metered {
     /// When the window ends in which the estimate was set aside.
     window_ends: Timestamp,
     tenant: Arc<str>,
+    limits: Arc<SharedLimiter<RedisStore, 2>>,
     lengths: Arc<Mutex<Reservation>>,
     ledger: Arc<Ledger>,
 }
 
 impl Metered {
-    pub(super) async fn debit(&mut self, tokens: u64) -> bool {
+    pub(super) async fn debit(&mut self, tokens: u64) -> Debit {
         // Whoever has lost its slot stops: another may have it.
-        let Some(permit) = self.permit.as_mut().filter(|permit| !permit.is_fenced()) else { return false };
+        let Some(permit) = self.permit.as_mut().filter(|permit| !permit.is_fenced()) else {
+            return Debit::Lost("the slot is not held any more");
+        };
         let (beyond, asked_at) = (tokens.saturating_sub(permit.reserved()), WallClock.now());
         match permit.debit(tokens).await {
             Ok(decision) if decision.allowed => {
@@ -159,14 +186,30 @@ impl Metered {
                     self.charged += beyond;
                     self.ledger.debited(&self.tenant, decision.reset_at, beyond, asked_at);
                 }
-                true
+                Debit::Allow
             }
-            Ok(_) => false,
+            Ok(_) => self.denied().await,
             Err(error) => {
                 eprintln!("{}: {error}", self.tenant);
-                false
+                Debit::Lost(NO_ANSWER)
             }
         }
+    }
+
+    /// While the store does not answer nobody passes, which reads as any denial; so it is asked once more.
+    async fn denied(&self) -> Debit {
+        let key = self.tenant.as_bytes();
+        match self.limits.peek_each([key, key]).await {
+            Ok(_) => Debit::Deny,
+            Err(_) => Debit::Lost(NO_ANSWER),
+        }
+    }
+
+    /// Settles in the background. How long the answer would have been is not known, so nothing is learned.
+    pub(super) fn refuse(mut self) {
+        let Some(mut permit) = self.permit.take() else { return };
+        permit.settle(0);
+        self.settled(0);
     }
 
     pub(super) async fn finish(mut self, total: Option<u64>) {
@@ -180,12 +223,17 @@ impl Metered {
         }
     }
 
-    /// What goes back into the window while it lasts, or is taken from it; and what there was to learn.
+    /// What there was to settle and to learn.
     fn book(&self, used: u64) {
+        self.settled(used);
+        lock(&self.lengths).observe(None, used.saturating_sub(self.prompt));
+    }
+
+    /// What goes back into the window while it lasts, or is taken from it.
+    fn settled(&self, used: u64) {
         if WallClock.now() < self.window_ends {
             self.ledger.charged(&self.tenant, self.window_ends, used as i64 - self.charged as i64);
         }
-        lock(&self.lengths).observe(None, used.saturating_sub(self.prompt));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Callers that ask without pause, read what they get, and sometimes go away in the middle.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,10 +9,12 @@ use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::process::Http;
 use crate::sse::{DONE, Events};
+use crate::tokens::Counter;
 
 /// Who is told to come back later looks again after so long at the latest: others may have left something.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -24,18 +26,24 @@ const LEAVES_AFTER: u64 = 6;
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
     pub(super) http: Http,
-    pub(super) stop: AtomicBool,
+    /// Once this is true everyone leaves.
+    pub(super) stop: watch::Sender<bool>,
     pub(super) counts: Counts,
 }
 
 /// What callers saw, all together.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    pub(super) streams: AtomicU64,
+    /// Tokens of all answers.
     pub(super) received: AtomicU64,
-    pub(super) cut: AtomicU64,
+    /// Answers that were heard to their end, and their tokens.
+    pub(super) ended: AtomicU64,
+    pub(super) received_ended: AtomicU64,
     pub(super) denied: AtomicU64,
+    /// Answers that were left in the middle.
     pub(super) left: AtomicU64,
+    /// Requests that were left before there was an answer or a denial.
+    pub(super) unheard: AtomicU64,
     pub(super) failed: AtomicU64,
 }
 
@@ -50,10 +58,10 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Asks until told to stop, and ends what it has begun.
+    /// Asks until told to stop, and leaves then, whatever it is in the middle of.
     pub(super) async fn run(self, crowd: Arc<Crowd>) {
         let mut nth = self.number;
-        while !crowd.stop.load(Relaxed) {
+        while !*crowd.stop.borrow() {
             nth += 1;
             if let Err(error) = self.ask(&crowd, nth.is_multiple_of(LEAVES_EVERY)).await {
                 crowd.counts.failed.fetch_add(1, Relaxed);
@@ -64,14 +72,24 @@ impl Caller {
     }
 
     async fn ask(&self, crowd: &Crowd, leaves: bool) -> Result<()> {
-        let messages = json!([{ "role": "user", "content": "Say something of some length." }]);
-        let body =
-            json!({ "model": "gpt-4o", "messages": messages, "max_tokens": self.max_tokens, "stream": true });
-        let response = crowd.http.complete(&self.gateway, &self.key, body.to_string()).await?;
+        let body = question(self.max_tokens).to_string();
+        let mut stop = crowd.stop.subscribe();
+        let response = tokio::select! {
+            response = crowd.http.complete(&self.gateway, &self.key, body) => response?,
+            _ = stop.wait_for(|stop| *stop) => {
+                crowd.counts.unheard.fetch_add(1, Relaxed);
+                return Ok(());
+            }
+        };
         match response.status() {
             StatusCode::OK => {
-                crowd.counts.streams.fetch_add(1, Relaxed);
-                listen(response.into_body(), &crowd.counts, leaves).await
+                tokio::select! {
+                    heard = listen(response.into_body(), &crowd.counts, leaves) => heard,
+                    _ = stop.wait_for(|stop| *stop) => {
+                        crowd.counts.left.fetch_add(1, Relaxed);
+                        Ok(())
+                    }
+                }
             }
             StatusCode::TOO_MANY_REQUESTS => {
                 crowd.counts.denied.fetch_add(1, Relaxed);
@@ -90,16 +108,29 @@ impl Caller {
     }
 }
 
+/// What everyone asks.
+fn question(max_tokens: u64) -> Value {
+    let messages = json!([{ "role": "user", "content": "Say something of some length." }]);
+    json!({ "model": "gpt-4o", "messages": messages, "max_tokens": max_tokens, "stream": true })
+}
+
+/// How many tokens the prompt of that has.
+pub(super) fn prompt() -> u64 {
+    let question = serde_json::from_value(question(1)).expect("it is one");
+    Counter::of("gpt-4o").prompt(&question)
+}
+
 /// Reads a stream to its end, or leaves it.
 async fn listen(mut body: Incoming, counts: &Counts, leaves: bool) -> Result<()> {
-    let (mut events, mut chunks, mut last) = (Events::default(), 0, Value::Null);
+    let (mut events, mut chunks, mut received) = (Events::default(), 0, 0);
     loop {
         let frame = body.frame().await.context("it ended without an end")??;
         let Ok(piece) = frame.into_data() else { continue };
         events.push(&piece).ok().context("an event without an end")?;
         while let Some(data) = events.next_data() {
             if data == DONE {
-                counts.cut.fetch_add(u64::from(last == "length"), Relaxed);
+                counts.ended.fetch_add(1, Relaxed);
+                counts.received_ended.fetch_add(received, Relaxed);
                 return Ok(());
             }
             let chunk: Value = serde_json::from_str(&data)?;
@@ -107,7 +138,7 @@ async fn listen(mut body: Incoming, counts: &Counts, leaves: bool) -> Result<()>
             // Each of the mock's tokens is a word with a space before it.
             let words = choice["delta"]["content"].as_str().unwrap_or_default().matches(' ').count();
             counts.received.fetch_add(words as u64, Relaxed);
-            last = choice["finish_reason"].clone();
+            received += words as u64;
             chunks += 1;
         }
         if leaves && chunks >= LEAVES_AFTER {

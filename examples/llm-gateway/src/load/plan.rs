@@ -7,9 +7,9 @@ use crate::gate::Meter;
 use crate::tenants::{Config, Tenant};
 
 /// Weights of the tenants that always want more than they get.
-const WEIGHTS: [u64; 7] = [8, 6, 5, 4, 3, 2, 2];
-/// One more is held back by its own budget before its share is used up.
-const MODEST_WEIGHT: u64 = 2;
+const WEIGHTS: [u64; 5] = [16, 12, 10, 8, 8];
+/// Three more are held back by a limit of their own: requests a minute, requests at a time, and tokens at half of its share.
+const BOUND_WEIGHTS: [u64; 3] = [2, 2, 4];
 
 /// No prompt of the load has more tokens.
 const PROMPT_MAX: u64 = 16;
@@ -43,22 +43,31 @@ pub struct Plan {
     pub delay_ms: u64,
     /// Where its dice begin.
     pub seed: u64,
+    /// What part of the capacity has to be used at least.
+    pub used_min: f64,
     /// Where to write the figures, a line of JSON for each meter; `-` is standard output.
     pub json: Option<String>,
 }
 
 impl Plan {
+    /// A run of some seconds, on a machine that has other things to do. Little is set aside and fetched at once, so that the
+    /// bound on shares is close enough to tell weights from none.
+    pub const SHORT: &str = "--meter stream --windows 1 --window-ms 5000 --capacity 16000 --streams 48 --set-aside-max 32 --quantum 32";
+
     /// From the command line.
     pub fn read(mut args: Args) -> Result<Self> {
         let meters: Option<Meter> = args.take("meter")?;
         let redis = std::env::var("THROTTLEKIT_REDIS");
+        let window_ms = args.or("window-ms", 10_000)?;
+        // Of short windows more is lost where they begin and end.
+        let used_min = if window_ms < 10_000 { 0.5 } else { 0.85 };
         let plan = Self {
             meters: meters.map_or(Meter::ALL.to_vec(), |one| vec![one]),
             redis: args.or("redis", redis.unwrap_or("redis://127.0.0.1:6379".to_owned()))?,
             gateways: args.or("gateways", 3)?,
             streams: args.or("streams", 64)?,
             windows: args.or("windows", 4)?,
-            window_ms: args.or("window-ms", 10_000)?,
+            window_ms,
             capacity: args.or("capacity", 48_000)?,
             quantum: args.or("quantum", 64)?,
             set_aside_max: args.or("set-aside-max", 128)?,
@@ -66,6 +75,7 @@ impl Plan {
             chunk: args.or("chunk", 8)?,
             delay_ms: args.or("delay-ms", 20)?,
             seed: args.or("seed", 1)?,
+            used_min: args.or("used-min", used_min)?,
             json: args.take("json")?,
         };
         args.done()?;
@@ -81,22 +91,25 @@ impl Plan {
             quantum: Some(self.quantum),
             window_ms: self.window_ms,
             max_tokens_default: self.max_tokens,
+            bound_by: None,
             set_aside_max: Some(self.set_aside_max),
             tenants: self.tenants(),
         }
     }
 
-    /// Seven that always want more, and one that its own budget holds back, at half of its share.
+    /// Five that always want more, and three that are held back by a limit of their own.
     pub(super) fn tenants(&self) -> Vec<Tenant> {
-        let weights = WEIGHTS.into_iter().chain([MODEST_WEIGHT]);
-        let share = self.capacity * MODEST_WEIGHT / (WEIGHTS.iter().sum::<u64>() + MODEST_WEIGHT);
-        let tenant = |(nth, weight): (usize, u64)| Tenant {
-            name: format!("t{nth}"),
-            key: format!("sk-load-{nth}"),
-            weight,
-            rpm: 1_000_000,
-            tpm: if nth < WEIGHTS.len() { self.capacity } else { share / 2 },
-            concurrency: 64,
+        let weights = WEIGHTS.into_iter().chain(BOUND_WEIGHTS);
+        let in_all: u64 = weights.clone().sum();
+        let tenant = |(nth, weight): (usize, u64)| {
+            let (name, key) = (format!("t{nth}"), format!("sk-load-{nth}"));
+            let free = Tenant { name, key, weight, rpm: 1_000_000, tpm: self.capacity, concurrency: 64 };
+            match nth.checked_sub(WEIGHTS.len()) {
+                None => free,
+                Some(0) => Tenant { rpm: 1, ..free },
+                Some(1) => Tenant { concurrency: 1, ..free },
+                Some(_) => Tenant { tpm: self.capacity * weight / in_all / 2, ..free },
+            }
         };
         weights.enumerate().map(tenant).collect()
     }
@@ -106,8 +119,8 @@ impl Plan {
         (PROMPT_MAX + self.set_aside_max).max(self.chunk).max(self.quantum)
     }
 
-    /// Whether a tenant always wants more than its own limits give it.
-    pub(super) fn is_modest(&self, tenant: &Tenant) -> bool {
-        tenant.tpm < self.capacity
+    /// Whether a limit of its own holds a tenant back, and not what others leave it.
+    pub(super) fn is_bound(&self, tenant: &Tenant) -> bool {
+        tenant.rpm == 1 || tenant.concurrency == 1 || tenant.tpm < self.capacity
     }
 }

@@ -5,12 +5,13 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde::Serialize;
+use throttlekit::Axis;
 
 use super::Plan;
-use super::client::Counts;
+use super::client::{Counts, prompt};
 use crate::gate::Meter;
 use crate::headers::Rooms;
-use crate::ledger::GatewayStats;
+use crate::ledger::{GatewayStats, TenantStats};
 use crate::mock::MockStats;
 use crate::tenants::Tenant;
 
@@ -46,6 +47,8 @@ pub struct Figures {
     pub unfairness: f64,
     /// How many pairs of tenants, of all windows, that was looked for in.
     pub pairs: u64,
+    /// Whether the window after those lasted until all was settled, so that the store could be looked at.
+    pub in_time: bool,
     /// What was promised and does not hold.
     pub broken: Vec<String>,
 }
@@ -81,6 +84,8 @@ pub(super) struct Seen<'a> {
     pub(super) books: &'a [GatewayStats],
     /// What the store says is left in the window after those, once all was settled; if that window lasted so long.
     pub(super) rooms: Option<&'a BTreeMap<String, Rooms>>,
+    /// How many requests of each tenant are under way by the store, once all was settled.
+    pub(super) slots: &'a BTreeMap<String, Option<u32>>,
     pub(super) model: &'a MockStats,
     pub(super) counts: &'a Counts,
 }
@@ -106,6 +111,7 @@ pub(super) fn judged(plan: &Plan, seen: &Seen<'_>) -> Figures {
         unfairness: windows.iter().flat_map(|window| apart(plan, window)).fold(0.0, f64::max),
         pairs: windows.iter().map(|window| apart(plan, window).len() as u64).sum(),
         windows,
+        in_time: seen.rooms.is_some(),
         broken: Vec::new(),
     };
     figures.broken = broken(plan, seen, &figures, &nth_window(plan.windows + 1));
@@ -135,8 +141,7 @@ fn window(seen: &Seen<'_>, ends: u64) -> WindowFigures {
 /// tenant may be off what it is due by e = q + n·(2q + 1): by the largest ask q, and by what that makes at each of n places.
 fn apart(plan: &Plan, window: &WindowFigures) -> Vec<f64> {
     let tenants = plan.tenants();
-    let wants_more =
-        |tenant: &&Tenant| !plan.is_modest(tenant) && window.refused.get(&tenant.name) > Some(&0);
+    let wants_more = |tenant: &&Tenant| !plan.is_bound(tenant) && window.refused.get(&tenant.name) > Some(&0);
     let wanting: Vec<&Tenant> = tenants.iter().filter(wants_more).collect();
     let charged = |tenant: &Tenant| window.tenants.get(&tenant.name).copied().unwrap_or(0) as f64;
     let (ask, places) = (plan.ask_max() as f64, plan.gateways as f64);
@@ -160,9 +165,18 @@ fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures, last: &WindowFigures)
         }
     };
     must(seen.counts.failed.load(Relaxed) == 0, "a caller got neither an answer nor a denial".into());
+    let held = seen.slots.iter().filter(|(_, held)| **held != Some(0)).count();
+    must(held == 0, format!("{held} tenants have slots that nobody holds: {:?}", seen.slots));
+    heard(plan, seen, &mut must);
     if seen.meter != Meter::Stream {
         return broken;
     }
+    for axis in [Axis::Concurrency, Axis::Rate, Axis::Cost, Axis::Fairness].map(Axis::label) {
+        let denied = in_all(seen, |stats| stats.denied.get(axis).copied().unwrap_or(0));
+        must(denied > 0, format!("{axis} has denied nobody"));
+    }
+    let (used, at_least) = (figures.utilisation, plan.used_min);
+    must(used >= at_least, format!("{used:.4} of the capacity used, at least {at_least}"));
     let edge = plan.chunk - 1;
     let in_hand = plan.streams as u64 * plan.chunk;
     let windows: Vec<&WindowFigures> = figures.windows.iter().chain([last]).collect();
@@ -189,12 +203,35 @@ fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures, last: &WindowFigures)
     for (tenant, rooms) in seen.rooms.into_iter().flatten() {
         let ours = last.tenants.get(tenant).copied().unwrap_or(0);
         let before = last.straddling.get(tenant).copied().unwrap_or(0);
-        let store = rooms.tokens.map_or(0, |room| room.limit - room.remaining);
+        let store = rooms.tokens.map_or(0, |room| room.limit.saturating_sub(room.remaining));
         let limit = rooms.tokens.map_or(0, |room| room.limit);
-        let agrees = (ours - before).min(limit) <= store && store <= ours.min(limit);
+        let agrees = ours.saturating_sub(before).min(limit) <= store && store <= ours.min(limit);
         must(agrees, format!("{tenant}: {ours} passed on, {before} at the edge, and the store has {store}"));
     }
     broken
+}
+
+/// What callers heard is what the gateways say that they passed on and denied.
+fn heard(plan: &Plan, seen: &Seen<'_>, must: &mut impl FnMut(bool, String)) {
+    let read = |count: &std::sync::atomic::AtomicU64| count.load(Relaxed);
+    let counts = seen.counts;
+    let heard = read(&counts.received_ended) + read(&counts.ended) * prompt();
+    let passed_on = in_all(seen, |stats| stats.delivered) - in_all(seen, |stats| stats.delivered_gone);
+    // Who left may have done so when all was said, so that nobody noticed.
+    let left = read(&counts.left) + read(&counts.unheard);
+    let unnoticed = left.saturating_sub(in_all(seen, |stats| stats.gone));
+    let most = heard + unnoticed * (plan.max_tokens + prompt());
+    let agrees = heard <= passed_on && passed_on <= most;
+    must(agrees, format!("callers heard {heard}, {passed_on} were passed on, {unnoticed} left unnoticed"));
+    let (told, denied) = (read(&counts.denied), in_all(seen, |stats| stats.denied.values().sum()));
+    let unheard = read(&counts.unheard);
+    let agrees = told <= denied && denied <= told + unheard;
+    must(agrees, format!("callers were denied {told} times, the books say {denied}, {unheard} not heard of"));
+}
+
+/// A sum over all tenants at all gateways.
+fn in_all(seen: &Seen<'_>, of: impl Fn(&TenantStats) -> u64) -> u64 {
+    seen.books.iter().flat_map(|books| books.tenants.values()).map(of).sum()
 }
 
 /// What the baselines must show, or the comparison shows nothing.
@@ -266,10 +303,14 @@ mod tests {
     use std::time::Duration;
 
     const ENDS: u64 = 20_000;
+    const LONG: &str = "--windows 1 --window-ms 10000 --capacity 48000 --chunk 8 --streams 64";
+
+    fn plan_of(flags: &str) -> Plan {
+        Plan::read(Args::read(flags.split(' ').map(str::to_owned)).unwrap()).unwrap()
+    }
 
     fn plan() -> Plan {
-        let flags = "--windows 1 --window-ms 10000 --capacity 48000 --chunk 8 --streams 64";
-        Plan::read(Args::read(flags.split(' ').map(str::to_owned)).unwrap()).unwrap()
+        plan_of(LONG)
     }
 
     /// One window in which every tenant got what it is due, at one gateway.
@@ -279,9 +320,27 @@ mod tests {
         plan.tenants().iter().map(|tenant| (tenant.name.clone(), due(tenant))).collect()
     }
 
-    /// A last window in which everyone got 700, and the store has counted `store` for `t3`.
+    /// A last window in which everyone got 300, and the store has counted `store` for `t3`.
     fn judge(charged: &BTreeMap<String, u64>, generated: u64, store: u64) -> Vec<String> {
-        let plan = plan();
+        judge_all(&plan(), charged, generated, store, &Told { denied: 4, ..Default::default() })
+    }
+
+    /// What callers, books and slots say in all.
+    #[derive(Default)]
+    struct Told {
+        heard: u64,
+        passed_on: u64,
+        denied: u64,
+        held: u32,
+    }
+
+    fn judge_all(
+        plan: &Plan,
+        charged: &BTreeMap<String, u64>,
+        generated: u64,
+        store: u64,
+        told: &Told,
+    ) -> Vec<String> {
         let stats = |tokens: u64| WindowStats {
             charged: tokens as i64,
             delivered: tokens,
@@ -289,12 +348,15 @@ mod tests {
             ..Default::default()
         };
         let window = charged.iter().map(|(tenant, &tokens)| (tenant.clone(), stats(tokens))).collect();
-        let last = plan.tenants().into_iter().map(|tenant| (tenant.name, stats(700))).collect();
+        let last = plan.tenants().into_iter().map(|tenant| (tenant.name, stats(300))).collect();
         let windows = BTreeMap::from([(ENDS, window), (ENDS + plan.window_ms, last)]);
-        let books = [GatewayStats { windows, ..Default::default() }];
+        let denied = [Axis::Concurrency, Axis::Rate, Axis::Cost, Axis::Fairness];
+        let denied = denied.map(|axis| (axis.label().to_owned(), 1)).into();
+        let stats = TenantStats { denied, delivered: told.passed_on, ..Default::default() };
+        let books = [GatewayStats { windows, tenants: [("t0".to_owned(), stats)].into() }];
         let room = |tenant: &Tenant| Room {
             limit: tenant.tpm,
-            remaining: tenant.tpm - if tenant.name == "t3" { store } else { 700 },
+            remaining: tenant.tpm - if tenant.name == "t3" { store } else { 300 },
             reset: Duration::ZERO,
         };
         let rooms = plan
@@ -302,6 +364,9 @@ mod tests {
             .into_iter()
             .map(|t| (t.name.clone(), Rooms { tokens: Some(room(&t)), requests: None }));
         let (rooms, counts) = (rooms.collect(), Counts::default());
+        counts.received_ended.store(told.heard, Relaxed);
+        counts.denied.store(told.denied, Relaxed);
+        let slots = BTreeMap::from([("t0".to_owned(), Some(told.held))]);
         let model = MockStats { windows: BTreeMap::from([(ENDS, generated)]), ..Default::default() };
         let first = ENDS - plan.window_ms;
         let seen = Seen {
@@ -309,10 +374,11 @@ mod tests {
             first,
             books: &books,
             rooms: Some(&rooms),
+            slots: &slots,
             model: &model,
             counts: &counts,
         };
-        judged(&plan, &seen).broken
+        judged(plan, &seen).broken
     }
 
     fn with(mut tokens: BTreeMap<String, u64>, tenant: &str, more: u64) -> BTreeMap<String, u64> {
@@ -324,27 +390,49 @@ mod tests {
     fn what_is_promised_passes_and_a_token_beyond_does_not() {
         let due = due(&plan());
         let total: u64 = due.values().sum();
-        assert_eq!(judge(&due, 48_000, 700), [""; 0]);
+        assert_eq!(judge(&due, 48_000, 300), [""; 0]);
         let full = with(due.clone(), "t0", 48_000 + 7 - total);
-        assert_eq!(judge(&full, 48_000, 700), [""; 0], "the chunk that crosses the edge");
+        assert_eq!(judge(&full, 48_000, 300), [""; 0], "the chunk that crosses the edge");
         let over = with(full, "t0", 1);
-        assert_eq!(judge(&over, 48_000, 700).len(), 1);
-        assert_eq!(judge(&due, 48_000 + 64 * 8, 700), [""; 0]);
-        assert_eq!(judge(&due, 48_000 + 64 * 8 + 1, 700).len(), 1, "more was generated than was in hand");
+        assert_eq!(judge(&over, 48_000, 300).len(), 1);
+        assert_eq!(judge(&due, 48_000 + 64 * 8, 300), [""; 0]);
+        assert_eq!(judge(&due, 48_000 + 64 * 8 + 1, 300).len(), 1, "more was generated than was in hand");
         let modest = with(due.clone(), "t7", 8);
-        assert_eq!(judge(&modest, 48_000, 700).len(), 1, "beyond a tenant's own budget");
+        assert_eq!(judge(&modest, 48_000, 300).len(), 1, "beyond a tenant's own budget");
     }
 
     #[test]
     fn a_store_that_has_counted_otherwise_is_found() {
         let due = due(&plan());
-        assert_eq!(judge(&due, 0, 701).len(), 1);
+        assert_eq!(judge(&due, 0, 301).len(), 1);
     }
 
     #[test]
-    fn shares_that_do_not_go_by_weight_are_found() {
-        let tenants = plan().tenants();
-        let even = tenants.iter().map(|tenant| (tenant.name.clone(), tenant.tpm.min(6_600))).collect();
-        assert_eq!(judge(&even, 0, 700).len(), 1);
+    fn shares_that_do_not_go_by_weight_are_found_in_a_long_run_and_in_a_short_one() {
+        for flags in [LONG, Plan::SHORT] {
+            let plan = plan_of(flags);
+            let each = plan.capacity / plan.tenants().len() as u64;
+            let even =
+                plan.tenants().iter().map(|tenant| (tenant.name.clone(), tenant.tpm.min(each))).collect();
+            let found = judge_all(&plan, &even, 0, 300, &Told { denied: 4, ..Default::default() });
+            assert!(found.len() == 1 && found[0].contains("of the bound apart"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn callers_that_heard_otherwise_and_slots_that_stay_held_are_found() {
+        let plan = plan();
+        let judge = |heard, passed_on, denied, held| {
+            judge_all(&plan, &due(&plan), 0, 300, &Told { heard, passed_on, denied, held }).len()
+        };
+        assert_eq!(judge(500, 500, 4, 0), 0);
+        assert_eq!([judge(500, 501, 4, 0), judge(501, 500, 4, 0)], [1, 1]);
+        assert_eq!([judge(500, 500, 3, 0), judge(500, 500, 5, 0), judge(500, 500, 4, 1)], [1, 1, 1]);
+    }
+
+    #[test]
+    fn a_model_that_stands_idle_is_found() {
+        let half = due(&plan()).into_iter().map(|(tenant, tokens)| (tenant, tokens / 2)).collect();
+        assert_eq!(judge(&half, 0, 300).len(), 1);
     }
 }

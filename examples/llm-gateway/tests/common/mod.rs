@@ -15,6 +15,8 @@ const WEEK_MS: u64 = 7 * 24 * 3_600_000;
 pub(crate) struct Stand {
     pub(crate) gateway: Process,
     pub(crate) model: Process,
+    pub(crate) meter: Meter,
+    pub(crate) limits: Limits,
     _config: Scratch,
 }
 
@@ -27,6 +29,7 @@ pub(crate) struct Model {
 }
 
 /// One tenant with the key `sk-test`.
+#[derive(Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) rpm: u64,
     pub(crate) tpm: u64,
@@ -54,7 +57,7 @@ impl Stand {
             ("store-deadline-ms", "5000".to_owned()),
         ];
         let gateway = Process::start(binary, "serve", &flags).unwrap();
-        Self { gateway, model, _config: config }
+        Self { gateway, model, meter, limits: *limits, _config: config }
     }
 
     pub(crate) fn new(meter: Meter, model: &Model, limits: &Limits) -> Self {

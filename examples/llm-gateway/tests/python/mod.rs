@@ -15,7 +15,12 @@ pub(crate) fn play(scene: &str, stand: &Stand) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/scenes.py");
     let mut command = limited(&python());
     command.arg(script).arg(scene);
-    command.env("GATEWAY", &stand.gateway.url).env("MODEL", &stand.model.url);
+    command
+        .env("GATEWAY", &stand.gateway.url)
+        .env("ADMIN", &stand.gateway.admin)
+        .env("MODEL", &stand.model.url);
+    command.env("METER", stand.meter.label());
+    command.env("RPM", stand.limits.rpm.to_string()).env("TPM", stand.limits.tpm.to_string());
     assert_eq!(run(command).trim(), format!("{scene}: as it should be"));
 }
 
