@@ -17,7 +17,7 @@ struct Step {
     command: &'static str,
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step { name: "format", env: &[], command: "cargo fmt --all --check" },
     Step {
         name: "lints",
@@ -50,6 +50,11 @@ const STEPS: [Step; 12] = [
         name: "slots, quickly",
         env: &[],
         command: "cargo xtask prove slots --small inference held models",
+    },
+    Step {
+        name: "admission, quickly",
+        env: &[],
+        command: "cargo xtask prove admission --small matrix fused algebra price drill",
     },
     Step { name: "fleets, quickly", env: &[], command: "cargo xtask prove lease-sim --seeds 200" },
 ];
