@@ -52,7 +52,7 @@ pub struct Plan {
 impl Plan {
     /// A run of some seconds, on a machine that has other things to do. Little is set aside and fetched at once, so that the
     /// bound on shares is close enough to tell weights from none.
-    pub const SHORT: &str = "--meter stream --windows 1 --window-ms 5000 --capacity 16000 --streams 48 --set-aside-max 32 --quantum 32";
+    pub const SHORT: &str = "--meter stream --windows 1 --window-ms 8000 --capacity 8000 --streams 24 --set-aside-max 8 --quantum 8";
 
     /// From the command line.
     pub fn read(mut args: Args) -> Result<Self> {

@@ -320,7 +320,7 @@ mod tests {
         plan.tenants().iter().map(|tenant| (tenant.name.clone(), due(tenant))).collect()
     }
 
-    /// A last window in which everyone got 300, and the store has counted `store` for `t3`.
+    /// A last window in which everyone got 200, and the store has counted `store` for `t3`.
     fn judge(charged: &BTreeMap<String, u64>, generated: u64, store: u64) -> Vec<String> {
         judge_all(&plan(), charged, generated, store, &Told { denied: 4, ..Default::default() })
     }
@@ -348,7 +348,7 @@ mod tests {
             ..Default::default()
         };
         let window = charged.iter().map(|(tenant, &tokens)| (tenant.clone(), stats(tokens))).collect();
-        let last = plan.tenants().into_iter().map(|tenant| (tenant.name, stats(300))).collect();
+        let last = plan.tenants().into_iter().map(|tenant| (tenant.name, stats(200))).collect();
         let windows = BTreeMap::from([(ENDS, window), (ENDS + plan.window_ms, last)]);
         let denied = [Axis::Concurrency, Axis::Rate, Axis::Cost, Axis::Fairness];
         let denied = denied.map(|axis| (axis.label().to_owned(), 1)).into();
@@ -356,7 +356,7 @@ mod tests {
         let books = [GatewayStats { windows, tenants: [("t0".to_owned(), stats)].into() }];
         let room = |tenant: &Tenant| Room {
             limit: tenant.tpm,
-            remaining: tenant.tpm - if tenant.name == "t3" { store } else { 300 },
+            remaining: tenant.tpm - if tenant.name == "t3" { store } else { 200 },
             reset: Duration::ZERO,
         };
         let rooms = plan
@@ -390,21 +390,21 @@ mod tests {
     fn what_is_promised_passes_and_a_token_beyond_does_not() {
         let due = due(&plan());
         let total: u64 = due.values().sum();
-        assert_eq!(judge(&due, 48_000, 300), [""; 0]);
+        assert_eq!(judge(&due, 48_000, 200), [""; 0]);
         let full = with(due.clone(), "t0", 48_000 + 7 - total);
-        assert_eq!(judge(&full, 48_000, 300), [""; 0], "the chunk that crosses the edge");
+        assert_eq!(judge(&full, 48_000, 200), [""; 0], "the chunk that crosses the edge");
         let over = with(full, "t0", 1);
-        assert_eq!(judge(&over, 48_000, 300).len(), 1);
-        assert_eq!(judge(&due, 48_000 + 64 * 8, 300), [""; 0]);
-        assert_eq!(judge(&due, 48_000 + 64 * 8 + 1, 300).len(), 1, "more was generated than was in hand");
+        assert_eq!(judge(&over, 48_000, 200).len(), 1);
+        assert_eq!(judge(&due, 48_000 + 64 * 8, 200), [""; 0]);
+        assert_eq!(judge(&due, 48_000 + 64 * 8 + 1, 200).len(), 1, "more was generated than was in hand");
         let modest = with(due.clone(), "t7", 8);
-        assert_eq!(judge(&modest, 48_000, 300).len(), 1, "beyond a tenant's own budget");
+        assert_eq!(judge(&modest, 48_000, 200).len(), 1, "beyond a tenant's own budget");
     }
 
     #[test]
     fn a_store_that_has_counted_otherwise_is_found() {
         let due = due(&plan());
-        assert_eq!(judge(&due, 0, 301).len(), 1);
+        assert_eq!(judge(&due, 0, 201).len(), 1);
     }
 
     #[test]
@@ -414,7 +414,7 @@ mod tests {
             let each = plan.capacity / plan.tenants().len() as u64;
             let even =
                 plan.tenants().iter().map(|tenant| (tenant.name.clone(), tenant.tpm.min(each))).collect();
-            let found = judge_all(&plan, &even, 0, 300, &Told { denied: 4, ..Default::default() });
+            let found = judge_all(&plan, &even, 0, 200, &Told { denied: 4, ..Default::default() });
             assert!(found.len() == 1 && found[0].contains("of the bound apart"), "{found:?}");
         }
     }
@@ -423,7 +423,7 @@ mod tests {
     fn callers_that_heard_otherwise_and_slots_that_stay_held_are_found() {
         let plan = plan();
         let judge = |heard, passed_on, denied, held| {
-            judge_all(&plan, &due(&plan), 0, 300, &Told { heard, passed_on, denied, held }).len()
+            judge_all(&plan, &due(&plan), 0, 200, &Told { heard, passed_on, denied, held }).len()
         };
         assert_eq!(judge(500, 500, 4, 0), 0);
         assert_eq!([judge(500, 501, 4, 0), judge(501, 500, 4, 0)], [1, 1]);
@@ -433,6 +433,6 @@ mod tests {
     #[test]
     fn a_model_that_stands_idle_is_found() {
         let half = due(&plan()).into_iter().map(|(tenant, tokens)| (tenant, tokens / 2)).collect();
-        assert_eq!(judge(&half, 0, 300).len(), 1);
+        assert_eq!(judge(&half, 0, 200).len(), 1);
     }
 }
