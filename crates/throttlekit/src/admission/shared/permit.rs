@@ -111,7 +111,9 @@ impl SharedPermit {
                 }
                 refused => {
                     self.reject().await;
-                    return refused.map(|(decision, _)| decision);
+                    let (decision, guarantee) = refused?;
+                    self.guarantee = self.guarantee.weaker(guarantee);
+                    return Ok(decision);
                 }
             };
             all = combine(all, decision);
@@ -143,7 +145,8 @@ impl SharedPermit {
         self.meter.covered()
     }
 
-    /// What its charges are worth: as much as the weakest, of the admission and of every chunk since.
+    /// What its answers are worth: as much as the weakest, of the admission and of every chunk since. [`Guarantee::Closed`] if a
+    /// chunk was refused because a store did not answer, and not because a budget is spent.
     pub fn guarantee(&self) -> Guarantee {
         self.guarantee
     }
