@@ -11,6 +11,8 @@ async fn sequential_and_fused_are_one_in_memory() {
     let make = |clock| async move { Ok(MemoryStore::with_clock(clock).keys_max(64)) };
     let report = examine_fused(make, 0..7 * PAIRS).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.timelines == 7 * PAIRS && report.saw_all(), "{report:?}");
+    // Limits that forget nothing go another way here than a store that has forgotten an idle key.
+    examine_fused(make, 26_489..26_490).await.unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -117,6 +117,8 @@ pub struct StoreWay<S> {
     store: Arc<S>,
     forms: [SharedForm; 2],
     spaces: [KeySpace; 2],
+    /// Whether both are kept in one place.
+    together: bool,
 }
 
 impl<S: Store> Pairs for OnStore<S> {
@@ -171,7 +173,8 @@ impl<S: Store> OnStore<S> {
     ) -> Result<StoreWay<S>, LimitError> {
         let forms = [SharedForm::of(&limits[0])?, SharedForm::of(&limits[1])?];
         let spaces = [0, 1].map(|i| KeySpace::new(PREFIX, named[i].0, named[i].1, &forms[i]));
-        Ok(StoreWay { policy, store: self.0.clone(), forms, spaces })
+        let together = named[0].0 == named[1].0;
+        Ok(StoreWay { policy, store: self.0.clone(), forms, spaces, together })
     }
 }
 
@@ -189,13 +192,16 @@ impl<S: Store> Subject for StoreWay<S> {
 
 impl<S: Store> Way for StoreWay<S> {
     async fn states(&self, key: &str) -> Result<[State; 2], StoreError> {
-        let mut states = [State::Fresh, State::Fresh];
-        for (i, state) in states.iter_mut().enumerate() {
-            let name = self.spaces[i].key(key.as_bytes(), key.as_bytes());
-            let sight = self.store.peek(&[Charge { key: &name, form: &self.forms[i], cost: 1 }]).await?;
-            *state = sight.states.into_iter().next().ok_or_else(|| StoreError::bad_state(&name))?;
+        let names = self.spaces.each_ref().map(|space| space.key(key.as_bytes(), key.as_bytes()));
+        let charge = |i: usize| Charge { key: &names[i], form: &self.forms[i], cost: 1 };
+        let mut states = Vec::new();
+        if self.together {
+            states.extend(self.store.peek(&[charge(0), charge(1)]).await?.states);
+        } else {
+            states.extend(self.store.peek(&[charge(0)]).await?.states);
+            states.extend(self.store.peek(&[charge(1)]).await?.states);
         }
-        Ok(states)
+        states.try_into().map_err(|_| StoreError::bad_state(&names[0]))
     }
 
     async fn forget(&self, axis: Axis, key: &str) -> Result<(), StoreError> {
