@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use throttlekit_core::rate::{Limit, LimitError};
+use throttlekit_core::rate::Limit;
 
 use super::answer::Told;
 use super::builder::PolicyBuilder;
@@ -11,7 +11,7 @@ use super::local::Local;
 use super::meter::Meter;
 use super::permit::{Books, Permit};
 use super::sharing::Sharing;
-use super::slots::LocalSlots;
+use super::slots::{Entered, LocalSlot, LocalSlots};
 use super::{Admission, Axes, Axis, Call, Observer};
 use crate::{Clock, Pricer, SystemClock};
 
@@ -60,14 +60,6 @@ impl Policy {
     pub fn builder(name: &str) -> PolicyBuilder {
         PolicyBuilder::new(name)
     }
-
-    /// A policy with one limit of the rate axis, for a start.
-    pub fn rate<L: TryInto<Limit>>(name: &str, limit: L) -> Result<Self, LimitError>
-    where
-        LimitError: From<L::Error>,
-    {
-        Self::builder(name).rate(limit).build()
-    }
 }
 
 impl<C: Clock> Policy<C> {
@@ -75,28 +67,30 @@ impl<C: Clock> Policy<C> {
     #[inline]
     pub fn admit<'a>(&self, call: impl Into<Call<'a>>) -> Admission<Permit<'_, C>> {
         let call = call.into();
-        let mut admission = Admission::open();
-        let (decision, slot) = self.slots.enter(&call);
-        if let Some(decision) = decision {
-            admission.axes.note(Axis::Concurrency, decision);
-        }
-        admission.permit = slot.map(|slot| Permit::new(self, slot));
-        self.charge(&call, &mut admission);
-        admission.close(self.told(&call));
-        admission
+        self.answer(&call, self.slots.enter(&call), |slot| Permit::new(self, slot))
     }
 
     /// The same in a permit that lives on its own, for tasks and streams.
     pub fn admit_owned<'a>(self: &Arc<Self>, call: impl Into<Call<'a>>) -> Admission<Permit<'static, C>> {
         let call = call.into();
+        self.answer(&call, self.slots.enter_owned(&call), |slot| Permit::owned(self.clone(), slot))
+    }
+
+    /// Asks whatever comes after the slot, which a permit holds from here on.
+    #[inline(always)]
+    fn answer<'p>(
+        &self,
+        call: &Call<'_>,
+        (decision, slot): Entered<LocalSlot<'p>>,
+        permit: impl FnOnce(LocalSlot<'p>) -> Permit<'p, C>,
+    ) -> Admission<Permit<'p, C>> {
         let mut admission = Admission::open();
-        let (decision, slot) = self.slots.enter_owned(&call);
         if let Some(decision) = decision {
             admission.axes.note(Axis::Concurrency, decision);
         }
-        admission.permit = slot.map(|slot| Permit::owned(self.clone(), slot));
-        self.charge(&call, &mut admission);
-        admission.close(self.told(&call));
+        admission.permit = slot.map(permit);
+        self.charge(call, &mut admission);
+        admission.close(self.told(call));
         admission
     }
 
