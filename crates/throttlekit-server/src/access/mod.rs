@@ -1,0 +1,13 @@
+//! Who may ask what.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+mod principal;
+
+pub use principal::Principal;
+
+/// Who may ask what: each principal, how it is known, and what it may use. What is not listed is refused.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AccessSpec {}

@@ -1,0 +1,5 @@
+//! Envoy's rate limit service, version 3.
+
+mod spec;
+
+pub use spec::DomainSpec;

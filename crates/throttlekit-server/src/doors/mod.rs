@@ -1,0 +1,3 @@
+//! Doors: what the engine is asked through. They translate, and never decide.
+
+pub mod envoy;

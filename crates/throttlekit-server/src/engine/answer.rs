@@ -1,0 +1,109 @@
+//! What the engine answers with, in no door's words.
+
+use std::fmt;
+use std::time::Duration;
+
+use throttlekit::store::{LeaseId, StoreError};
+use throttlekit::{Axis, Decision, Guarantee, Timestamp};
+
+/// The answer to one ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// What was decided. Of a policy in shadow mode always allowed.
+    pub decision: Decision,
+    /// What the answer is worth.
+    pub guarantee: Guarantee,
+    /// The axis that denied, also in shadow mode.
+    pub binding_axis: Option<Axis>,
+    /// Whether the price denied, and no axis.
+    pub policy_denied: bool,
+    /// Whether it would have been denied, were the policy not in shadow mode.
+    pub shadow_denied: bool,
+}
+
+/// The answer to a call that holds something while its work runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// The answer.
+    pub answer: Answered,
+    /// What is held, if the call was admitted.
+    pub lease: Option<Held>,
+}
+
+/// Something that is held for a client until it releases it, or falls silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its name: random, and of use to its owner alone.
+    pub id: LeaseId,
+    /// For how long, from now on, unless a heartbeat comes.
+    pub lives: Duration,
+    /// The same as an instant of this server's wall clock, for clients that show it.
+    pub until: Timestamp,
+}
+
+/// What became of leases that were renewed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beats {
+    /// Those that live on, in the order in which they were named.
+    pub live: Vec<LeaseId>,
+    /// Those that do not: over, released, another's or never given.
+    pub reclaimed: Vec<LeaseId>,
+    /// When the first of the live ones is over without another beat, by this server's wall clock.
+    pub next_deadline: Option<Timestamp>,
+}
+
+/// Units of a limit that a client may spend by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// How many; fewer than were wanted is no error, none is a denial.
+    pub units: u64,
+    /// For how long they may be spent, counted from when the client sent its request.
+    pub lives: Duration,
+    /// The same as an instant of the store's clock, for clients that compare it with their own.
+    pub until: Timestamp,
+    /// After how long it is best to ask again.
+    pub refresh_after: Duration,
+    /// Where none were granted: how long to wait. Nothing if waiting does not help.
+    pub retry_after: Option<Duration>,
+    /// The limit itself.
+    pub limit: u64,
+    /// The window that they are of, if it takes back what is left.
+    pub epoch: Option<u64>,
+}
+
+/// Why nothing was decided.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refusal {
+    /// No policy of this name.
+    UnknownPolicy(String),
+    /// The policy does not do this; what to do instead.
+    Unsupported(String),
+    /// The request makes no sense; what is wrong with it.
+    Invalid(String),
+    /// Nobody in particular, or one who may not do this.
+    Forbidden(String),
+    /// As much as is allowed at a time is under way.
+    TooMany(String),
+    /// The store is away and its policy has no word for this request, or it is set up wrongly.
+    Store(StoreError),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownPolicy(name) => write!(f, "no policy `{}` is loaded", name.escape_debug()),
+            Self::Unsupported(why) | Self::Invalid(why) | Self::Forbidden(why) | Self::TooMany(why) => {
+                f.write_str(why)
+            }
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}

@@ -1,0 +1,8 @@
+//! ThrottleKit as a service: the same engine behind gRPC, Envoy's rate limit service and HTTP.
+//!
+//! Instances share a store and are otherwise stateless. The doors translate and never decide.
+
+pub mod access;
+pub mod doors;
+pub mod engine;
+pub mod policy;
