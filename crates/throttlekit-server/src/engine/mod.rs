@@ -1,181 +1,358 @@
 //! Policies that run. Doors translate; only this decides, and only by what the library decides.
 
 mod answer;
+mod ask;
+mod backend;
+mod leases;
+mod lend;
+mod limits;
+mod served;
+mod sharing;
+mod slots;
+mod variant;
+mod view;
 mod witness;
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::Forecast;
+use arc_swap::ArcSwap;
+use throttlekit::admission::{Call, Event};
 use throttlekit::store::{DebitId, LeaseId};
+use throttlekit::{Clock, Decision, Forecast, PreciseClock, Timestamp};
 
 pub use answer::{Admitted, Answered, Beats, Granted, Held, Refusal};
+pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, KEYS_MAX, MANY_MAX};
+pub use backend::Backend;
+use leases::{Leases, NotDebited};
+use served::{Place, Served};
+pub use view::{GuardView, PolicyView, Reloaded, StoreHealth};
 pub use witness::Witness;
 
 use crate::access::Principal;
 use crate::policy::PolicyFile;
 
-/// One ask, as every door brings it.
-#[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
-    /// The policy's name.
-    pub policy: &'a str,
-    /// Who it is counted for.
-    pub key: &'a [u8],
-    /// Further keys, for limits that go by them.
-    pub others: &'a [&'a [u8]],
-    /// What it costs, at least 1; doors turn their own zero into 1.
-    pub cost: u64,
+/// How often leases are looked at that nobody asks about.
+const SWEEP_EVERY: Duration = Duration::from_millis(250);
+
+/// What an engine is made of.
+#[derive(Clone)]
+pub struct EngineOptions {
+    /// Where counts are kept.
+    pub backend: Backend,
+    /// The region of this instance, for policies that share a budget between regions.
+    pub region: String,
+    /// How many leases clients may hold here.
+    pub leases_max: u32,
+    /// How many of them one principal may hold.
+    pub leases_per_principal_max: u32,
+    /// Who is told of every decision.
+    pub witness: Arc<dyn Witness>,
 }
 
-/// How work under a lease ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
-    /// The backend was too full for it, or failed.
-    pub dropped: bool,
-    /// It says nothing of the backend.
-    pub ignored: bool,
-    /// What it did cost, where that differs from the estimate.
-    pub actual_cost: Option<u64>,
-    /// How long it took, where that is not the time the lease was held.
-    pub latency: Option<Duration>,
-}
-
-/// Units that a client hands back.
-#[derive(Clone, Copy, Debug)]
-pub struct HandBack {
-    /// The name of this return: random; it counts once.
-    pub id: u128,
-    /// How many.
-    pub units: u64,
-    /// Of which window.
-    pub epoch: u64,
+impl EngineOptions {
+    /// Over this store, for one region, watched by nobody.
+    pub fn over(backend: Backend) -> Self {
+        Self {
+            backend,
+            region: "default".into(),
+            leases_max: 100_000,
+            leases_per_principal_max: 100_000,
+            witness: Arc::new(()),
+        }
+    }
 }
 
 /// The running policies. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
-    _inner: Arc<()>,
+    shared: Arc<Shared>,
 }
 
-/// What became of a new policy file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reloaded {
-    /// Names of policies that were not there before.
-    pub added: Vec<String>,
-    /// Those that changed. Their counts go on.
-    pub changed: Vec<String>,
-    /// Those that are gone.
-    pub removed: Vec<String>,
-    /// Those whose counts begin anew, since another rule cannot read them; and other things to know.
-    pub warnings: Vec<String>,
+struct Shared {
+    options: EngineOptions,
+    running: ArcSwap<Running>,
+    leases: Leases,
+    clock: PreciseClock,
+    /// One reload at a time.
+    reloading: tokio::sync::Mutex<()>,
 }
 
-/// How the store is doing.
-#[derive(Clone, Debug, Default)]
-pub struct StoreHealth {
-    /// `memory`, `redis` or `postgres`.
-    pub kind: &'static str,
-    /// Whether it answers.
-    pub serving: bool,
-    /// Calls sent, answered or not.
-    pub calls: u64,
-    /// Calls that got no answer.
-    pub outages: u64,
-    /// Calls under way.
-    pub in_flight: u64,
-}
-
-/// Slots of one policy at this instance.
-#[derive(Clone, Debug)]
-pub struct GuardView {
-    /// The policy.
-    pub policy: String,
-    /// The ceiling now.
-    pub limit: u64,
-    /// How many are held here.
-    pub in_flight: u64,
-    /// This instance's part of a fleet's ceiling, and the ceiling.
-    pub fleet: Option<(u64, u64)>,
-    /// How many instances share it.
-    pub nodes: u64,
-    /// Whether this instance has lost touch with the others, and lets nobody in.
-    pub fenced: bool,
+/// What one file put in force.
+struct Running {
+    file: Arc<PolicyFile>,
+    policies: HashMap<Box<str>, Arc<Served>>,
 }
 
 impl Engine {
-    /// Decides, and charges if allowed. For policies without slots.
-    pub async fn check(&self, _ask: Ask<'_>) -> Result<Answered, Refusal> {
-        unimplemented!()
+    /// Runs the policies of a file, or says which cannot be run and why. Needs a tokio runtime.
+    pub fn start(options: EngineOptions, file: PolicyFile) -> Result<Self, String> {
+        let (running, _) = Running::of(file, &options, None)?;
+        let leases = Leases::new(options.leases_max, options.leases_per_principal_max);
+        let shared = Arc::new(Shared {
+            options,
+            running: ArcSwap::from_pointee(running),
+            leases,
+            clock: PreciseClock::new(),
+            reloading: tokio::sync::Mutex::default(),
+        });
+        let sweeping = Arc::downgrade(&shared);
+        tokio::spawn(async move {
+            let mut every = tokio::time::interval(SWEEP_EVERY);
+            loop {
+                every.tick().await;
+                let Some(shared) = sweeping.upgrade() else { return };
+                shared.leases.expire();
+            }
+        });
+        Ok(Self { shared })
     }
 
-    /// The same for several keys, in one flight; the answers in the order of the keys.
-    pub async fn check_many(&self, _policy: &str, _keys: &[&[u8]], _cost: u64) -> Result<Vec<Answered>, Refusal> {
-        unimplemented!()
+    fn policy(&self, name: &str) -> Result<Arc<Served>, Refusal> {
+        let running = self.shared.running.load();
+        running.policies.get(name).cloned().ok_or_else(|| Refusal::UnknownPolicy(name.into()))
+    }
+
+    /// Decides, and charges if allowed. For policies without slots.
+    pub async fn check(&self, ask: Ask<'_>) -> Result<Answered, Refusal> {
+        ask.judge()?;
+        let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
+        let answer = served.variant(ask.key).check(&ask.keys(), ask.cost).await?;
+        Ok(self.told(&served, &ask, answer, since))
+    }
+
+    /// The same for several keys, in one flight where the store allows it; the answers in the order of the keys.
+    pub async fn check_many(&self, policy: &str, keys: &[&[u8]], cost: u64) -> Result<Vec<Answered>, Refusal> {
+        ask::judge_many(keys)?;
+        let each = |key| Ask { policy, key, others: &[], cost };
+        keys.iter().try_for_each(|key| each(key).judge())?;
+        let (served, since) = (self.policy(policy)?, self.shared.clock.now());
+        let answers = if served.is_even() {
+            served.variant(b"").check_many(keys, cost).await
+        } else {
+            let mut answers = Vec::with_capacity(keys.len());
+            for key in keys {
+                answers.push(served.variant(key).check(&[key], cost).await);
+            }
+            answers
+        };
+        let told = |(key, answer): (&&[u8], Result<_, _>)| Ok(self.told(&served, &each(key), answer?, since));
+        keys.iter().zip(answers).map(told).collect()
     }
 
     /// What is left, spending nothing.
-    pub async fn peek(&self, _ask: Ask<'_>) -> Result<Answered, Refusal> {
-        unimplemented!()
+    pub async fn peek(&self, ask: Ask<'_>) -> Result<Answered, Refusal> {
+        ask.judge()?;
+        let served = self.policy(ask.policy)?;
+        let answer = served.variant(ask.key).peek(&ask.keys()).await?;
+        Ok(if served.spec.shadow { answer.shadowed() } else { answer })
     }
 
     /// What could be spent, now and later.
-    pub async fn forecast(&self, _ask: Ask<'_>) -> Result<Forecast, Refusal> {
-        unimplemented!()
+    pub async fn forecast(&self, ask: Ask<'_>) -> Result<Forecast, Refusal> {
+        ask.judge()?;
+        let served = self.policy(ask.policy)?;
+        served.variant(ask.key).forecast(&ask.keys(), ask.cost).await
     }
 
-    /// Charges a token budget for what was produced. The cost is the tokens. A debit with a name counts once.
-    pub async fn debit(&self, _ask: Ask<'_>, _name: Option<DebitId>) -> Result<Answered, Refusal> {
-        unimplemented!()
+    /// Charges a token budget for what was produced: the cost is the tokens. A debit with a name counts once.
+    pub async fn debit(&self, ask: Ask<'_>, name: Option<DebitId>) -> Result<Answered, Refusal> {
+        ask.judge()?;
+        let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
+        let id = name.unwrap_or_else(|| DebitId { stream: ask::random_name(), number: 1 });
+        let answer = served.variant(ask.key).debit(&ask.keys(), ask.cost, id).await?;
+        Ok(self.told(&served, &ask, answer, since))
     }
 
-    /// The same for work that was admitted: its estimate covers it first.
-    pub async fn debit_held(&self, _who: &Principal, _lease: LeaseId, _tokens: u64) -> Result<Answered, Refusal> {
-        unimplemented!()
+    /// The same for work that was admitted: its estimate covers it first. One debit of a lease at a time.
+    pub async fn debit_held(&self, who: &Principal, lease: LeaseId, tokens: u64) -> Result<Answered, Refusal> {
+        let since = self.shared.clock.now();
+        match self.shared.leases.debit(who.owner(), lease, tokens).await {
+            Ok((policy, decision, guarantee)) => {
+                let answer = Answered::debited(decision, guarantee);
+                let ask = Ask { policy: &policy, key: b"", others: &[], cost: tokens };
+                match self.policy(&policy) {
+                    Ok(served) => Ok(self.told(&served, &ask, answer, since)),
+                    // Its policy is gone; the work goes on to its end.
+                    Err(_) => Ok(answer),
+                }
+            }
+            Err(NotDebited::Unknown) => {
+                Err(Refusal::Invalid("no such lease: it was released, or it ended without a heartbeat".into()))
+            }
+            Err(NotDebited::Busy) => {
+                Err(Refusal::TooMany("a debit of this lease is under way: send one at a time".into()))
+            }
+            Err(NotDebited::Store(error)) => Err(error.into()),
+        }
     }
 
     /// Admits work that holds something while it runs.
-    pub async fn admit(&self, _who: &Principal, _ask: Ask<'_>, _value: f64, _hold: Option<f64>) -> Result<Admitted, Refusal> {
-        unimplemented!()
+    pub async fn admit(
+        &self,
+        who: &Principal,
+        ask: Ask<'_>,
+        value: f64,
+        hold: Option<f64>,
+    ) -> Result<Admitted, Refusal> {
+        ask.judge()?;
+        let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
+        // Slots of the dead first.
+        self.shared.leases.expire();
+        let owner = who.owner();
+        let variant = served.variant(ask.key).clone();
+        let Some(policy) = variant.admits()? else {
+            let answer = self.told(&served, &ask, Answered::free(), since);
+            return Ok(Admitted { answer, lease: None });
+        };
+        if !self.shared.leases.has_room(owner) {
+            return Err(Refusal::TooMany("this caller holds as many leases as it may: release some".into()));
+        }
+        let call = Call::by(ask.key).and(ask.others).cost(ask.cost).value(value);
+        let admission = policy.admit(if let Some(hold) = hold { call.hold(hold) } else { call }).await?;
+        let answer = Answered::admitted(&admission);
+        let lease = match admission.permit {
+            Some(permit) => {
+                let held = self.shared.leases.hold(owner, &served.name, served.lease_for(), permit);
+                let full = || Refusal::TooMany("this server holds as many leases as it may: try another".into());
+                Some(held.ok_or_else(full)?)
+            }
+            None => None,
+        };
+        Ok(Admitted { answer: self.told(&served, &ask, answer, since), lease })
     }
 
     /// Ends work. Says whether the lease was held by this principal; doors do not tell.
-    pub fn release(&self, _who: &Principal, _lease: LeaseId, _how: Ended) -> bool {
-        unimplemented!()
+    pub fn release(&self, who: &Principal, lease: LeaseId, how: Ended) -> bool {
+        self.shared.leases.release(who.owner(), lease, how)
     }
 
     /// Lets leases live as long again.
-    pub fn heartbeat(&self, _who: &Principal, _leases: &[LeaseId]) -> Beats {
-        unimplemented!()
+    pub fn heartbeat(&self, who: &Principal, leases: &[LeaseId]) -> Beats {
+        self.shared.leases.heartbeat(who.owner(), leases)
     }
 
-    /// Lends units of a limit to a client; takes back first what it returns.
-    pub async fn reserve(&self, _ask: Ask<'_>, _back: Option<HandBack>) -> Result<Granted, Refusal> {
-        unimplemented!()
+    /// Lends units of a limit to a client, and takes back first what it returns. The cost is how many it wants.
+    pub async fn reserve(&self, ask: Ask<'_>, back: Option<HandBack>) -> Result<Granted, Refusal> {
+        ask.judge()?;
+        let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
+        let variant = served.variant(ask.key).clone();
+        let no_lender = "this policy lends nothing to clients: give it `fleet: {}`";
+        let lender = variant.lender.as_ref().ok_or_else(|| Refusal::Unsupported(no_lender.into()))?;
+        let lending = lender.lend(ask.key, ask.cost, back).await?;
+        let asked = Ask { cost: lending.granted.units, ..ask };
+        self.told(&served, &asked, Answered::lent(lending.decision, lending.guarantee), since);
+        Ok(lending.granted)
+    }
+
+    /// Tells whoever watches, and lets pass what a policy that only looks would have denied.
+    fn told(&self, served: &Served, ask: &Ask<'_>, answer: Answered, since: Timestamp) -> Answered {
+        let event = Event {
+            policy: &served.name,
+            key: ask.key,
+            cost: ask.cost,
+            decision: answer.decision,
+            binding_axis: answer.binding_axis,
+            policy_denied: answer.policy_denied,
+            guarantee: answer.guarantee,
+        };
+        let shadow = served.spec.shadow;
+        self.shared.options.witness.decided(&event, shadow, self.shared.clock.now().since(since));
+        if shadow { answer.shadowed() } else { answer }
     }
 
     /// Puts a new file in force, or says why not and changes nothing. What stays the same keeps running.
-    pub async fn reload(&self, _file: &PolicyFile) -> Result<Reloaded, String> {
-        unimplemented!()
+    pub async fn reload(&self, file: PolicyFile) -> Result<Reloaded, String> {
+        let _alone = self.shared.reloading.lock().await;
+        let before = self.shared.running.load_full();
+        let (running, reloaded) = Running::of(file, &self.shared.options, Some(&before))?;
+        let gone: Vec<_> = before.policies.values().filter(|served| !running.has(served)).cloned().collect();
+        self.shared.running.store(Arc::new(running));
+        // Those who asked before may still be at it: what they fetch after this lapses with its window.
+        for served in gone {
+            served.close().await;
+        }
+        Ok(reloaded)
     }
 
     /// The file in force.
     pub fn file(&self) -> Arc<PolicyFile> {
-        unimplemented!()
+        self.shared.running.load().file.clone()
     }
 
     /// How the store is doing.
     pub fn store_health(&self) -> StoreHealth {
-        unimplemented!()
+        StoreHealth::of(&self.shared.options.backend)
+    }
+
+    /// Asks the store for nothing, to find out whether it answers.
+    pub async fn probe(&self) -> bool {
+        self.shared.options.backend.probe().await
+    }
+
+    /// Every policy, by name.
+    pub fn policies(&self) -> Vec<PolicyView> {
+        let running = self.shared.running.load_full();
+        let sorted: BTreeMap<_, _> = running.policies.iter().collect();
+        sorted.into_values().map(|served| PolicyView::of(served)).collect()
     }
 
     /// The slots of every policy that has some.
     pub fn guards(&self) -> Vec<GuardView> {
-        unimplemented!()
+        let running = self.shared.running.load_full();
+        let sorted: BTreeMap<_, _> = running.policies.iter().collect();
+        sorted.into_values().filter_map(|served| served.guard(self.shared.leases.held(&served.name))).collect()
     }
 
     /// Ends every lease and hands back what was fetched and not spent. For a server that is about to stop.
     pub async fn drain(&self) {
-        unimplemented!()
+        self.shared.leases.drain();
+        let running = self.shared.running.load_full();
+        for served in running.policies.values() {
+            served.close().await;
+        }
+    }
+}
+
+impl Running {
+    /// What a file says, with whatever is the same as before.
+    fn of(file: PolicyFile, options: &EngineOptions, before: Option<&Self>) -> Result<(Self, Reloaded), String> {
+        let same_defaults = before.filter(|before| before.file.defaults == file.defaults);
+        let place = Place { backend: &options.backend, region: &options.region, defaults: &file.defaults };
+        let (mut policies, mut reloaded) = (HashMap::new(), Reloaded::default());
+        for (name, spec) in &file.policies {
+            let known = before.and_then(|before| before.policies.get(name.as_str()));
+            let same = known.filter(|known| same_defaults.is_some() && known.spec == *spec);
+            let served = match same {
+                Some(same) => same.clone(),
+                None => {
+                    let list = if known.is_some() { &mut reloaded.changed } else { &mut reloaded.added };
+                    list.push(name.clone());
+                    let known = known.map(AsRef::as_ref);
+                    Arc::new(Served::new(name, spec, &place, known, &mut reloaded.warnings)?)
+                }
+            };
+            policies.insert(name.as_str().into(), served);
+        }
+        let gone = before.iter().flat_map(|before| before.file.policies.keys());
+        reloaded.removed = gone.filter(|name| !file.policies.contains_key(*name)).cloned().collect();
+        Ok((Self { file: Arc::new(file), policies }, reloaded))
+    }
+
+    fn has(&self, served: &Arc<Served>) -> bool {
+        self.policies.get(&*served.name).is_some_and(|mine| Arc::ptr_eq(mine, served))
+    }
+}
+
+impl Answered {
+    fn debited(decision: Decision, guarantee: throttlekit::Guarantee) -> Self {
+        let binding_axis = (!decision.allowed).then_some(throttlekit::Axis::Cost);
+        Self { decision, guarantee, binding_axis, policy_denied: false, shadow_denied: false }
+    }
+
+    fn lent(decision: Decision, guarantee: throttlekit::Guarantee) -> Self {
+        let binding_axis = (!decision.allowed).then_some(throttlekit::Axis::Rate);
+        Self { decision, guarantee, binding_axis, policy_denied: false, shadow_denied: false }
     }
 }

@@ -37,12 +37,14 @@ impl Axis {
 pub struct Dimension {
     pub(crate) axis: Axis,
     pub(crate) key: usize,
+    /// Whether a call counts as what it costs; else as one.
+    pub(crate) weighed: bool,
 }
 
 impl Axis {
     /// A limit of this axis that goes by the call's key at this place: 0 is who asks, the others follow.
     pub const fn of(self, key: usize) -> Dimension {
-        Dimension { axis: self, key }
+        Dimension { axis: self, key, weighed: !matches!(self, Self::Rate) }
     }
 }
 
@@ -54,10 +56,16 @@ impl From<Axis> for Dimension {
 }
 
 impl Dimension {
-    /// What a call costs on this limit: a rate counts calls, everything else what they cost.
+    /// A rate that counts what calls are said to cost, and not calls: for costs that are known before. It is not settled.
+    pub const fn weighed(self) -> Self {
+        Self { weighed: true, ..self }
+    }
+
+    /// What a call costs on this limit: a rate counts calls unless it is [weighed](Self::weighed), everything else what
+    /// they cost.
     #[inline]
     pub(crate) fn cost(self, estimate: Cost) -> Cost {
-        if self.axis == Axis::Rate { 1 } else { estimate }
+        if self.weighed { estimate } else { 1 }
     }
 }
 

@@ -87,15 +87,32 @@ impl<T: Ends, C: Clock> SlotDesk<T, C> {
 
     /// The owner's work is over. Says whether it held the lease; the second time it does not.
     pub fn release(&self, owner: Owner, lease: LeaseId, how: Ending) -> bool {
-        let permit = self.at_desk(|leases, now| {
+        self.take(owner, lease).map(|permit| permit.end(how)).is_some()
+    }
+
+    /// The owner's work is over, and how is said to the permit itself. Nothing, if it does not hold the lease.
+    pub fn take(&self, owner: Owner, lease: LeaseId) -> Option<T> {
+        self.at_desk(|leases, now| {
             leases.table.release(lease, owner, now);
             leases.permits.remove(&(lease, owner))
-        });
-        let held = permit.is_some();
-        if let Some(permit) = permit {
-            permit.end(how);
-        }
-        held
+        })
+    }
+
+    /// What is held under an owner's lease, which stays as it is.
+    pub fn find(&self, owner: Owner, lease: LeaseId) -> Option<T>
+    where
+        T: Clone,
+    {
+        self.at_desk(|leases, _| leases.permits.get(&(lease, owner)).cloned())
+    }
+
+    /// Takes everything that is held: whoever drives the desk is about to stop.
+    pub fn drain(&self) -> Vec<T> {
+        self.at_desk(|leases, now| {
+            let all: Vec<_> = leases.permits.drain().collect();
+            all.iter().for_each(|((lease, owner), _)| drop(leases.table.release(*lease, *owner, now)));
+            all.into_iter().map(|(_, permit)| permit).collect()
+        })
     }
 
     /// Ends the permits of whoever has fallen silent.
@@ -124,6 +141,11 @@ impl<T: Ends, C: Clock> SlotDesk<T, C> {
     /// How many permits are held.
     pub fn held(&self) -> usize {
         self.leases().permits.len()
+    }
+
+    /// How many permits are held that are so. Looks at all of them.
+    pub fn count(&self, mut so: impl FnMut(&T) -> bool) -> usize {
+        self.leases().permits.values().filter(|permit| so(permit)).count()
     }
 
     /// Nothing under it runs code of others, so a panic leaves nothing half done.

@@ -1,0 +1,127 @@
+//! Units of a limit that clients hold and spend by themselves.
+
+use std::time::Duration;
+
+use throttlekit::rate::shared::SharedForm;
+use throttlekit::store::{Epoch, GiveBack, KeySpace, LeaseAsk, Return, ReturnId, Store, StoreError, Term, Want};
+use throttlekit::{Decision, Guarantee, Limit, LimitError, OnOutage, Retry, SharedLimiter};
+
+use super::backend::Counted;
+use super::{Granted, HandBack};
+use crate::policy::FleetSpec;
+
+const LEASE_MAX: u64 = 1_000_000;
+/// For how long units of a smooth rate are lent, and what a stand-in lends while the store is away.
+const HOLD: Duration = Duration::from_secs(1);
+/// With what the names of keys begin.
+pub(super) const PREFIX: &str = "tk";
+
+pub(super) struct Lender {
+    store: Counted,
+    form: SharedForm,
+    space: KeySpace,
+    term: Term,
+    lease_max: u64,
+    share: u64,
+    /// Asked where the store does not answer: it knows who stands in.
+    strict: SharedLimiter<Counted>,
+}
+
+/// What was lent, and what that is worth.
+pub(super) struct Lending {
+    pub(super) granted: Granted,
+    pub(super) decision: Decision,
+    pub(super) guarantee: Guarantee,
+}
+
+impl Lender {
+    pub(super) fn new(
+        spec: &FleetSpec,
+        store: Counted,
+        policy: &str,
+        limit: Limit,
+        on_outage: OnOutage,
+    ) -> Result<Self, LimitError> {
+        let form = SharedForm::of(&limit)?;
+        let term = if matches!(limit, Limit::Window(_)) { Term::Window } else { Term::Rolling(HOLD) };
+        Ok(Self {
+            space: KeySpace::new(PREFIX, policy, "", &form),
+            form,
+            term,
+            lease_max: spec.lease_max.unwrap_or(LEASE_MAX).max(1),
+            share: spec.share.unwrap_or(1).max(1),
+            strict: SharedLimiter::new(store.clone(), policy, limit)?.on_outage(on_outage),
+            store,
+        })
+    }
+
+    pub(super) async fn lend(
+        &self,
+        key: &[u8],
+        wants: u64,
+        back: Option<HandBack>,
+    ) -> Result<Lending, StoreError> {
+        let name = self.space.key(key, key);
+        if let Some(back) = back {
+            self.take_back(&name, back).await;
+        }
+        let want = Want { wants: wants.min(self.lease_max), least: 1, share: self.share };
+        let ask = LeaseAsk { key: &name, form: &self.form, term: self.term, want };
+        let lent = self.store.lease(&[ask]).await.into_iter().next();
+        match lent.unwrap_or_else(|| Err(StoreError::bad_state("the store left an ask without an answer"))) {
+            Ok(lent) => {
+                let loan = lent.loan;
+                let lives = loan.lives.unwrap_or(HOLD);
+                let granted = Granted {
+                    units: loan.granted,
+                    lives,
+                    until: lent.now + lives,
+                    refresh_after: lives,
+                    retry_after: wait(loan.decision.retry_after),
+                    limit: self.form.limit().units(),
+                    epoch: (self.term == Term::Window && loan.epoch != Epoch::NONE).then_some(loan.epoch.0),
+                };
+                let decision = Decision { allowed: loan.granted > 0, ..loan.decision };
+                Ok(Lending { granted, decision, guarantee: Store::guarantee(&self.store) })
+            }
+            Err(error) if error.is_outage() => self.stand_in(key, want.wants).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What came back too late or twice is not counted; what does not arrive lapses with its window. Neither is the
+    /// client's to repair.
+    async fn take_back(&self, name: &str, back: HandBack) {
+        if self.term != Term::Window {
+            return;
+        }
+        let units = Return { epoch: Epoch(back.epoch), units: back.units };
+        let give_back = GiveBack { key: name, form: &self.form, id: ReturnId(back.id), back: units };
+        let _ = self.store.give_back(&[give_back]).await;
+    }
+
+    /// Whoever stands in for the store lends for a short while.
+    async fn stand_in(&self, key: &[u8], wants: u64) -> Result<Lending, StoreError> {
+        let mut wants = wants;
+        let mut answer = self.strict.check(throttlekit::Ask { key, cost: wants }).await?;
+        if !answer.decision.allowed && (1..wants).contains(&answer.decision.remaining) {
+            wants = answer.decision.remaining;
+            answer = self.strict.check(throttlekit::Ask { key, cost: wants }).await?;
+        }
+        let decision = answer.decision;
+        let granted = Granted {
+            units: if decision.allowed { wants } else { 0 },
+            lives: HOLD,
+            until: answer.now + HOLD,
+            refresh_after: HOLD,
+            retry_after: wait(decision.retry_after),
+            limit: self.form.limit().units(),
+            epoch: None,
+        };
+        Ok(Lending { granted, decision, guarantee: answer.guarantee })
+    }
+}
+
+fn wait(retry: Retry) -> Option<Duration> {
+    retry.wait()
+}

@@ -1,0 +1,204 @@
+//! One policy that runs: what its file says, and what stays while that changes.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use throttlekit::OnOutage;
+
+use super::GuardView;
+use super::backend::{Backend, Counted};
+use super::sharing::Sharing;
+use super::slots::Places;
+use super::variant::{Common, Variant};
+use crate::policy::{Defaults, OutageSpec, OverrideSpec, PolicySpec};
+
+/// How long a client's slot is held without a heartbeat, unless the file says otherwise.
+const LEASE_FOR: Duration = Duration::from_secs(2);
+
+/// One policy that runs.
+pub(super) struct Served {
+    pub(super) name: Arc<str>,
+    pub(super) spec: PolicySpec,
+    on_outage: OnOutage,
+    calls: Arc<AtomicU64>,
+    places: Option<Places>,
+    sharing: Option<Sharing>,
+    base: Arc<Variant>,
+    whole: HashMap<Box<[u8]>, Arc<Variant>>,
+    prefixes: HashMap<Box<[u8]>, Arc<Variant>>,
+    /// The lengths of prefixes, longest first.
+    lengths: Vec<usize>,
+}
+
+/// Where policies run.
+pub(super) struct Place<'a> {
+    pub(super) backend: &'a Backend,
+    pub(super) region: &'a str,
+    pub(super) defaults: &'a Defaults,
+}
+
+impl Served {
+    /// The policy as its file says, with what can be kept of the one before. What cannot is told.
+    pub(super) fn new(
+        name: &str,
+        spec: &PolicySpec,
+        place: &Place<'_>,
+        before: Option<&Self>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, String> {
+        let on_outage = on_outage(spec.on_outage.or(place.defaults.on_outage).unwrap_or_default());
+        let calls = before.map(|before| before.calls.clone()).unwrap_or_default();
+        let store = Counted::new(place.backend.clone(), calls.clone());
+        let in_force = |error: String| format!("policy `{name}`: {error}");
+        let places = match &spec.concurrency {
+            Some(concurrency) => {
+                let kept = before.and_then(|before| before.places_for(concurrency));
+                if kept.is_none() && before.is_some_and(|before| before.places.is_some()) {
+                    warnings.push(format!("policy `{name}`: slots are counted anew; those held go on beside them"));
+                }
+                Some(kept.map_or_else(|| Places::new(concurrency, name, &store), Ok).map_err(in_force)?)
+            }
+            None => None,
+        };
+        let sharing = match &spec.fair {
+            Some(fair) => {
+                let same_outage = before.filter(|before| before.on_outage == on_outage);
+                let kept = same_outage.and_then(|before| {
+                    before.sharing.as_ref()?.changed(before.spec.fair.as_ref()?, fair)
+                });
+                let new = || Sharing::new(fair, name, place.region, &store, on_outage);
+                Some(kept.map_or_else(new, Ok).map_err(|error| in_force(error.to_string()))?)
+            }
+            None => None,
+        };
+        let common = Common { name, store, on_outage, places: places.as_ref(), sharing: sharing.as_ref() };
+        let mut served = Self {
+            name: name.into(),
+            spec: spec.clone(),
+            on_outage,
+            calls,
+            base: Arc::new(if spec.disabled { Variant::unlimited() } else { Variant::new(spec, &common).map_err(in_force)? }),
+            whole: HashMap::new(),
+            prefixes: HashMap::new(),
+            lengths: Vec::new(),
+            places: None,
+            sharing: None,
+        };
+        served.add_overrides(spec, &common).map_err(in_force)?;
+        (served.places, served.sharing) = (places.clone(), sharing.clone());
+        if let Some(before) = before {
+            served.warn_of_fresh_counts(before, warnings);
+        }
+        Ok(served)
+    }
+
+    fn places_for(&self, concurrency: &crate::policy::ConcurrencySpec) -> Option<Places> {
+        self.places.as_ref()?.changed(self.spec.concurrency.as_ref()?, concurrency)
+    }
+
+    /// Overrides of the same numbers share one variant.
+    fn add_overrides(&mut self, spec: &PolicySpec, common: &Common<'_>) -> Result<(), String> {
+        let mut known: HashMap<String, Arc<Variant>> = HashMap::new();
+        for (pattern, instead) in &spec.overrides {
+            let same = serde_json::to_string(instead).map_err(|error| error.to_string())?;
+            let variant = match known.get(&same) {
+                Some(variant) => variant.clone(),
+                None => {
+                    let variant = Arc::new(overridden(spec, instead, common)?);
+                    known.insert(same, variant.clone());
+                    variant
+                }
+            };
+            match pattern.strip_suffix('*') {
+                Some(prefix) => {
+                    self.lengths.push(prefix.len());
+                    self.prefixes.insert(prefix.as_bytes().into(), variant);
+                }
+                None => drop(self.whole.insert(pattern.as_bytes().into(), variant)),
+            }
+        }
+        self.lengths.sort_unstable_by(|a, b| b.cmp(a));
+        self.lengths.dedup();
+        Ok(())
+    }
+
+    /// States of different rules never meet under one key.
+    fn warn_of_fresh_counts(&self, before: &Self, warnings: &mut Vec<String>) {
+        let rules = |spec: &PolicySpec| {
+            let rate = |rate: &crate::policy::RateSpec| {
+                let shape = (rate.algorithm == crate::policy::Algorithm::SlidingWindow).then_some((rate.per, rate.buckets));
+                (rate.name.clone(), rate.algorithm, rate.by, shape)
+            };
+            spec.rate.iter().map(rate).collect::<Vec<_>>()
+        };
+        let fair = |spec: &PolicySpec| spec.fair.as_ref().map(|fair| (fair.per, fair.regions));
+        if rules(&self.spec) != rules(&before.spec) || fair(&self.spec) != fair(&before.spec) {
+            warnings.push(format!("policy `{}`: counts begin anew where the rule, its name or its key changed", self.name));
+        }
+    }
+
+    /// What holds for a key: the whole key, else the longest prefix, else what the policy says.
+    pub(super) fn variant(&self, key: &[u8]) -> &Arc<Variant> {
+        if let Some(variant) = self.whole.get(key) {
+            return variant;
+        }
+        let fits = self.lengths.iter().filter_map(|length| self.prefixes.get(key.get(..*length)?));
+        fits.into_iter().next().unwrap_or(&self.base)
+    }
+
+    /// Whether all keys are asked alike.
+    pub(super) fn is_even(&self) -> bool {
+        self.whole.is_empty() && self.prefixes.is_empty()
+    }
+
+    pub(super) fn lease_for(&self) -> Duration {
+        let concurrency = self.spec.concurrency.as_ref();
+        concurrency.and_then(|spec| spec.lease_for).map_or(LEASE_FOR, |span| span.0)
+    }
+
+    pub(super) fn kind(&self) -> &'static str {
+        self.base.kind()
+    }
+
+    /// How often the store was called for it.
+    pub(super) fn store_calls(&self) -> u64 {
+        self.calls.load(Relaxed)
+    }
+
+    pub(super) fn guard(&self, held: u64) -> Option<GuardView> {
+        self.places.as_ref().map(|places| places.view(&self.name, held))
+    }
+
+    /// Hands back what was fetched and not spent.
+    pub(super) async fn close(&self) {
+        self.base.close().await;
+        for variant in self.whole.values().chain(self.prefixes.values()) {
+            variant.close().await;
+        }
+    }
+}
+
+fn overridden(spec: &PolicySpec, instead: &OverrideSpec, common: &Common<'_>) -> Result<Variant, String> {
+    if instead.unlimited || spec.disabled {
+        return Ok(Variant::unlimited());
+    }
+    let mut spec = spec.clone();
+    if !instead.rate.is_empty() {
+        spec.rate.clone_from(&instead.rate);
+    }
+    if instead.cost.is_some() {
+        spec.cost.clone_from(&instead.cost);
+    }
+    Variant::new(&spec, common)
+}
+
+fn on_outage(spec: OutageSpec) -> OnOutage {
+    match spec {
+        OutageSpec::Closed => OnOutage::Closed,
+        OutageSpec::Open => OnOutage::Open,
+        OutageSpec::Local { nodes } => OnOutage::Local { nodes: NonZeroU32::max(nodes, NonZeroU32::MIN) },
+    }
+}

@@ -1,0 +1,97 @@
+//! What there is to see of the engine.
+
+use super::backend::Backend;
+use super::served::Served;
+
+/// What became of a new policy file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Names of policies that were not there before.
+    pub added: Vec<String>,
+    /// Those that changed. Their counts go on.
+    pub changed: Vec<String>,
+    /// Those that are gone.
+    pub removed: Vec<String>,
+    /// Counts that begin anew, since another rule cannot read them; and other things to know.
+    pub warnings: Vec<String>,
+}
+
+/// How the store is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreHealth {
+    /// `memory`, `redis` or `postgres`.
+    pub kind: &'static str,
+    /// Whether it answers, as far as calls to it have shown.
+    pub serving: bool,
+    /// Calls sent, answered or not.
+    pub calls: u64,
+    /// Calls that got no answer, or none in time, or were not sent since the last ones got none.
+    pub outages: u64,
+    /// Calls under way.
+    pub in_flight: u64,
+}
+
+/// One policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyView {
+    /// Its name.
+    pub name: String,
+    /// `rate`, `leased`, `fair`, `budget`, `admission` or `unlimited`.
+    pub kind: &'static str,
+    /// The most units of its first limit; zero if it has none.
+    pub limit: u64,
+    /// How its first limit is counted, as the file says; empty if it has none.
+    pub strategy: String,
+    /// How often the store was called for it.
+    pub store_calls: u64,
+    /// Whether it only looks.
+    pub shadow: bool,
+}
+
+/// Slots of one policy at this instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardView {
+    /// The policy.
+    pub policy: String,
+    /// The ceiling now; zero where each key has its own.
+    pub limit: u64,
+    /// How many are held here.
+    pub in_flight: u64,
+    /// This instance's part of a fleet's ceiling, and the ceiling.
+    pub fleet: Option<(u64, u64)>,
+    /// How many instances share it, as far as is known here.
+    pub nodes: u64,
+    /// Whether this instance has lost touch with the others, and lets nobody in.
+    pub fenced: bool,
+}
+
+impl StoreHealth {
+    pub(super) fn of(backend: &Backend) -> Self {
+        let line = backend.line_stats().unwrap_or_default();
+        Self {
+            kind: backend.kind(),
+            serving: !line.open,
+            calls: line.calls,
+            outages: line.failed + line.timed_out + line.refused_open,
+            in_flight: line.in_flight,
+        }
+    }
+}
+
+impl PolicyView {
+    pub(super) fn of(served: &Served) -> Self {
+        let spec = &served.spec;
+        let first = spec.rate.first().and_then(|rate| Some((rate.to_limit().ok()?.units(), format!("{:?}", rate.algorithm))));
+        let budget = || spec.cost.as_ref().map(|cost| (cost.budget, "TokenBudget".to_owned()));
+        let fair = || spec.fair.as_ref().map(|fair| (fair.limit, "FairShare".to_owned()));
+        let (limit, strategy) = first.or_else(budget).or_else(fair).unwrap_or_default();
+        Self {
+            name: served.name.to_string(),
+            kind: served.kind(),
+            limit,
+            strategy,
+            store_calls: served.store_calls(),
+            shadow: spec.shadow,
+        }
+    }
+}
