@@ -154,19 +154,26 @@ fn a_settled_cost_of_nothing_differs_from_no_settlement() {
 
 #[test]
 fn envoys_ask_is_read() {
-    let entry = envoy::Entry { key: "path".into(), value: "/a".into() };
+    let entries = || vec![envoy::Entry { key: "path".into(), value: "/a".into() }];
     let limit = envoy::RateLimitOverride { requests_per_unit: 9, unit: envoy::RateLimitUnit::Minute.into() };
-    let checked_only =
-        envoy::RateLimitDescriptor { entries: vec![entry.clone()], limit: Some(limit), hits_addend: Some(0) };
-    let charged = envoy::RateLimitDescriptor { entries: vec![entry], limit: None, hits_addend: None };
+    let checked_only = envoy::RateLimitDescriptor {
+        entries: entries(),
+        limit: Some(limit),
+        hits_addend: Some(0),
+        ..Default::default()
+    };
+    let charged = envoy::RateLimitDescriptor { entries: entries(), ..Default::default() };
+    let given_back =
+        envoy::RateLimitDescriptor { hits_addend: Some(5), is_negative_hits: true, ..charged.clone() };
     let request = envoy::RateLimitRequest {
         domain: "web".into(),
-        descriptors: vec![checked_only, charged],
+        descriptors: vec![checked_only, charged, given_back],
         hits_addend: 2,
     };
     let asked = b"\x0a\x03web\
         \x12\x14\x0a\x0a\x0a\x04path\x12\x02/a\x12\x04\x08\x09\x10\x02\x1a\x00\
         \x12\x0c\x0a\x0a\x0a\x04path\x12\x02/a\
+        \x12\x12\x0a\x0a\x0a\x04path\x12\x02/a\x1a\x02\x08\x05\x20\x01\
         \x18\x02";
     assert_wire(&request, asked);
 }

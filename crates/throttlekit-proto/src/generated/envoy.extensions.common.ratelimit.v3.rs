@@ -11,6 +11,9 @@ pub struct RateLimitDescriptor {
     /// Units for this descriptor. Where it is set it wins over the request's, and 0 checks without charging.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: ::core::option::Option<u64>,
+    /// Gives the units back instead of charging them. A server that misses it charges twice.
+    #[prost(bool, tag = "4")]
+    pub is_negative_hits: bool,
 }
 /// Nested message and enum types in `RateLimitDescriptor`.
 pub mod rate_limit_descriptor {
