@@ -17,7 +17,7 @@ struct Step {
     command: &'static str,
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     Step { name: "format", env: &[], command: "cargo fmt --all --check" },
     Step {
         name: "lints",
@@ -43,6 +43,7 @@ const STEPS: [Step; 13] = [
         command: "cargo doc --no-deps --workspace --all-features",
     },
     Step { name: "vectors", env: &[], command: "cargo xtask vectors --check" },
+    Step { name: "wire types", env: &[], command: "cargo xtask proto --check" },
     Step { name: "laws, quickly", env: &[], command: "cargo xtask prove rate --cases 2000" },
     Step { name: "lease models, quickly", env: &[], command: "cargo xtask prove lease-model --small" },
     Step { name: "stores, quickly", env: &[], command: "cargo xtask prove stores --timelines 500" },

@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod parts;
 mod plots;
+mod proto;
 mod prove;
 mod prove_admission;
 mod prove_budget;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors
+  ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors, wire types
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   prove fair [--cases N]   every law of sharing by weight over N worlds (default 1000000), and every planted bug
   prove learn              what the learners pay beside the best in hindsight, streams with any reservation, and
@@ -60,6 +61,7 @@ usage: cargo xtask <command>
                            every state of small worlds of nodes that lease, and a story for each assumption removed
   plots                    draw the pictures of the documents
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
+  proto [--check]          write the wire types from their .proto files; with --check, fail if they have drifted
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
   bench sketch             limits in a sketch beside the peer that counts in one; fails when a bar is missed
@@ -94,6 +96,8 @@ fn main() -> ExitCode {
         ["plots", ref rest @ ..] => plots::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
+        ["proto"] => proto::write(),
+        ["proto", "--check"] => proto::check(),
         ["services", ref rest @ ..] => services::run(rest),
         ["bench", ..] => bench::run(&args[1..]),
         _ => Err(anyhow::anyhow!("{USAGE}")),

@@ -37,6 +37,11 @@ pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
 
 use crate::Guarantee;
 
+/// A name that nobody guesses, for a stream of debits, a return or a lease.
+pub fn random_name() -> u128 {
+    crate::hash::random_u128()
+}
+
 /// The most charges one ask may have.
 pub const CHARGES_MAX: usize = 16;
 
