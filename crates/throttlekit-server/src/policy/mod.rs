@@ -1,8 +1,10 @@
 //! Policies as people write them: YAML in, a checked description out.
 
+mod limits;
 mod model;
 mod span;
 
+pub use limits::BUCKETS_DEFAULT;
 pub use model::*;
 pub use span::Span;
 

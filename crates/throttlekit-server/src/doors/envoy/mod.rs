@@ -2,4 +2,4 @@
 
 mod spec;
 
-pub use spec::DomainSpec;
+pub use spec::{DomainSpec, EntrySpec, RuleSpec};
