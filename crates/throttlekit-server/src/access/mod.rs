@@ -1,13 +1,9 @@
 //! Who may ask what.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
+mod caller;
 mod principal;
+mod spec;
 
+pub use caller::{Caller, Door};
 pub use principal::Principal;
-
-/// Who may ask what: each principal, how it is known, and what it may use. What is not listed is refused.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AccessSpec {}
+pub use spec::AccessSpec;

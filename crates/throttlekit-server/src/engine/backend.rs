@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::store::{
-    Beat, Charge, Charges, Debit, Debited, GiveBack, Kept, LeaseAsk, Lent, LineStats, MemoryStore, Occupancy, Outcome,
-    RegionAsk, RegionGrant, RegionPool, RollStore, Settlement, Sight, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store,
-    StoreError, Swapped,
+    Beat, Charge, Charges, Debit, Debited, GiveBack, Kept, LeaseAsk, Lent, LineStats, MemoryStore, Occupancy,
+    Outcome, RegionAsk, RegionGrant, RegionPool, RollStore, Settlement, Sight, SlotAnswer, SlotAsk,
+    SlotLease, SlotStore, Store, StoreError, Swapped,
 };
 use throttlekit::{Clock, Guarantee, WallClock};
 use throttlekit_postgres::PostgresStore;
@@ -175,7 +175,13 @@ impl RollStore for Counted {
         call!(self, store => store.load(key).await)
     }
 
-    async fn swap(&self, key: &str, version: u64, bytes: &[u8], keeps: Duration) -> Result<Swapped, StoreError> {
+    async fn swap(
+        &self,
+        key: &str,
+        version: u64,
+        bytes: &[u8],
+        keeps: Duration,
+    ) -> Result<Swapped, StoreError> {
         call!(self, store => store.swap(key, version, bytes, keeps).await)
     }
 

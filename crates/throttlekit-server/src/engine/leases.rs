@@ -17,7 +17,7 @@ const LIVES_MAX: usize = 64;
 /// All leases of this instance.
 pub(super) struct Leases {
     /// One desk for each life that a policy gives its leases.
-    desks: Mutex<Vec<(Duration, Arc<SlotDesk<Arc<Work>>>)>>,
+    desks: Mutex<Vec<(Duration, Arc<SlotDesk<AtDesk>>)>>,
     leases_max: u32,
     leases_per_owner_max: u32,
     owners: Arc<Mutex<HashMap<Owner, u32>>>,
@@ -30,6 +30,10 @@ pub(super) struct Work {
     owner: Owner,
     owners: Arc<Mutex<HashMap<Owner, u32>>>,
 }
+
+/// The same, as a desk holds it.
+#[derive(Clone)]
+struct AtDesk(Arc<Work>);
 
 /// How far it has come.
 enum Stage {
@@ -74,16 +78,16 @@ impl Leases {
         let owners = self.owners.clone();
         *lock(&owners).entry(owner).or_default() += 1;
         let work = Work { policy: policy.clone(), stage: Mutex::new(Stage::Held(permit)), owner, owners };
-        match desk.admit(owner, Arc::new(work)) {
+        match desk.admit(owner, AtDesk(Arc::new(work))) {
             Ok((id, Slot { lives, .. })) => Some(Held { id, lives, until: WallClock.now() + lives }),
-            Err(work) => {
+            Err(AtDesk(work)) => {
                 work.end_as(Ended { ignored: true, actual_cost: Some(0), ..Ended::default() });
                 None
             }
         }
     }
 
-    fn desk(&self, lives: Duration) -> Option<Arc<SlotDesk<Arc<Work>>>> {
+    fn desk(&self, lives: Duration) -> Option<Arc<SlotDesk<AtDesk>>> {
         let mut desks = lock(&self.desks);
         if let Some((_, desk)) = desks.iter().find(|(known, _)| *known == lives) {
             return Some(desk.clone());
@@ -97,7 +101,7 @@ impl Leases {
         Some(desk)
     }
 
-    fn all(&self) -> Vec<Arc<SlotDesk<Arc<Work>>>> {
+    fn all(&self) -> Vec<Arc<SlotDesk<AtDesk>>> {
         lock(&self.desks).iter().map(|(_, desk)| desk.clone()).collect()
     }
 
@@ -105,7 +109,7 @@ impl Leases {
     pub(super) fn release(&self, owner: Owner, lease: LeaseId, how: Ended) -> bool {
         let work = self.all().into_iter().find_map(|desk| desk.take(owner, lease));
         let held = work.is_some();
-        if let Some(work) = work {
+        if let Some(AtDesk(work)) = work {
             work.end_as(how);
         }
         held
@@ -143,7 +147,7 @@ impl Leases {
         tokens: u64,
     ) -> Result<(Arc<str>, Decision, Guarantee), NotDebited> {
         let work = self.all().into_iter().find_map(|desk| desk.find(owner, lease));
-        let work = work.ok_or(NotDebited::Unknown)?;
+        let AtDesk(work) = work.ok_or(NotDebited::Unknown)?;
         let (decision, guarantee) = work.debit(tokens).await?;
         Ok((work.policy.clone(), decision, guarantee))
     }
@@ -151,7 +155,7 @@ impl Leases {
     /// How many are held, by policy.
     pub(super) fn held(&self, policy: &str) -> u64 {
         let each = self.all().into_iter();
-        each.map(|desk| desk.count(|work| &*work.policy == policy) as u64).sum()
+        each.map(|desk| desk.count(|work| &*work.0.policy == policy) as u64).sum()
     }
 
     /// Ends what clients have fallen silent about.
@@ -162,7 +166,7 @@ impl Leases {
     /// Ends everything: the instance stops.
     pub(super) fn drain(&self) {
         for desk in self.all() {
-            desk.drain().into_iter().for_each(|work| work.end_unheard(false));
+            desk.drain().into_iter().for_each(|work| work.0.end_unheard(false));
         }
     }
 }
@@ -236,9 +240,9 @@ impl Drop for Borrowed<'_> {
 }
 
 /// A client that has fallen silent may have done all of its work: what was set aside for it stays charged.
-impl Ends for Arc<Work> {
+impl Ends for AtDesk {
     fn end(self, _how: Ending) {
-        self.end_unheard(true);
+        self.0.end_unheard(true);
     }
 }
 

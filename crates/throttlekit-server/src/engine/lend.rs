@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use throttlekit::rate::shared::SharedForm;
-use throttlekit::store::{Epoch, GiveBack, KeySpace, LeaseAsk, Return, ReturnId, Store, StoreError, Term, Want};
+use throttlekit::store::{
+    Epoch, GiveBack, KeySpace, LeaseAsk, Return, ReturnId, Store, StoreError, Term, Want,
+};
 use throttlekit::{Decision, Guarantee, Limit, LimitError, OnOutage, Retry, SharedLimiter};
 
 use super::backend::Counted;

@@ -10,9 +10,6 @@ use throttlekit::{Answer, Decision, Limit, LimitError, OnOutage, SharedLimiter, 
 
 use super::backend::Counted;
 
-/// The most limits that one call to the store answers.
-pub(super) const TOGETHER_MAX: usize = 6;
-
 pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// One limit of a policy.
@@ -87,7 +84,9 @@ impl<const N: usize> Limits<N> {
     }
 
     fn asks<'a>(&self, keys: &[&'a [u8]], cost: u64) -> [throttlekit::Ask<'a>; N] {
-        self.limits.each_ref().map(|limit| throttlekit::Ask { key: keys.get(limit.by).copied().unwrap_or_default(), cost })
+        self.limits
+            .each_ref()
+            .map(|limit| throttlekit::Ask { key: keys.get(limit.by).copied().unwrap_or_default(), cost })
     }
 }
 

@@ -123,10 +123,15 @@ impl Engine {
     }
 
     /// The same for several keys, in one flight where the store allows it; the answers in the order of the keys.
-    pub async fn check_many(&self, policy: &str, keys: &[&[u8]], cost: u64) -> Result<Vec<Answered>, Refusal> {
+    pub async fn check_many(
+        &self,
+        policy: &str,
+        keys: &[&[u8]],
+        cost: u64,
+    ) -> Result<Vec<Answered>, Refusal> {
         ask::judge_many(keys)?;
-        let each = |key| Ask { policy, key, others: &[], cost };
-        keys.iter().try_for_each(|key| each(key).judge())?;
+        let asks: Vec<_> = keys.iter().map(|key| Ask { policy, key, others: &[], cost }).collect();
+        asks.iter().try_for_each(Ask::judge)?;
         let (served, since) = (self.policy(policy)?, self.shared.clock.now());
         let answers = if served.is_even() {
             served.variant(b"").check_many(keys, cost).await
@@ -137,8 +142,8 @@ impl Engine {
             }
             answers
         };
-        let told = |(key, answer): (&&[u8], Result<_, _>)| Ok(self.told(&served, &each(key), answer?, since));
-        keys.iter().zip(answers).map(told).collect()
+        let each = asks.iter().zip(answers);
+        each.map(|(ask, answer)| Ok(self.told(&served, ask, answer?, since))).collect()
     }
 
     /// What is left, spending nothing.
@@ -166,7 +171,12 @@ impl Engine {
     }
 
     /// The same for work that was admitted: its estimate covers it first. One debit of a lease at a time.
-    pub async fn debit_held(&self, who: &Principal, lease: LeaseId, tokens: u64) -> Result<Answered, Refusal> {
+    pub async fn debit_held(
+        &self,
+        who: &Principal,
+        lease: LeaseId,
+        tokens: u64,
+    ) -> Result<Answered, Refusal> {
         let since = self.shared.clock.now();
         match self.shared.leases.debit(who.owner(), lease, tokens).await {
             Ok((policy, decision, guarantee)) => {
@@ -178,9 +188,9 @@ impl Engine {
                     Err(_) => Ok(answer),
                 }
             }
-            Err(NotDebited::Unknown) => {
-                Err(Refusal::Invalid("no such lease: it was released, or it ended without a heartbeat".into()))
-            }
+            Err(NotDebited::Unknown) => Err(Refusal::Invalid(
+                "no such lease: it was released, or it ended without a heartbeat".into(),
+            )),
             Err(NotDebited::Busy) => {
                 Err(Refusal::TooMany("a debit of this lease is under way: send one at a time".into()))
             }
@@ -215,7 +225,8 @@ impl Engine {
         let lease = match admission.permit {
             Some(permit) => {
                 let held = self.shared.leases.hold(owner, &served.name, served.lease_for(), permit);
-                let full = || Refusal::TooMany("this server holds as many leases as it may: try another".into());
+                let full =
+                    || Refusal::TooMany("this server holds as many leases as it may: try another".into());
                 Some(held.ok_or_else(full)?)
             }
             None => None,
@@ -302,7 +313,10 @@ impl Engine {
     pub fn guards(&self) -> Vec<GuardView> {
         let running = self.shared.running.load_full();
         let sorted: BTreeMap<_, _> = running.policies.iter().collect();
-        sorted.into_values().filter_map(|served| served.guard(self.shared.leases.held(&served.name))).collect()
+        sorted
+            .into_values()
+            .filter_map(|served| served.guard(self.shared.leases.held(&served.name)))
+            .collect()
     }
 
     /// Ends every lease and hands back what was fetched and not spent. For a server that is about to stop.
@@ -317,7 +331,11 @@ impl Engine {
 
 impl Running {
     /// What a file says, with whatever is the same as before.
-    fn of(file: PolicyFile, options: &EngineOptions, before: Option<&Self>) -> Result<(Self, Reloaded), String> {
+    fn of(
+        file: PolicyFile,
+        options: &EngineOptions,
+        before: Option<&Self>,
+    ) -> Result<(Self, Reloaded), String> {
         let same_defaults = before.filter(|before| before.file.defaults == file.defaults);
         let place = Place { backend: &options.backend, region: &options.region, defaults: &file.defaults };
         let (mut policies, mut reloaded) = (HashMap::new(), Reloaded::default());

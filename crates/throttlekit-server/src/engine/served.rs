@@ -57,7 +57,9 @@ impl Served {
             Some(concurrency) => {
                 let kept = before.and_then(|before| before.places_for(concurrency));
                 if kept.is_none() && before.is_some_and(|before| before.places.is_some()) {
-                    warnings.push(format!("policy `{name}`: slots are counted anew; those held go on beside them"));
+                    warnings.push(format!(
+                        "policy `{name}`: slots are counted anew; those held go on beside them"
+                    ));
                 }
                 Some(kept.map_or_else(|| Places::new(concurrency, name, &store), Ok).map_err(in_force)?)
             }
@@ -66,9 +68,8 @@ impl Served {
         let sharing = match &spec.fair {
             Some(fair) => {
                 let same_outage = before.filter(|before| before.on_outage == on_outage);
-                let kept = same_outage.and_then(|before| {
-                    before.sharing.as_ref()?.changed(before.spec.fair.as_ref()?, fair)
-                });
+                let kept = same_outage
+                    .and_then(|before| before.sharing.as_ref()?.changed(before.spec.fair.as_ref()?, fair));
                 let new = || Sharing::new(fair, name, place.region, &store, on_outage);
                 Some(kept.map_or_else(new, Ok).map_err(|error| in_force(error.to_string()))?)
             }
@@ -80,7 +81,11 @@ impl Served {
             spec: spec.clone(),
             on_outage,
             calls,
-            base: Arc::new(if spec.disabled { Variant::unlimited() } else { Variant::new(spec, &common).map_err(in_force)? }),
+            base: Arc::new(if spec.disabled {
+                Variant::unlimited()
+            } else {
+                Variant::new(spec, &common).map_err(in_force)?
+            }),
             whole: HashMap::new(),
             prefixes: HashMap::new(),
             lengths: Vec::new(),
@@ -129,14 +134,18 @@ impl Served {
     fn warn_of_fresh_counts(&self, before: &Self, warnings: &mut Vec<String>) {
         let rules = |spec: &PolicySpec| {
             let rate = |rate: &crate::policy::RateSpec| {
-                let shape = (rate.algorithm == crate::policy::Algorithm::SlidingWindow).then_some((rate.per, rate.buckets));
+                let shape = (rate.algorithm == crate::policy::Algorithm::SlidingWindow)
+                    .then_some((rate.per, rate.buckets));
                 (rate.name.clone(), rate.algorithm, rate.by, shape)
             };
             spec.rate.iter().map(rate).collect::<Vec<_>>()
         };
         let fair = |spec: &PolicySpec| spec.fair.as_ref().map(|fair| (fair.per, fair.regions));
         if rules(&self.spec) != rules(&before.spec) || fair(&self.spec) != fair(&before.spec) {
-            warnings.push(format!("policy `{}`: counts begin anew where the rule, its name or its key changed", self.name));
+            warnings.push(format!(
+                "policy `{}`: counts begin anew where the rule, its name or its key changed",
+                self.name
+            ));
         }
     }
 

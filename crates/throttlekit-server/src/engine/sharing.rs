@@ -80,9 +80,8 @@ fn described<B: throttlekit::fair::Budget>(
     on_outage: OnOutage,
 ) -> SharedFairBuilder<B> {
     let weights = weights.clone();
-    let builder = builder
-        .weights(move |key| weights.load().get(key).copied().unwrap_or_default())
-        .on_outage(on_outage);
+    let builder =
+        builder.weights(move |key| weights.load().get(key).copied().unwrap_or_default()).on_outage(on_outage);
     match spec.tenants_max {
         Some(tenants) => builder.tenants_max(tenants),
         None => builder,
@@ -91,5 +90,6 @@ fn described<B: throttlekit::fair::Budget>(
 
 fn weights(spec: &FairSpec) -> HashMap<Box<[u8]>, Weight> {
     let each = spec.weights.iter();
-    each.map(|(key, weight)| (key.as_bytes().into(), Weight::new(*weight).unwrap_or_default())).collect()
+    each.map(|(key, weight)| (key.as_bytes().into(), Weight::new((*weight).into()).unwrap_or_default()))
+        .collect()
 }

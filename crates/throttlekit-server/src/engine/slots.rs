@@ -32,7 +32,8 @@ impl Places {
             Scope::Instance => Self::Instance(Arc::new(Guard::builder(limit).build())),
             Scope::InstanceKey => Self::InstanceKey(Arc::new(KeyedGuard::builder(limit).build())),
             Scope::Key => {
-                let slots = SharedSlots::builder(store.clone(), policy, spec.limit).lives(STORE_LIVES).build();
+                let slots =
+                    SharedSlots::builder(store.clone(), policy, spec.limit).lives(STORE_LIVES).build();
                 Self::Key(slots.map_err(|error| error.to_string())?)
             }
             Scope::Fleet => Self::Fleet(Arc::new(FleetGuard::builder(store.clone(), policy, limit).build())),
@@ -41,7 +42,8 @@ impl Places {
 
     /// Takes over what a changed file says, without letting go of what is held. Nothing, if it cannot be changed so.
     pub(super) fn changed(&self, from: &ConcurrencySpec, to: &ConcurrencySpec) -> Option<Self> {
-        let only_the_limit = ConcurrencySpec { limit: from.limit, lease_for: from.lease_for, ..to.clone() } == *from;
+        let only_the_limit =
+            ConcurrencySpec { limit: from.limit, lease_for: from.lease_for, ..to.clone() } == *from;
         if !only_the_limit {
             return None;
         }
@@ -64,8 +66,14 @@ impl Places {
     }
 
     pub(super) fn view(&self, policy: &str, held: u64) -> GuardView {
-        let blank =
-            GuardView { policy: policy.into(), limit: 0, in_flight: held, fleet: None, nodes: 1, fenced: false };
+        let blank = GuardView {
+            policy: policy.into(),
+            limit: 0,
+            in_flight: held,
+            fleet: None,
+            nodes: 1,
+            fenced: false,
+        };
         match self {
             Self::Instance(guard) => {
                 let (limit, in_flight) = guard.snapshot();

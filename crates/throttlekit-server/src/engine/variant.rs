@@ -6,7 +6,9 @@ use std::time::Duration;
 use throttlekit::admission::{Axis, SharedPolicy};
 use throttlekit::store::{DebitId, StoreError};
 use throttlekit::tier::{Batch, Mode};
-use throttlekit::{Answer, Call, Decision, Forecast, Guarantee, Limit, OnOutage, Retry, SharedLimiter, TwoTier};
+use throttlekit::{
+    Answer, Call, Decision, Forecast, Guarantee, Limit, OnOutage, Retry, SharedLimiter, TwoTier,
+};
 
 use super::backend::Counted;
 use super::lend::Lender;
@@ -81,7 +83,10 @@ impl Variant {
         for (place, rate) in spec.rate.iter().enumerate() {
             let by = usize::from(rate.by);
             let on = if weighed { Axis::Rate.of(by).weighed() } else { Axis::Rate.of(by) };
-            let label = rate.name.clone().unwrap_or_else(|| if place == 0 { String::new() } else { place.to_string() });
+            let label = rate
+                .name
+                .clone()
+                .unwrap_or_else(|| if place == 0 { String::new() } else { place.to_string() });
             let limit = Named { name: label, limit: rate.to_limit().map_err(wrong)?, on, by };
             every.push(limit.clone());
             match &rate.lease {
@@ -97,7 +102,11 @@ impl Variant {
             every.push(budget.clone());
             strict.push(budget);
         }
-        let tier = leased.as_ref().map(|(limit, lease)| leased_tier(limit, lease, common)).transpose().map_err(wrong)?;
+        let tier = leased
+            .as_ref()
+            .map(|(limit, lease)| leased_tier(limit, lease, common))
+            .transpose()
+            .map_err(wrong)?;
         let all = (!every.is_empty())
             .then(|| together(store.clone(), name, every.clone(), *on_outage).map_err(wrong))
             .transpose()?;
@@ -133,7 +142,9 @@ impl Variant {
             (_, _, Some(sharing)) => Asks::Sharing((*sharing).clone()),
             _ if spec.cost.is_some() => Asks::Budget,
             (Some(all), None, None) => Asks::Rates(all.clone()),
-            (None, None, None) => return Err("has no axis: give it a rate, a cost, a concurrency or a fair share".into()),
+            (None, None, None) => {
+                return Err("has no axis: give it a rate, a cost, a concurrency or a fair share".into());
+            }
         };
         let lender = match (&spec.fleet, &spec.rate[..]) {
             (None, _) => None,
@@ -141,7 +152,9 @@ impl Variant {
                 let limit = rate.to_limit().map_err(wrong)?;
                 Some(Lender::new(fleet, store.clone(), name, limit, *on_outage).map_err(wrong)?)
             }
-            (Some(_), _) => return Err("`fleet` lends from one rate; this policy has another number of them".into()),
+            (Some(_), _) => {
+                return Err("`fleet` lends from one rate; this policy has another number of them".into());
+            }
         };
         let looks = looks(&every, common).map_err(wrong)?;
         Ok(Self { asks, looks, all, has_budget: spec.cost.is_some(), tier, lender })
@@ -176,7 +189,9 @@ impl Variant {
             Asks::Sharing(sharing) => {
                 Ok(answered(&sharing.check(throttlekit::Ask { key: keys[0], cost }).await?, Axis::Fairness))
             }
-            Asks::Budget => Err(unsupported("is a token budget: send debits, which are counted after the work")),
+            Asks::Budget => {
+                Err(unsupported("is a token budget: send debits, which are counted after the work"))
+            }
             Asks::Axes { slots: true, .. } => {
                 Err(unsupported("holds a slot while work runs: use Admit, and Release when the work is done"))
             }
@@ -239,7 +254,11 @@ impl Variant {
                     let looked = looked(&answer, Axis::Rate).decision;
                     let wait = looked.retry_after.wait().unwrap_or_default();
                     let next = answer.now + wait;
-                    Forecast { spendable_now: looked.remaining, next_replenish_at: next, full_at: looked.reset_at }
+                    Forecast {
+                        spendable_now: looked.remaining,
+                        next_replenish_at: next,
+                        full_at: looked.reset_at,
+                    }
                 }
                 Err(error) => return Err(error.into()),
             };
@@ -278,7 +297,9 @@ impl Variant {
         match &self.asks {
             Asks::Axes { policy, .. } => Ok(Some(policy)),
             Asks::Nobody => Ok(None),
-            Asks::Budget => Err(unsupported("is a token budget: use Debit, or give the policy slots or a rate too")),
+            Asks::Budget => {
+                Err(unsupported("is a token budget: use Debit, or give the policy slots or a rate too"))
+            }
             Asks::Rates(_) | Asks::Leased(..) | Asks::Sharing(_) => {
                 Err(unsupported("holds nothing while work runs: use Check, or give the policy slots"))
             }
@@ -329,7 +350,8 @@ fn looks(every: &[Named], common: &Common<'_>) -> Result<Vec<Look>, throttlekit:
     let alike = every.iter().all(|limit| limit.by == every[0].by);
     let look = |limit: &Named| {
         let named = [(limit.name.as_str(), limit.limit)];
-        let limiter = SharedLimiter::all(common.store.clone(), common.name, named)?.on_outage(common.on_outage);
+        let limiter =
+            SharedLimiter::all(common.store.clone(), common.name, named)?.on_outage(common.on_outage);
         Ok(Look { limiter: if alike { limiter.home(0) } else { limiter }, by: limit.by })
     };
     every.iter().map(look).collect()

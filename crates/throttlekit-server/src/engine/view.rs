@@ -81,7 +81,10 @@ impl StoreHealth {
 impl PolicyView {
     pub(super) fn of(served: &Served) -> Self {
         let spec = &served.spec;
-        let first = spec.rate.first().and_then(|rate| Some((rate.to_limit().ok()?.units(), format!("{:?}", rate.algorithm))));
+        let first = spec
+            .rate
+            .first()
+            .and_then(|rate| Some((rate.to_limit().ok()?.units(), format!("{:?}", rate.algorithm))));
         let budget = || spec.cost.as_ref().map(|cost| (cost.budget, "TokenBudget".to_owned()));
         let fair = || spec.fair.as_ref().map(|fair| (fair.limit, "FairShare".to_owned()));
         let (limit, strategy) = first.or_else(budget).or_else(fair).unwrap_or_default();

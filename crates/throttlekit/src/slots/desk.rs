@@ -110,7 +110,9 @@ impl<T: Ends, C: Clock> SlotDesk<T, C> {
     pub fn drain(&self) -> Vec<T> {
         self.at_desk(|leases, now| {
             let all: Vec<_> = leases.permits.drain().collect();
-            all.iter().for_each(|((lease, owner), _)| drop(leases.table.release(*lease, *owner, now)));
+            for ((lease, owner), _) in &all {
+                leases.table.release(*lease, *owner, now);
+            }
             all.into_iter().map(|(_, permit)| permit).collect()
         })
     }

@@ -1,0 +1,3 @@
+//! The `throttlekit` command.
+
+fn main() {}
