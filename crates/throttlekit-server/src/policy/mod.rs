@@ -6,6 +6,7 @@
 
 mod check;
 mod error;
+mod explain;
 mod limits;
 mod load;
 mod model;
@@ -23,6 +24,7 @@ pub use check::{
     RATES_MAX, RULES_MAX, VERSION, WEIGHTS_MAX, check,
 };
 pub use error::{Place, PolicyError};
+pub use explain::explain;
 pub use limits::BUCKETS_DEFAULT;
 pub use load::{ERRORS_MAX, load, text};
 pub use model::*;

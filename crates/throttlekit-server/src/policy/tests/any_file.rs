@@ -201,7 +201,9 @@ proptest! {
     }
 
     #[test]
-    fn checking_any_file_ends_without_a_panic(file in file()) {
+    fn checking_and_explaining_any_file_does_not_panic(file in file()) {
+        let told = explain(&file);
+        prop_assert!(file.policies.keys().all(|name| told.contains(name.as_str())));
         let findings = check(&file);
         prop_assert!(findings.iter().all(|finding| !finding.path.is_empty() && !finding.message.is_empty()));
     }
