@@ -7,10 +7,12 @@
 mod check;
 mod error;
 mod explain;
+mod import;
 mod limits;
 mod load;
 mod model;
 mod read;
+mod schema;
 mod shape;
 mod span;
 #[cfg(test)]
@@ -25,9 +27,11 @@ pub use check::{
 };
 pub use error::{Place, PolicyError};
 pub use explain::explain;
+pub use import::{Imported, import_envoy};
 pub use limits::BUCKETS_DEFAULT;
 pub use load::{ERRORS_MAX, load, text};
 pub use model::*;
+pub use schema::schema;
 pub use span::Span;
 pub use tree::{BYTES_MAX, DEPTH_MAX, NODES_MAX, SCALAR_BYTES_MAX};
 

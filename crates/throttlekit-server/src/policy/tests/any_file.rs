@@ -164,6 +164,9 @@ fn survive(text: &str) {
     if let Err(error) = parse(text) {
         assert!(!error.to_string().is_empty());
     }
+    if let Ok(imported) = import_envoy(text) {
+        assert!(check(&imported.file).iter().all(|finding| finding.level == Level::Warning));
+    }
     match load(text) {
         Ok((file, _)) => assert!(check(&file).iter().all(|finding| finding.level == Level::Warning)),
         Err(errors) => assert!(errors.iter().all(|error| !error.to_string().is_empty())),

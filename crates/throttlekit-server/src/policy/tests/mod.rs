@@ -3,7 +3,10 @@
 mod any_file;
 mod bad_files;
 mod bombs;
+mod documented;
 mod explained;
+mod imported;
+mod schema;
 
 use super::*;
 
