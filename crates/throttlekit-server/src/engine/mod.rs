@@ -110,7 +110,12 @@ impl Engine {
     }
 
     /// The same for several keys, in one flight; the answers in the order of the keys.
-    pub async fn check_many(&self, _policy: &str, _keys: &[&[u8]], _cost: u64) -> Result<Vec<Answered>, Refusal> {
+    pub async fn check_many(
+        &self,
+        _policy: &str,
+        _keys: &[&[u8]],
+        _cost: u64,
+    ) -> Result<Vec<Answered>, Refusal> {
         unimplemented!()
     }
 
@@ -130,12 +135,23 @@ impl Engine {
     }
 
     /// The same for work that was admitted: its estimate covers it first.
-    pub async fn debit_held(&self, _who: &Principal, _lease: LeaseId, _tokens: u64) -> Result<Answered, Refusal> {
+    pub async fn debit_held(
+        &self,
+        _who: &Principal,
+        _lease: LeaseId,
+        _tokens: u64,
+    ) -> Result<Answered, Refusal> {
         unimplemented!()
     }
 
     /// Admits work that holds something while it runs.
-    pub async fn admit(&self, _who: &Principal, _ask: Ask<'_>, _value: f64, _hold: Option<f64>) -> Result<Admitted, Refusal> {
+    pub async fn admit(
+        &self,
+        _who: &Principal,
+        _ask: Ask<'_>,
+        _value: f64,
+        _hold: Option<f64>,
+    ) -> Result<Admitted, Refusal> {
         unimplemented!()
     }
 

@@ -17,7 +17,9 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no length of time: write a whole number and ms, s, m, h or d, as in `1m`");
+        let wrong = || {
+            format!("`{text}` is no length of time: write a whole number and ms, s, m, h or d, as in `1m`")
+        };
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let number: u64 = number.parse().map_err(|_| wrong())?;
