@@ -63,10 +63,15 @@ scenes!(rate budget admit crash beats fleet errors);
 
 /// What a suite of the vectors describes, as a policy file says it.
 fn policy(suite: &Value) -> String {
-    let number = |options: &Value, name: &str| options[name].as_u64().unwrap_or_else(|| panic!("{name} of {suite}"));
+    let number =
+        |options: &Value, name: &str| options[name].as_u64().unwrap_or_else(|| panic!("{name} of {suite}"));
     if suite["primitive"] == "tokenBudget" {
         let options = &suite["options"];
-        return format!("{{cost: {{budget: {}, per: {}ms}}}}", number(options, "budget"), number(options, "windowMs"));
+        return format!(
+            "{{cost: {{budget: {}, per: {}ms}}}}",
+            number(options, "budget"),
+            number(options, "windowMs")
+        );
     }
     let options = &suite["strategy"]["options"];
     let rate = match suite["strategy"]["kind"].as_str().unwrap() {
@@ -85,7 +90,12 @@ fn policy(suite: &Value) -> String {
             let (limit, window) = (number(options, "limit"), number(options, "windowMs"));
             let rest = match kind {
                 "fixedWindow" => "algorithm: fixed_window".to_owned(),
-                "slidingWindow" => format!("algorithm: sliding_window, buckets: {}", number(options, "buckets")),
+                "slidingWindow" => {
+                    format!(
+                        "algorithm: sliding_window, early_retry: true, buckets: {}",
+                        number(options, "buckets")
+                    )
+                }
                 "slidingWindowLog" => "algorithm: sliding_log".to_owned(),
                 other => panic!("no policy for {other}"),
             };
@@ -97,7 +107,8 @@ fn policy(suite: &Value) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recorded_decisions_come_over_the_wire_as_they_were() {
-    let path = std::env::var(golden::VARIABLE).expect("the golden vectors: set the variable that names their file");
+    let path =
+        std::env::var(golden::VARIABLE).expect("the golden vectors: set the variable that names their file");
     let vectors: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let mut policies = "version: 1\npolicies:\n".to_owned();
     for (place, suite) in vectors["suites"].as_array().unwrap().iter().enumerate() {

@@ -273,6 +273,7 @@ fn rate(at: &str, limit: &RateLimit) -> Result<RateSpec, Wrong> {
         per: Period::Span(Span(Duration::from_secs(seconds))),
         burst: None,
         buckets: None,
+        early_retry: false,
         utc_offset_minutes: 0,
         by: 0,
         lease: None,

@@ -151,6 +151,9 @@ pub(super) fn check_one(at: &At, rate: &RateSpec, outage: OutageSpec, report: &m
     if rate.buckets.is_some() && rate.algorithm != Algorithm::SlidingWindow {
         report.error(&at.then("buckets"), "only a sliding_window is counted in buckets: drop it");
     }
+    if rate.early_retry && rate.algorithm != Algorithm::SlidingWindow {
+        report.error(&at.then("early_retry"), "only a sliding_window has buckets to wait for: drop it");
+    }
     match (rate.algorithm, rate.per) {
         (Algorithm::Quota, Period::Span(span)) => {
             let message = format!("a quota goes by `day`, `week` or `month`: for {span} use fixed_window");

@@ -59,6 +59,7 @@ fn rate() -> impl Strategy<Value = RateSpec> {
             per,
             burst,
             buckets,
+            early_retry: false,
             utc_offset_minutes,
             by,
             lease,

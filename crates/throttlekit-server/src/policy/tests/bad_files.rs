@@ -6,7 +6,7 @@ use super::{api, refused, warned};
 fn the_caret_stands_under_what_is_wrong() {
     let errors = crate::policy::load(&api("rate:\n  limit: 5\n  per: 1m\n  burts: 3")).unwrap_err();
     let expected = "policies.api.rate: unknown key `burts`; did you mean `burst`? Keys here: name, algorithm, limit, per, \
-                    burst, buckets, utc_offset_minutes, by, lease
+                    burst, buckets, early_retry, utc_offset_minutes, by, lease
  at line 7, column 7
  7 |       burts: 3
    |       ^";
@@ -60,7 +60,7 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
     let table = [
         (
             "rate: {limit: 5, per: 1m, burts: 3}",
-            "4:31 policies.api.rate: unknown key `burts`; did you mean `burst`? Keys here: name, algorithm, limit, per, burst, buckets, utc_offset_minutes, by, lease",
+            "4:31 policies.api.rate: unknown key `burts`; did you mean `burst`? Keys here: name, algorithm, limit, per, burst, buckets, early_retry, utc_offset_minutes, by, lease",
         ),
         ("rate: {limit: 5}", "4:11 policies.api.rate: `per` is missing: add it"),
         ("rate: {limit: -5, per: 1s}", "4:19 policies.api.rate.limit: expected a whole number, found `-5`"),
@@ -68,7 +68,7 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
         ("rate: 5", "4:11 policies.api.rate: expected a mapping, or a list of mappings, found `5`"),
         (
             "rate: [5]",
-            "4:12 policies.api.rate[0]: expected a mapping with name, algorithm, limit, per, burst, buckets, utc_offset_minutes, by, lease, found `5`",
+            "4:12 policies.api.rate[0]: expected a mapping with name, algorithm, limit, per, burst, buckets, early_retry, utc_offset_minutes, by, lease, found `5`",
         ),
         (
             "rate:\n  - {limit: 5, per: 1s}\n  - {limit: 5, per: mnth}",

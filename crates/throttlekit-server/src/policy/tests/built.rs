@@ -71,6 +71,7 @@ fn rate(name: &'static str) -> impl Strategy<Value = RateSpec> {
                 },
                 burst: burst.filter(|_| smooth),
                 buckets: None,
+                early_retry: false,
                 utc_offset_minutes: 0,
                 by: 0,
                 lease,
