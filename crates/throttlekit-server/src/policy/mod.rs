@@ -29,13 +29,8 @@ pub use error::{Place, PolicyError};
 pub use explain::explain;
 pub use import::{Imported, import_envoy};
 pub use limits::BUCKETS_DEFAULT;
-pub use load::{ERRORS_MAX, load, text};
+pub use load::{ERRORS_MAX, load, parse, text};
 pub use model::*;
 pub use schema::schema;
 pub use span::Span;
 pub use tree::{BYTES_MAX, DEPTH_MAX, NODES_MAX, SCALAR_BYTES_MAX};
-
-/// Reads a file: its form, not yet what it means.
-pub fn parse(text: &str) -> Result<PolicyFile, PolicyError> {
-    read::read(text, &tree::plant(text)?)
-}

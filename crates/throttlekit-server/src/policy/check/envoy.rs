@@ -18,10 +18,6 @@ const HINTS_MAX: usize = 5;
 
 pub(super) fn check(file: &PolicyFile, report: &mut Report) {
     let all = At::key("envoy");
-    let rules: usize = file.envoy.iter().map(|domain| domain.rules.len()).sum();
-    if rules > RULES_MAX {
-        return report.error(&all, format!("{rules} rules, and a file may have {RULES_MAX}"));
-    }
     let mut domains = HashSet::new();
     for (index, domain) in file.envoy.iter().enumerate() {
         let at = all.index(index);
