@@ -72,6 +72,13 @@ fn leads_to(at: &At, name: &str, file: &PolicyFile, report: &mut Report) {
             "this policy holds slots, which Envoy's service never gives back: use one without concurrency",
         );
     }
+    let further = policy.rate.iter().map(|rate| rate.by).chain(policy.cost.iter().map(|cost| cost.by));
+    if further.max() > Some(0) {
+        report.error(
+            at,
+            "this policy counts further keys of a call, and a descriptor makes one: use one with `by: 0`",
+        );
+    }
     if policy.fleet.is_some() {
         report.warning(
             at,

@@ -18,6 +18,9 @@ pub const RATES_MAX: usize = 6;
 /// How many limits of a policy are asked on the store at the most: rates without a lease, and the cost.
 pub const ON_STORE_MAX: usize = 4;
 
+/// The name of a policy's cost among its limits on the store, which no rate beside it may have.
+pub const COST_NAME: &str = "cost";
+
 pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &mut Report) {
     Together::of(policy).check(at, report);
     for (index, rate) in policy.rate.iter().enumerate() {
@@ -75,6 +78,12 @@ impl<'p> Together<'p> {
             report.error(&rates.index(one).then("lease"), message);
         }
         names(&rates, self.rates, report);
+        let named_cost = |rate: &RateSpec| rate.name.as_deref() == Some(COST_NAME);
+        if let Some(index) = self.rates.iter().position(named_cost).filter(|_| self.cost) {
+            let message =
+                format!("`{COST_NAME}` is what the policy's cost is counted under: choose another name");
+            report.error(&rates.index(index).then("name"), message);
+        }
         self.check_fleet(&at.then("fleet"), report);
     }
 

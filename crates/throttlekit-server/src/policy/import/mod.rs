@@ -164,12 +164,12 @@ impl Import {
         let whole = format!("{}/{}", self.domain, path_of(entries));
         let clean = |c: char| if c.is_whitespace() || c.is_control() { '_' } else { c };
         // Room for a number behind.
-        let base: String = whole.chars().map(clean).take(NAME_CHARS_MAX - 8).collect();
-        let numbered = (2..).map(|number| format!("{base}~{number}"));
-        std::iter::once(base.clone())
+        let stem: String = whole.chars().map(clean).take(NAME_CHARS_MAX - 8).collect();
+        let numbered = (2..).map(|number| format!("{stem}~{number}"));
+        std::iter::once(stem.clone())
             .chain(numbered)
             .find(|name| !self.policies.contains_key(name))
-            .unwrap_or(base)
+            .unwrap_or(stem)
     }
 
     fn finish(self) -> Imported {

@@ -45,7 +45,9 @@ impl Node {
     }
 
     fn unsigned(&self, max: u64) -> Result<u64, Misfit> {
-        let number = self.plain().filter(|text| !text.starts_with('+')).and_then(|text| text.parse().ok());
+        // Some readers of YAML take 010 for eight.
+        let clear = |text: &&str| !text.starts_with('+') && (!text.starts_with('0') || text.len() == 1);
+        let number = self.plain().filter(clear).and_then(|text| text.parse().ok());
         number.filter(|number| *number <= max).map_or_else(|| self.expected(whole_number_up_to(max)), Ok)
     }
 

@@ -242,6 +242,11 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
             "rate: {limit: 5, per: 1s}\noverrides: {\"\": {unlimited: true, rate: {limit: 0, per: 1s}}}",
             "5:17 policies.api.overrides.\"\": an override names a key, or a prefix that ends in `*`\n5:17 policies.api.overrides.\"\": `unlimited` and limits contradict each other: keep one\n5:53 policies.api.overrides.\"\".rate[0].limit: nothing would ever pass: write 1 or more",
         ),
+        ("rate: {limit: 010, per: 1s}", "4:19 policies.api.rate.limit: expected a whole number, found `010`"),
+        (
+            "rate: {name: cost, limit: 10, per: 1s}\ncost: {budget: 5, per: 1m}",
+            "4:18 policies.api.rate[0].name: `cost` is what the policy's cost is counted under: choose another name",
+        ),
     ];
     for (lines, says) in table {
         assert_eq!(refused(&api(lines)), says, "{lines}");
@@ -291,7 +296,7 @@ fn rules_for_descriptors_lead_to_policies_that_exist() {
 policies:
   api: {rate: {limit: 1, per: 1s}}
   \"a b\": {rate: {limit: 0, per: 1s}}
-  slots: {concurrency: {limit: 1}}
+  slots: {concurrency: {limit: 1}, rate: {limit: 1, per: 1s, by: 1}}
 envoy:
   - domain: d
     rules:
@@ -310,6 +315,7 @@ envoy:
 11:48 envoy[0].rules[2].policy: `unlimited` and a policy contradict each other: keep one
 12:37 envoy[0].rules[3].entries[0].shared: only values that a prefix `abc*` matches can be counted together
 12:53 envoy[0].rules[3].policy: this policy holds slots, which Envoy's service never gives back: use one without concurrency
+12:53 envoy[0].rules[3].policy: this policy counts further keys of a call, and a descriptor makes one: use one with `by: 0`
 13:13 envoy[1].domain: the domain `d` stands here twice: put its rules together"#;
     assert_eq!(refused(text), says);
 }
