@@ -1,8 +1,8 @@
 //! Policies as people write them: YAML in, a checked description out.
 //!
-//! [`load`] does all of it: it [parses](parse) a file, [checks](check) what it means, and tries each limit. [`explain`]
-//! says in words what a file lets pass, [`schema`] describes the format to editors, and [`import_envoy`] reads the files
-//! of another service.
+//! [`load`](load()) does all of it: it [parses](parse) a file, [checks](check()) what it means, and tries each limit.
+//! [`explain`](explain()) says in words what a file lets pass, [`schema`](schema()) describes the format to editors, and
+//! [`import_envoy`] reads the files of another service.
 
 mod check;
 mod error;

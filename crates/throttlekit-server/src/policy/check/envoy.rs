@@ -72,6 +72,16 @@ fn leads_to(at: &At, name: &str, file: &PolicyFile, report: &mut Report) {
             "this policy holds slots, which Envoy's service never gives back: use one without concurrency",
         );
     }
+    if policy.cost.is_some()
+        && policy.rate.is_empty()
+        && policy.fair.is_none()
+        && policy.concurrency.is_none()
+    {
+        report.error(
+            at,
+            "this policy is a budget that is only debited, and Envoy asks before: give it a rate too",
+        );
+    }
     let further = policy.rate.iter().map(|rate| rate.by).chain(policy.cost.iter().map(|cost| cost.by));
     if further.max() > Some(0) {
         report.error(
