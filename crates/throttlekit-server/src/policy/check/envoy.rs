@@ -18,10 +18,6 @@ const HINTS_MAX: usize = 5;
 
 pub(super) fn check(file: &PolicyFile, report: &mut Report) {
     let all = At::key("envoy");
-    let rules: usize = file.envoy.iter().map(|domain| domain.rules.len()).sum();
-    if rules > RULES_MAX {
-        return report.error(&all, format!("{rules} rules, and a file may have {RULES_MAX}"));
-    }
     let mut domains = HashSet::new();
     for (index, domain) in file.envoy.iter().enumerate() {
         let at = all.index(index);
@@ -74,6 +70,23 @@ fn leads_to(at: &At, name: &str, file: &PolicyFile, report: &mut Report) {
         report.error(
             at,
             "this policy holds slots, which Envoy's service never gives back: use one without concurrency",
+        );
+    }
+    if policy.cost.is_some()
+        && policy.rate.is_empty()
+        && policy.fair.is_none()
+        && policy.concurrency.is_none()
+    {
+        report.error(
+            at,
+            "this policy is a budget that is only debited, and Envoy asks before: give it a rate too",
+        );
+    }
+    let further = policy.rate.iter().map(|rate| rate.by).chain(policy.cost.iter().map(|cost| cost.by));
+    if further.max() > Some(0) {
+        report.error(
+            at,
+            "this policy counts further keys of a call, and a descriptor makes one: use one with `by: 0`",
         );
     }
     if policy.fleet.is_some() {

@@ -1,8 +1,6 @@
 //! The other axes.
 
-use super::super::model::{
-    ConcurrencySpec, CostSpec, Estimator, FairSpec, FleetSpec, Period, PriceSpec, Scope,
-};
+use super::super::model::{ConcurrencySpec, CostSpec, Estimator, FairSpec, Period, PriceSpec, Scope};
 use super::LISTED_MAX;
 use super::words::{count, each, list, some, whom, zone};
 
@@ -81,13 +79,4 @@ pub(super) fn price(price: &PriceSpec) -> String {
         "A call that is worth less than {} is turned away before anything is charged.",
         list(parts, " plus ")
     )
-}
-
-pub(super) fn fleet(fleet: &FleetSpec) -> String {
-    let most = count(fleet.lease_max.unwrap_or(1_000_000));
-    let share = match fleet.share.unwrap_or(1) {
-        1 => String::new(),
-        share => format!(" and one in {} of what is left", count(share)),
-    };
-    format!("Clients may reserve units and spend them by themselves: up to {most}{share} at a time.")
 }

@@ -33,16 +33,17 @@ pub fn explain(file: &PolicyFile) -> String {
 fn paragraph(text: &mut String, name: &str, policy: &PolicySpec, defaults: &Defaults) {
     let about = policy.description.as_ref().map_or(String::new(), |about| format!(" {}", about.trim()));
     let _ = writeln!(text, "{name}:{about}");
+    let counts = counts(policy, None);
     let choice = policy.on_outage.or(defaults.on_outage).unwrap_or_default();
-    let overrides = policy.overrides.iter().take(LISTED_MAX).map(|(key, spec)| overridden(key, spec));
+    let overrides = policy.overrides.iter().take(LISTED_MAX).map(|(key, spec)| overridden(key, spec, policy));
     let more = policy.overrides.len().saturating_sub(LISTED_MAX) as u64;
     let sentences = (mode(policy).into_iter())
         .chain(policy.concurrency.as_ref().map(axes::concurrency))
-        .chain(policy.rate.iter().map(rate::rate))
+        .chain(policy.rate.iter().map(|one| rate::rate(one, counts)))
         .chain(policy.cost.as_ref().map(axes::cost))
         .chain(policy.fair.as_ref().map(axes::fair))
         .chain(policy.price.as_ref().map(axes::price))
-        .chain(policy.fleet.as_ref().map(axes::fleet))
+        .chain(policy.fleet.as_ref().map(|fleet| rate::reserved(fleet, policy.rate.first())))
         .chain(policy.rate.iter().filter_map(rate::lease))
         .chain(outage::outage(policy, choice))
         .chain(overrides)
@@ -60,7 +61,14 @@ fn mode(policy: &PolicySpec) -> Option<String> {
     policy.shadow.then(|| shadow.into())
 }
 
-fn overridden(key: &str, spec: &OverrideSpec) -> String {
+/// Where a cost or a fair budget counts what a call costs, its rates count calls.
+fn counts(policy: &PolicySpec, spec: Option<&OverrideSpec>) -> rate::Counts {
+    let elsewhere =
+        policy.cost.is_some() || policy.fair.is_some() || spec.is_some_and(|spec| spec.cost.is_some());
+    if elsewhere { rate::Counts::Calls } else { rate::Counts::Units }
+}
+
+fn overridden(key: &str, spec: &OverrideSpec, policy: &PolicySpec) -> String {
     let who = match key.strip_suffix('*') {
         Some(prefix) => format!("Keys that begin with `{prefix}`"),
         None => format!("The key `{key}`"),
@@ -68,7 +76,8 @@ fn overridden(key: &str, spec: &OverrideSpec) -> String {
     if spec.unlimited {
         return format!("{who}: always pass, uncounted.");
     }
-    let rates = spec.rate.iter().map(rate::rate);
+    let counts = counts(policy, Some(spec));
+    let rates = spec.rate.iter().map(|one| rate::rate(one, counts));
     let all: Vec<String> = rates.chain(spec.cost.as_ref().map(axes::cost)).collect();
     if all.is_empty() {
         format!("{who}: no difference.")

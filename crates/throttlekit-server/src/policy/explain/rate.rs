@@ -4,23 +4,38 @@ use std::time::Duration;
 
 use super::super::check::HOLD_DEFAULT;
 use super::super::limits::BUCKETS_DEFAULT;
-use super::super::model::{Algorithm, LeaseMode, Period, RateSpec};
+use super::super::model::{Algorithm, FleetSpec, LeaseMode, Period, RateSpec};
 use super::super::span::Span;
 use super::words::{count, each, every, some, whom, zone};
 
+/// What a rate counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counts {
+    /// What calls cost.
+    Units,
+    /// Calls: what they cost is counted elsewhere in the policy.
+    Calls,
+}
+
 /// What a rate lets pass.
-pub(super) fn rate(rate: &RateSpec) -> String {
+pub(super) fn rate(rate: &RateSpec, counts: Counts) -> String {
     let name = rate.name.as_ref().map_or(String::new(), |name| format!("`{name}`: "));
-    let (units, who, per) = (some(rate.limit, "unit"), whom(rate.by), rate.per);
+    let what = if counts == Counts::Units { "unit" } else { "call" };
+    let (units, who, per) = (some(rate.limit, what), whom(rate.by), rate.per);
     let twice = count(rate.limit.saturating_mul(2));
     match rate.algorithm {
         Algorithm::Gcra | Algorithm::TokenBucket => {
             let (burst, pace) = (rate.capacity(), every(rate.limit, span(per)));
             let most = count(rate.limit.saturating_add(burst));
-            let never = count(burst);
+            let burst = count(burst);
+            let never = if counts == Counts::Units {
+                format!(" A call that costs more than {burst} never passes.")
+            } else {
+                String::new()
+            };
             format!(
-                "{name}{units} {} {who}, up to {never} at once after quiet: one comes back {pace}, and no {per} sees more \
-                 than {most}. A call that costs more than {never} never passes.",
+                "{name}{units} {} {who}, up to {burst} at once after quiet: one comes back {pace}, and no {per} sees more \
+                 than {most}.{never}",
                 each(per)
             )
         }
@@ -78,6 +93,29 @@ pub(super) fn lease(rate: &RateSpec) -> Option<String> {
         ),
     })
 }
+
+/// What clients that hold units do to its bound.
+pub(super) fn reserved(fleet: &FleetSpec, rate: Option<&RateSpec>) -> String {
+    let most = count(fleet.lease_max.unwrap_or(1_000_000));
+    let share = match fleet.share.unwrap_or(1) {
+        1 => String::new(),
+        share => format!(" and one in {} of what is left", count(share)),
+    };
+    let beyond = match rate.map(|rate| (rate.algorithm, rate)) {
+        Some((Algorithm::Gcra | Algorithm::TokenBucket, rate)) => {
+            let units = some(units_in(RESERVED_FOR, rate.limit, span(rate.per)), "unit");
+            format!(
+                " They live for {}, so up to {units} beyond the rate can pass in any interval.",
+                Span(RESERVED_FOR)
+            )
+        }
+        _ => " They live until their window ends, so the window's limit holds.".into(),
+    };
+    format!("Clients may reserve units and spend them by themselves: up to {most}{share} at a time.{beyond}")
+}
+
+/// For how long clients hold units of a smooth rate.
+const RESERVED_FOR: Duration = Duration::from_secs(1);
 
 /// How many units come back in this time, begun ones counted.
 fn units_in(time: Duration, limit: u64, per: Duration) -> u64 {

@@ -40,7 +40,7 @@ fn period() -> impl Strategy<Value = Period> {
     prop_oneof![4 => span().prop_map(Period::Span), 1 => part.prop_map(Period::Calendar)]
 }
 
-fn rate(name: &'static str) -> impl Strategy<Value = RateSpec> {
+fn rate(name: Option<&'static str>) -> impl Strategy<Value = RateSpec> {
     use Algorithm::{FixedWindow, Gcra, Quota, SlidingLog, SlidingWindow, TokenBucket};
     let algorithm = proptest::sample::select(vec![
         Gcra,
@@ -60,7 +60,7 @@ fn rate(name: &'static str) -> impl Strategy<Value = RateSpec> {
             let smooth = matches!(algorithm, Gcra | TokenBucket);
             let part = Period::Calendar(CalendarPart::Month);
             RateSpec {
-                name: Some(name.into()),
+                name: name.map(str::to_owned),
                 algorithm,
                 limit,
                 per: match (algorithm, per) {
@@ -90,7 +90,7 @@ fn policy() -> impl Strategy<Value = PolicySpec> {
         regions: false,
         tenants_max: None,
     });
-    (of(rate("a")), of(rate("b")), of(cost), of(fair)).prop_map(|(a, b, cost, fair)| PolicySpec {
+    (of(rate(None)), of(rate(Some("b"))), of(cost), of(fair)).prop_map(|(a, b, cost, fair)| PolicySpec {
         rate: a.into_iter().chain(b).collect(),
         cost,
         fair,

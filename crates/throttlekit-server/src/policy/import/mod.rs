@@ -3,10 +3,10 @@
 //! There a file is one domain with a tree of descriptors. Here each limit of the tree becomes a policy, and the way to
 //! it a rule of the domain. Limits are fixed windows aligned to the epoch, as they are there.
 
+mod wire;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
-
-use serde::Deserialize;
 
 use super::check::{Finding, Level, NAME_CHARS_MAX, VERSION, check};
 use super::error::{PolicyError, did_you_mean};
@@ -15,6 +15,8 @@ use super::model::{Algorithm, Period, PolicyFile, PolicySpec, RateSpec};
 use super::read;
 use super::span::Span;
 use super::tree::{self, shown};
+use wire::{Descriptor, Domain, RateLimit};
+
 use crate::doors::envoy::{DomainSpec, EntrySpec, RuleSpec};
 
 /// What came of a file of another service.
@@ -49,50 +51,6 @@ pub fn import_envoy(text: &str) -> Result<Imported, PolicyError> {
         Some(found) => Err(PolicyError::at(text, found.path, None, found.message)),
         None => Ok(imported),
     }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Domain {
-    domain: String,
-    descriptors: Option<Vec<Descriptor>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Descriptor {
-    key: String,
-    value: Option<String>,
-    rate_limit: Option<RateLimit>,
-    descriptors: Option<Vec<Descriptor>>,
-    #[serde(default)]
-    shadow_mode: bool,
-    #[serde(default)]
-    quota_mode: bool,
-    #[serde(default)]
-    detailed_metric: bool,
-    #[serde(default)]
-    value_to_metric: bool,
-    #[serde(default)]
-    share_threshold: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RateLimit {
-    unit: Option<String>,
-    unit_multiplier: Option<u64>,
-    requests_per_unit: Option<u64>,
-    #[serde(default)]
-    unlimited: bool,
-    name: Option<String>,
-    replaces: Option<Vec<Replaced>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Replaced {
-    name: String,
 }
 
 /// A path into the file that is read, and what is wrong there.
@@ -206,12 +164,12 @@ impl Import {
         let whole = format!("{}/{}", self.domain, path_of(entries));
         let clean = |c: char| if c.is_whitespace() || c.is_control() { '_' } else { c };
         // Room for a number behind.
-        let base: String = whole.chars().map(clean).take(NAME_CHARS_MAX - 8).collect();
-        let numbered = (2..).map(|number| format!("{base}~{number}"));
-        std::iter::once(base.clone())
+        let stem: String = whole.chars().map(clean).take(NAME_CHARS_MAX - 8).collect();
+        let numbered = (2..).map(|number| format!("{stem}~{number}"));
+        std::iter::once(stem.clone())
             .chain(numbered)
             .find(|name| !self.policies.contains_key(name))
-            .unwrap_or(base)
+            .unwrap_or(stem)
     }
 
     fn finish(self) -> Imported {
