@@ -50,19 +50,27 @@ impl StoreUrl {
         Err("a store is `memory`, `redis://host:port`, `redis+cluster://host:port,host:port` or `postgres://host/db`".into())
     }
 
-    /// Reaches it.
-    pub async fn connect(&self) -> Result<Backend, String> {
+    /// Reaches it. No call takes longer than the deadline; as long as the store's own unless stated.
+    pub async fn connect(&self, deadline: Option<Duration>) -> Result<Backend, String> {
+        let redis = |builder: throttlekit_redis::Builder| match deadline {
+            Some(deadline) => builder.deadline(deadline),
+            None => builder,
+        };
         let wrong = |error: throttlekit::store::StoreError| error.to_string();
         match self {
             Self::Memory => Ok(Backend::memory()),
-            Self::Redis(urls) => match &urls[..] {
-                [url] => Ok(Backend::Redis(RedisStore::builder(url).connect().await.map_err(wrong)?)),
-                many => {
-                    Ok(Backend::Redis(RedisStore::cluster(many.to_vec()).connect().await.map_err(wrong)?))
-                }
-            },
+            Self::Redis(urls) => {
+                let builder = match &urls[..] {
+                    [url] => RedisStore::builder(url),
+                    many => RedisStore::cluster(many.to_vec()),
+                };
+                Ok(Backend::Redis(redis(builder).connect().await.map_err(wrong)?))
+            }
             Self::Postgres(url) => {
-                Ok(Backend::Postgres(Arc::new(PostgresStore::builder(url).connect().await.map_err(wrong)?)))
+                let builder = PostgresStore::builder(url);
+                let builder =
+                    if let Some(deadline) = deadline { builder.deadline(deadline) } else { builder };
+                Ok(Backend::Postgres(Arc::new(builder.connect().await.map_err(wrong)?)))
             }
         }
     }
