@@ -5,4 +5,5 @@
 pub mod access;
 pub mod doors;
 pub mod engine;
+pub mod listen;
 pub mod policy;
