@@ -7,3 +7,7 @@ pub mod doors;
 pub mod engine;
 pub mod listen;
 pub mod policy;
+pub mod reload;
+mod server;
+
+pub use server::{Server, ServerOptions, StoreUrl};
