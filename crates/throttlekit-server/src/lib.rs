@@ -5,6 +5,7 @@
 pub mod access;
 pub mod doors;
 pub mod engine;
+pub mod listen;
 pub mod policy;
 pub mod reload;
 mod server;
