@@ -2,7 +2,11 @@
 
 mod common;
 
-use common::{cluster, single, valkey};
+use std::time::Duration;
+
+use common::{cluster, policy, single, valkey};
+use throttlekit::Limit;
+use throttlekit::tier::{Batch, Mode, TwoTier};
 use throttlekit_conformance::reload::examine_reload;
 use throttlekit_redis::Builder;
 
@@ -28,4 +32,24 @@ async fn reload_on_a_redis_cluster() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_on_valkey() {
     goes_on_from_what_was_used(valkey()).await;
+}
+
+/// Nodes that are given another limit lease what is left of it: what was spent under the old one stays spent.
+#[tokio::test(flavor = "multi_thread")]
+async fn reload_two_tiers_on_redis() {
+    let (store, policy) = (single().connect().await.unwrap(), policy("reload"));
+    let passes = async |units, asks| {
+        let month = Limit::fixed_window(units, Duration::from_secs(30 * 86_400)).unwrap();
+        let tier = TwoTier::builder(store.clone(), &policy, month).mode(Mode::Leased).batch(Batch::Fixed(10));
+        let node = tier.share(1).refill_at_percent(0).return_after(None).build().unwrap();
+        let mut allowed = 0;
+        for _ in 0..asks {
+            allowed += u64::from(node.check("alice").await.unwrap().decision.allowed);
+        }
+        allowed
+    };
+    assert_eq!(passes(95, 40).await, 40);
+    assert_eq!(passes(60, 50).await, 20);
+    assert_eq!(passes(50, 10).await, 0);
+    assert_eq!(passes(200, 200).await, 140);
 }
