@@ -6,3 +6,4 @@ pub mod access;
 pub mod doors;
 pub mod engine;
 pub mod policy;
+pub mod seeing;

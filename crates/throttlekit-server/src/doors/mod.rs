@@ -1,3 +1,4 @@
 //! Doors: what the engine is asked through. They translate, and never decide.
 
 pub mod envoy;
+pub mod grpc;

@@ -1,0 +1,5 @@
+//! Our own wire, `throttlekit.v1`.
+
+mod monitor;
+
+pub use monitor::MonitorDoor;
