@@ -6,4 +6,8 @@ pub mod access;
 pub mod doors;
 pub mod engine;
 pub mod policy;
+pub mod reload;
 pub mod seeing;
+mod server;
+
+pub use server::{Server, ServerOptions, StoreUrl};

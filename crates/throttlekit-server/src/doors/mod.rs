@@ -2,3 +2,4 @@
 
 pub mod envoy;
 pub mod grpc;
+pub mod words;

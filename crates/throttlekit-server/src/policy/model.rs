@@ -135,6 +135,9 @@ pub struct RateSpec {
     /// In how many parts a sliding window is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u32>,
+    /// Tells the wait until the next bucket of a sliding window, as version 1 of the wire did. It may be too early.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub early_retry: bool,
     /// Minutes east of UTC at which a quota's day begins.
     #[serde(default, skip_serializing_if = "is_default")]
     pub utc_offset_minutes: i32,
@@ -147,8 +150,8 @@ pub struct RateSpec {
 }
 
 /// A length of time, or a part of the calendar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(untagged)]
 pub enum Period {
     /// A day, a week or a month of the calendar.
     Calendar(CalendarPart),
@@ -316,7 +319,7 @@ pub struct FleetSpec {
 
 /// What is answered while the store does not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OutageSpec {
     /// Refusals.
     #[default]

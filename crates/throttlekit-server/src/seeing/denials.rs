@@ -8,6 +8,7 @@ use throttlekit::{Clock, WallClock};
 
 use super::shown::Keys;
 use super::watch::Watchers;
+use crate::doors::words::retry_millis;
 
 /// How many are kept.
 const RECENT_MAX: usize = 200;
@@ -27,8 +28,8 @@ pub struct Denial {
     pub limit: u64,
     /// What was left.
     pub remaining: u64,
-    /// How long the caller was told to wait; zero where no clock tells.
-    pub retry_after_ms: u64,
+    /// How long the caller was told to wait.
+    pub retry_after_ms: i64,
 }
 
 /// The latest denials and the watchers.
@@ -93,5 +94,5 @@ fn fill(denial: &mut Denial, event: &Event<'_>, at_ms: u64) {
     denial.axis = event.binding_axis.map_or(by_none, |axis| axis.label());
     denial.limit = event.decision.limit;
     denial.remaining = event.decision.remaining;
-    denial.retry_after_ms = event.decision.retry_after.wait_ms().unwrap_or(0);
+    denial.retry_after_ms = retry_millis(event.decision.retry_after);
 }

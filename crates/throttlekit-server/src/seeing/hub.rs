@@ -10,13 +10,11 @@ use throttlekit::admission::Event;
 use throttlekit::{Clock, Decision, Guarantee, Timestamp, WallClock};
 use throttlekit_telemetry::{Counts, OTHER, PolicyCounts, Telemetry, Top};
 
-use super::config::{Config, ConfigState, config_hash};
 use super::denials::{Denial, Denials};
 use super::latency::{Latency, SLICE, Summary};
 use super::shown::Keys;
 use super::watch::{TooManyWatchers, Watch, Watchers};
 use crate::engine::Witness;
-use crate::policy::PolicyFile;
 
 /// What a hub can be told.
 #[derive(Clone, Debug)]
@@ -44,7 +42,6 @@ pub struct Hub {
     telemetry: Telemetry,
     seen: Box<[OnceLock<Box<Seen>>]>,
     denials: Arc<Denials>,
-    config: Config,
     store: Mutex<StoreSeen>,
     options: HubOptions,
 }
@@ -90,8 +87,7 @@ impl Hub {
             .subscribe(super::logs::denied)
             .start()?;
         let seen = (0..telemetry.counts().places()).map(|_| OnceLock::new()).collect();
-        let config = Config::default();
-        let hub = Arc::new(Self { telemetry, seen, denials, config, store: Mutex::default(), options });
+        let hub = Arc::new(Self { telemetry, seen, denials, store: Mutex::default(), options });
         let cut = Arc::downgrade(&hub);
         thread::Builder::new().name("throttlekit-seeing".into()).spawn(move || cut_slices(&cut))?;
         Ok(hub)
@@ -100,16 +96,6 @@ impl Hub {
     /// The exact counters, for whoever else exports them.
     pub fn counts(&self) -> Counts {
         self.telemetry.counts()
-    }
-
-    /// A policy file was put in force.
-    pub fn config_loaded(&self, file: &PolicyFile) {
-        self.config.loaded(config_hash(file));
-    }
-
-    /// One was refused, and the one before runs on.
-    pub fn config_refused(&self, why: &str) {
-        self.config.refused(why);
     }
 
     /// Denials as they happen, by policies for which `wants` says yes. The telemetry's thread asks it, for each denial.
@@ -136,10 +122,6 @@ impl Hub {
 
     pub(super) fn options(&self) -> &HubOptions {
         &self.options
-    }
-
-    pub(super) fn config(&self) -> ConfigState {
-        self.config.read()
     }
 
     pub(super) fn keys(&self) -> &Keys {

@@ -15,18 +15,20 @@ use prometheus_client::registry::Registry;
 use throttlekit::Guarantee;
 use throttlekit_telemetry::{GUARANTEES, OTHER, prometheus};
 
-use super::config::ConfigState;
 use super::hub::{Hub, PolicySeen, StoreSeen};
 use crate::engine::{Engine, GuardView, StoreHealth};
+use crate::reload::ConfigStatus;
 
 /// The type of the page, for the header of the answer.
 pub const METRICS_CONTENT_TYPE: &str = prometheus::CONTENT_TYPE;
 
 /// The page, as things stand now.
-pub fn metrics(hub: &Hub, engine: &Engine) -> String {
+pub fn metrics(hub: &Hub, engine: &Engine, config: &ConfigStatus) -> String {
     let mut registry = Registry::default();
     prometheus::register(&mut registry, &hub.counts());
-    registry.sub_registry_with_prefix("throttlekit").register_collector(Box::new(Page::read(hub, engine)));
+    registry
+        .sub_registry_with_prefix("throttlekit")
+        .register_collector(Box::new(Page::read(hub, engine, config)));
     let mut page = String::new();
     // A string takes whatever is written.
     let _ = encode(&mut page, &registry);
@@ -41,13 +43,13 @@ struct Page {
     leases: u64,
     health: StoreHealth,
     store: StoreSeen,
-    config: ConfigState,
+    config: ConfigStatus,
     watchers: u64,
     watch_dropped: u64,
 }
 
 impl Page {
-    fn read(hub: &Hub, engine: &Engine) -> Self {
+    fn read(hub: &Hub, engine: &Engine, config: &ConfigStatus) -> Self {
         let policies = hub.policies();
         let running = engine.policies();
         let crowded = running.len() > hub.options().policies_max;
@@ -65,7 +67,7 @@ impl Page {
             leases: engine.leases_held(),
             health: engine.store_health(),
             store: hub.store(),
-            config: hub.config(),
+            config: config.clone(),
             watchers: hub.watchers().count() as u64,
             watch_dropped: hub.watchers().dropped(),
             policies,
@@ -158,7 +160,7 @@ impl Page {
         page.gauge(
             "config_loaded_timestamp_seconds",
             "When it was taken up, since the Unix epoch",
-            self.config.loaded_at_ms / 1_000,
+            self.config.loaded_at.as_millis_ceil() / 1_000,
         )?;
         page.counter("config_reloads", "Files taken up after the first", self.config.reloads)?;
         page.counter("config_rejected", "Files refused", self.config.rejected)?;

@@ -4,7 +4,6 @@
 //! telemetry's own thread. Nothing here decides anything. Everything kept has a bound, whatever keys and policies
 //! strangers name; keys are shown by the monitor alone, and never become labels.
 
-mod config;
 mod denials;
 mod hub;
 mod json;
@@ -16,7 +15,6 @@ mod shown;
 mod snapshot;
 mod watch;
 
-pub use config::config_hash;
 pub use denials::Denial;
 pub use hub::{Hub, HubOptions};
 pub use latency::Summary;

@@ -10,7 +10,9 @@ use throttlekit_telemetry::TopKeys;
 use super::denials::Denial;
 use super::hub::{Hub, PolicySeen};
 use super::latency::{Summary, WINDOW};
+use crate::doors::words::{millis_at, signed};
 use crate::engine::{Engine, GuardView, PolicyView};
+use crate::reload::ConfigStatus;
 
 /// How many of the busiest keys of a policy are shown.
 const TOP_SHOWN: usize = 10;
@@ -20,7 +22,12 @@ const FORM: &str = "1";
 /// What is to be seen now, of policies for which `shows` says yes.
 ///
 /// Counts are since the start, latencies over the last minute. A policy that nobody asked is there, with zeros.
-pub fn snapshot(hub: &Hub, engine: &Engine, shows: impl Fn(&str) -> bool) -> v1::Snapshot {
+pub fn snapshot(
+    hub: &Hub,
+    engine: &Engine,
+    config: &ConfigStatus,
+    shows: impl Fn(&str) -> bool,
+) -> v1::Snapshot {
     let mut running: BTreeMap<String, PolicyView> =
         engine.policies().into_iter().map(|policy| (policy.name.clone(), policy)).collect();
     let keys = KeysOf::read(hub);
@@ -38,7 +45,7 @@ pub fn snapshot(hub: &Hub, engine: &Engine, shows: impl Fn(&str) -> bool) -> v1:
         recent_denials: hub.recent().into_iter().filter(|denial| shows(&denial.policy)).map(wire).collect(),
         raw_json: String::new(),
         engine: Some(engine_health(hub, engine)),
-        config: Some(config_health(hub)),
+        config: Some(config_health(config)),
     };
     snapshot.raw_json = super::json::of(&snapshot, hub).to_string();
     snapshot
@@ -46,7 +53,7 @@ pub fn snapshot(hub: &Hub, engine: &Engine, shows: impl Fn(&str) -> bool) -> v1:
 
 fn meta(hub: &Hub) -> v1::MonitorMeta {
     v1::MonitorMeta {
-        generated_at: signed(WallClock.now().as_millis_ceil()),
+        generated_at: millis_at(WallClock.now()),
         window_ms: WINDOW.as_millis() as i64,
         mode: "server".into(),
         lens_version: FORM.into(),
@@ -155,14 +162,13 @@ fn engine_health(hub: &Hub, engine: &Engine) -> v1::EngineHealth {
     }
 }
 
-fn config_health(hub: &Hub) -> v1::ConfigHealth {
-    let config = hub.config();
+fn config_health(config: &ConfigStatus) -> v1::ConfigHealth {
     v1::ConfigHealth {
-        version_hash: config.hash,
-        loaded_at: signed(config.loaded_at_ms),
+        version_hash: config.hash.clone(),
+        loaded_at: millis_at(config.loaded_at),
         reloads: signed(config.reloads),
         rejected: signed(config.rejected),
-        last_error: config.last_error,
+        last_error: config.last_error.clone().unwrap_or_default(),
     }
 }
 
@@ -180,10 +186,6 @@ fn wire(denial: Denial) -> v1::DenialEvent {
         axis: denial.axis.into(),
         limit: signed(denial.limit),
         remaining: signed(denial.remaining),
-        retry_after_ms: signed(denial.retry_after_ms),
+        retry_after_ms: denial.retry_after_ms,
     }
-}
-
-fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

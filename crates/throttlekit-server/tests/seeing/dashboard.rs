@@ -12,9 +12,9 @@ const DASHBOARD: &str = include_str!("../../../../ops/grafana/throttlekit.json")
 
 #[tokio::test]
 async fn every_series_that_the_dashboard_asks_for_is_on_the_page() {
-    let (hub, engine) = started(HubOptions::default());
+    let (hub, engine, reloader) = started(HubOptions::default());
     load(&hub, &engine).await;
-    let text = metrics(&hub, &engine);
+    let text = metrics(&hub, &engine, &reloader.status());
     let page = Page::read(&text);
     let shown: BTreeSet<&str> = page.names().into_iter().collect();
     let asked = asked();

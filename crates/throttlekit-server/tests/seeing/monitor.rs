@@ -15,10 +15,10 @@ use tonic::{Code, Streaming};
 use crate::{load, started};
 
 async fn opened(options: HubOptions) -> (Arc<Hub>, Engine, MonitorClient<Channel>) {
-    let (hub, engine) = started(options);
+    let (hub, engine, reloader) = started(options);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
-    let door = MonitorServer::new(MonitorDoor::new(hub.clone(), engine.clone()));
+    let door = MonitorServer::new(MonitorDoor::new(hub.clone(), engine.clone(), reloader.0));
     let incoming = tonic::transport::server::TcpIncoming::from(listener);
     tokio::spawn(Server::builder().add_service(door).serve_with_incoming(incoming));
     let channel = Channel::from_shared(format!("http://{at}")).unwrap().connect().await.unwrap();
@@ -55,7 +55,7 @@ async fn a_snapshot_shows_each_policy_its_keys_slots_and_denials() {
     assert_eq!(snapshot.recent_denials[0].policy, "slots");
     let engine = snapshot.engine.unwrap();
     assert!(engine.serving && engine.kind == "memory");
-    assert_eq!(snapshot.config.unwrap().version_hash.len(), 16);
+    assert_eq!(snapshot.config.unwrap().version_hash.len(), 12);
 
     let json: serde_json::Value = serde_json::from_str(&snapshot.raw_json).unwrap();
     assert_eq!(json["policies"][0]["denied"], 2);

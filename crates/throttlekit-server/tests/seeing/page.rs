@@ -7,9 +7,9 @@ use crate::{load, started};
 
 #[tokio::test]
 async fn every_decision_is_counted_once_under_how_it_ended() {
-    let (hub, engine) = started(HubOptions::default());
+    let (hub, engine, reloader) = started(HubOptions::default());
     load(&hub, &engine).await;
-    let page = Page::read(&metrics(&hub, &engine));
+    let page = Page::read(&metrics(&hub, &engine, &reloader.status()));
     for (policy, allowed, denied, shadow) in
         [("api", 3.0, 2.0, 0.0), ("tried", 5.0, 0.0, 4.0), ("slots", 2.0, 1.0, 0.0)]
     {
@@ -38,11 +38,11 @@ async fn every_decision_is_counted_once_under_how_it_ended() {
 
 #[tokio::test]
 async fn counters_only_grow_and_no_key_is_on_the_page() {
-    let (hub, engine) = started(HubOptions::default());
+    let (hub, engine, reloader) = started(HubOptions::default());
     load(&hub, &engine).await;
-    let before = Page::read(&metrics(&hub, &engine));
+    let before = Page::read(&metrics(&hub, &engine, &reloader.status()));
     load(&hub, &engine).await;
-    let text = metrics(&hub, &engine);
+    let text = metrics(&hub, &engine, &reloader.status());
     assert!(!text.contains("ice") && !text.contains("bob"), "{text}");
     let after = Page::read(&text);
     for (series, count) in &before.samples {
@@ -56,9 +56,9 @@ async fn counters_only_grow_and_no_key_is_on_the_page() {
 
 #[tokio::test]
 async fn policies_beyond_the_cap_share_one_label() {
-    let (hub, engine) = started(HubOptions { policies_max: 1, ..HubOptions::default() });
+    let (hub, engine, reloader) = started(HubOptions { policies_max: 1, ..HubOptions::default() });
     load(&hub, &engine).await;
-    let page = Page::read(&metrics(&hub, &engine));
+    let page = Page::read(&metrics(&hub, &engine, &reloader.status()));
     assert_eq!(page.at("throttlekit_allowed_total{policy=\"api\"}"), 3.0);
     assert_eq!(page.at("throttlekit_allowed_total{policy=\"other\"}"), 7.0);
     assert_eq!(page.at("throttlekit_engine_calls_total{policy=\"api\"}"), 5.0);
@@ -68,12 +68,14 @@ async fn policies_beyond_the_cap_share_one_label() {
 
 #[tokio::test]
 async fn files_taken_up_and_refused_are_counted_and_the_one_in_force_is_named() {
-    let (hub, engine) = started(HubOptions::default());
-    let hash = throttlekit_server::seeing::config_hash(&engine.file());
-    hub.config_refused("line 3: no such field");
-    hub.config_loaded(&engine.file());
-    let page = Page::read(&metrics(&hub, &engine));
+    let (hub, engine, reloader) = started(HubOptions::default());
+    std::fs::write(reloader.path(), "version: 1\npolicies: nonsense").unwrap();
+    reloader.look(&engine).await.unwrap().unwrap_err();
+    std::fs::write(reloader.path(), "version: 1\npolicies: {}").unwrap();
+    reloader.look(&engine).await.unwrap().unwrap();
+    let status = reloader.status();
+    let page = Page::read(&metrics(&hub, &engine, &status));
     assert_eq!(page.at("throttlekit_config_reloads_total"), 1.0);
     assert_eq!(page.at("throttlekit_config_rejected_total"), 1.0);
-    assert_eq!((hash.len(), page.at(&format!("throttlekit_config_info{{version=\"{hash}\"}}"))), (16, 1.0));
+    assert_eq!(page.at(&format!("throttlekit_config_info{{version=\"{}\"}}", status.hash)), 1.0);
 }

@@ -1,5 +1,14 @@
-//! Our own wire, `throttlekit.v1`.
+//! The gRPC door, `throttlekit.v1`.
 
+mod fleet;
+mod health;
+mod lease_id;
 mod monitor;
+mod rate_limiter;
+mod status;
 
+pub use fleet::FleetDoor;
+pub use health::health;
 pub use monitor::MonitorDoor;
+pub use rate_limiter::RateLimiterDoor;
+pub use status::status;

@@ -8,8 +8,10 @@ use throttlekit_proto::v1::monitor_server::Monitor;
 use throttlekit_proto::v1::{GetSnapshotRequest, GetSnapshotResponse, WatchRequest, WatchResponse};
 use tonic::{Request, Response, Status};
 
+use super::status;
 use crate::access::{Caller, Door};
 use crate::engine::Engine;
+use crate::reload::Reloader;
 use crate::seeing::{Hub, snapshot};
 
 /// The longest name of a policy that is looked for.
@@ -20,12 +22,13 @@ const POLICY_BYTES_MAX: usize = 1_024;
 pub struct MonitorDoor {
     hub: Arc<Hub>,
     engine: Engine,
+    reloader: Arc<Reloader>,
 }
 
 impl MonitorDoor {
-    /// Of this engine, as this hub sees it.
-    pub fn new(hub: Arc<Hub>, engine: Engine) -> Self {
-        Self { hub, engine }
+    /// Of this engine, as this hub sees it, and of the file that it runs.
+    pub fn new(hub: Arc<Hub>, engine: Engine, reloader: Arc<Reloader>) -> Self {
+        Self { hub, engine, reloader }
     }
 }
 
@@ -38,9 +41,9 @@ impl Monitor for MonitorDoor {
     ) -> Result<Response<GetSnapshotResponse>, Status> {
         let caller = Caller::of(request.extensions());
         let may = |policy: &str| caller.may(Door::Monitor, policy, b"");
-        let seen = snapshot(&self.hub, &self.engine, |policy| may(policy).is_ok());
+        let seen = snapshot(&self.hub, &self.engine, &self.reloader.status(), |policy| may(policy).is_ok());
         if seen.policies.is_empty() {
-            may("").map_err(|refusal| Status::permission_denied(refusal.to_string()))?;
+            may("").map_err(status)?;
         }
         Ok(Response::new(GetSnapshotResponse { snapshot: Some(seen) }))
     }
@@ -55,8 +58,7 @@ impl Monitor for MonitorDoor {
             return Err(Status::invalid_argument("no policy has so long a name"));
         }
         if !one.is_empty() {
-            let refused = caller.may(Door::Monitor, &one, b"");
-            refused.map_err(|refusal| Status::permission_denied(refusal.to_string()))?;
+            caller.may(Door::Monitor, &one, b"").map_err(status)?;
         }
         let wants = move |policy: &str| {
             (one.is_empty() || one == policy) && caller.may(Door::Monitor, policy, b"").is_ok()
