@@ -8,6 +8,7 @@ pub mod engine;
 pub mod listen;
 pub mod policy;
 pub mod reload;
+pub mod seeing;
 mod server;
 
 pub use server::{Server, ServerOptions, StoreUrl};

@@ -168,6 +168,11 @@ impl Leases {
         each.map(|desk| desk.count(|work| &*work.0.policy == policy) as u64).sum()
     }
 
+    /// How many are held, of all policies.
+    pub(super) fn all_held(&self) -> u64 {
+        self.all().into_iter().map(|desk| desk.count(|_| true) as u64).sum()
+    }
+
     /// Ends what clients have fallen silent about.
     pub(super) fn expire(&self) {
         self.all().iter().for_each(|desk| desk.expire());

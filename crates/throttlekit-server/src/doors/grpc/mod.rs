@@ -3,10 +3,12 @@
 mod fleet;
 mod health;
 mod lease_id;
+mod monitor;
 mod rate_limiter;
 mod status;
 
 pub use fleet::FleetDoor;
 pub use health::health;
+pub use monitor::MonitorDoor;
 pub use rate_limiter::RateLimiterDoor;
 pub use status::status;
