@@ -6,3 +6,7 @@ pub mod access;
 pub mod doors;
 pub mod engine;
 pub mod policy;
+pub mod reload;
+mod server;
+
+pub use server::{Server, ServerOptions, StoreUrl};

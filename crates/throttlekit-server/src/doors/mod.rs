@@ -1,3 +1,5 @@
 //! Doors: what the engine is asked through. They translate, and never decide.
 
 pub mod envoy;
+pub mod grpc;
+pub mod words;

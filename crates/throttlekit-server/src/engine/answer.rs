@@ -67,8 +67,23 @@ pub struct Granted {
     pub retry_after: Option<Duration>,
     /// The limit itself.
     pub limit: u64,
-    /// The window that they are of, if it takes back what is left.
-    pub epoch: Option<u64>,
+    /// The name of the loan, under which what is left of it may be handed back; nothing if it lapses.
+    pub loan: Option<u128>,
+}
+
+impl Granted {
+    /// Where nothing was wanted.
+    pub(super) fn nothing() -> Self {
+        Self {
+            units: 0,
+            lives: Duration::ZERO,
+            until: Timestamp::EPOCH,
+            refresh_after: Duration::ZERO,
+            retry_after: Some(Duration::ZERO),
+            limit: 0,
+            loan: None,
+        }
+    }
 }
 
 /// Why nothing was decided.

@@ -40,14 +40,12 @@ pub struct Ended {
 }
 
 /// Units that a client hands back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandBack {
-    /// The name of this return: random; it counts once.
-    pub id: u128,
-    /// How many.
+    /// The name of the loan they are of, as it was told.
+    pub loan: u128,
+    /// How many: never more than were lent.
     pub units: u64,
-    /// Of which window.
-    pub epoch: u64,
 }
 
 impl<'a> Ask<'a> {

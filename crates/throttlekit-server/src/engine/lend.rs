@@ -6,10 +6,10 @@ use throttlekit::rate::shared::SharedForm;
 use throttlekit::store::{
     Epoch, GiveBack, KeySpace, LeaseAsk, Return, ReturnId, Store, StoreError, Term, Want,
 };
-use throttlekit::{Decision, Guarantee, Limit, LimitError, OnOutage, Retry, SharedLimiter};
+use throttlekit::{Decision, Guarantee, Limit, LimitError, OnOutage, SharedLimiter, Timestamp};
 
+use super::Granted;
 use super::backend::Counted;
-use super::{Granted, HandBack};
 use crate::policy::FleetSpec;
 
 const LEASE_MAX: u64 = 1_000_000;
@@ -34,6 +34,10 @@ pub(super) struct Lending {
     pub(super) granted: Granted,
     pub(super) decision: Decision,
     pub(super) guarantee: Guarantee,
+    /// The window that takes back what is left, if one does.
+    pub(super) epoch: Option<Epoch>,
+    /// The store's instant.
+    pub(super) now: Timestamp,
 }
 
 impl Lender {
@@ -57,16 +61,8 @@ impl Lender {
         })
     }
 
-    pub(super) async fn lend(
-        &self,
-        key: &[u8],
-        wants: u64,
-        back: Option<HandBack>,
-    ) -> Result<Lending, StoreError> {
+    pub(super) async fn lend(&self, key: &[u8], wants: u64) -> Result<Lending, StoreError> {
         let name = self.space.key(key, key);
-        if let Some(back) = back {
-            self.take_back(&name, back).await;
-        }
         let want = Want { wants: wants.min(self.lease_max), least: 1, share: self.share };
         let ask = LeaseAsk { key: &name, form: &self.form, term: self.term, want };
         let lent = self.store.lease(&[ask]).await.into_iter().next();
@@ -79,26 +75,26 @@ impl Lender {
                     lives,
                     until: lent.now + lives,
                     refresh_after: lives,
-                    retry_after: wait(loan.decision.retry_after),
+                    retry_after: loan.decision.retry_after.wait(),
                     limit: self.form.limit().units(),
-                    epoch: (self.term == Term::Window && loan.epoch != Epoch::NONE).then_some(loan.epoch.0),
+                    loan: None,
                 };
                 let decision = Decision { allowed: loan.granted > 0, ..loan.decision };
-                Ok(Lending { granted, decision, guarantee: Store::guarantee(&self.store) })
+                let takes_back = self.term == Term::Window && loan.epoch != Epoch::NONE && loan.granted > 0;
+                let epoch = takes_back.then_some(loan.epoch);
+                let guarantee = Store::guarantee(&self.store);
+                Ok(Lending { granted, decision, guarantee, epoch, now: lent.now })
             }
             Err(error) if error.is_outage() => self.stand_in(key, want.wants).await,
             Err(error) => Err(error),
         }
     }
 
-    /// What came back too late or twice is not counted; what does not arrive lapses with its window. Neither is the
-    /// client's to repair.
-    async fn take_back(&self, name: &str, back: HandBack) {
-        if self.term != Term::Window {
-            return;
-        }
-        let units = Return { epoch: Epoch(back.epoch), units: back.units };
-        let give_back = GiveBack { key: name, form: &self.form, id: ReturnId(back.id), back: units };
+    /// Takes back what is left of a loan. What comes too late or twice is not counted; what does not arrive lapses with
+    /// its window. Neither is the client's to repair.
+    pub(super) async fn take_back(&self, key: &[u8], id: u128, epoch: Epoch, units: u64) {
+        let (name, back) = (self.space.key(key, key), Return { epoch, units });
+        let give_back = GiveBack { key: &name, form: &self.form, id: ReturnId(id), back };
         let _ = self.store.give_back(&[give_back]).await;
     }
 
@@ -116,14 +112,10 @@ impl Lender {
             lives: HOLD,
             until: answer.now + HOLD,
             refresh_after: HOLD,
-            retry_after: wait(decision.retry_after),
+            retry_after: decision.retry_after.wait(),
             limit: self.form.limit().units(),
-            epoch: None,
+            loan: None,
         };
-        Ok(Lending { granted, decision, guarantee: answer.guarantee })
+        Ok(Lending { granted, decision, guarantee: answer.guarantee, epoch: None, now: answer.now })
     }
-}
-
-fn wait(retry: Retry) -> Option<Duration> {
-    retry.wait()
 }

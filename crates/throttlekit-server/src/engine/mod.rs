@@ -6,6 +6,7 @@ mod backend;
 mod leases;
 mod lend;
 mod limits;
+mod loans;
 mod served;
 mod sharing;
 mod slots;
@@ -26,6 +27,7 @@ pub use answer::{Admitted, Answered, Beats, Granted, Held, Refusal};
 pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, KEYS_MAX, MANY_MAX};
 pub use backend::Backend;
 use leases::{Leases, NotDebited};
+use loans::{Loan, Loans};
 use served::{Place, Served};
 pub use view::{GuardView, PolicyView, Reloaded, StoreHealth};
 pub use witness::Witness;
@@ -74,6 +76,7 @@ struct Shared {
     options: EngineOptions,
     running: ArcSwap<Running>,
     leases: Leases,
+    loans: Loans,
     clock: PreciseClock,
     /// One reload at a time.
     reloading: tokio::sync::Mutex<()>,
@@ -94,6 +97,7 @@ impl Engine {
             options,
             running: ArcSwap::from_pointee(running),
             leases,
+            loans: Loans::default(),
             clock: PreciseClock::new(),
             reloading: tokio::sync::Mutex::default(),
         });
@@ -178,7 +182,7 @@ impl Engine {
         tokens: u64,
     ) -> Result<Answered, Refusal> {
         let since = self.shared.clock.now();
-        match self.shared.leases.debit(who.owner(), lease, tokens).await {
+        match Box::pin(self.shared.leases.debit(who.owner(), lease, tokens)).await {
             Ok((policy, decision, guarantee)) => {
                 let answer = Answered::debited(decision, guarantee);
                 let ask = Ask { policy: &policy, key: b"", others: &[], cost: tokens };
@@ -220,7 +224,8 @@ impl Engine {
             return Err(Refusal::TooMany("this caller holds as many leases as it may: release some".into()));
         }
         let call = Call::by(ask.key).and(ask.others).cost(ask.cost).value(value);
-        let admission = policy.admit(if let Some(hold) = hold { call.hold(hold) } else { call }).await?;
+        let call = if let Some(hold) = hold { call.hold(hold) } else { call };
+        let admission = Box::pin(policy.admit(call)).await?;
         let answer = Answered::admitted(&admission);
         let lease = match admission.permit {
             Some(permit) => {
@@ -244,17 +249,38 @@ impl Engine {
         self.shared.leases.heartbeat(who.owner(), leases)
     }
 
-    /// Lends units of a limit to a client, and takes back first what it returns. The cost is how many it wants.
-    pub async fn reserve(&self, ask: Ask<'_>, back: Option<HandBack>) -> Result<Granted, Refusal> {
+    /// Lends units of a limit to a client, and takes back first what is left of an earlier loan. The cost is how many it
+    /// wants.
+    pub async fn reserve(
+        &self,
+        who: &Principal,
+        ask: Ask<'_>,
+        back: Option<HandBack>,
+    ) -> Result<Granted, Refusal> {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
         let variant = served.variant(ask.key).clone();
         let no_lender = "this policy lends nothing to clients: give it `fleet: {}`";
         let lender = variant.lender.as_ref().ok_or_else(|| Refusal::Unsupported(no_lender.into()))?;
-        let lending = lender.lend(ask.key, ask.cost, back).await?;
-        let asked = Ask { cost: lending.granted.units, ..ask };
+        let (owner, loans) = (who.owner(), &self.shared.loans);
+        if let Some(back) = back
+            && let Some(loan) = loans.take(back.loan, owner, ask.policy, ask.key)
+        {
+            lender.take_back(ask.key, back.loan, loan.epoch, back.units.min(loan.units)).await;
+        }
+        if ask.cost == 0 {
+            return Ok(Granted::nothing());
+        }
+        let lending = Box::pin(lender.lend(ask.key, ask.cost)).await?;
+        let mut granted = lending.granted;
+        if let Some(epoch) = lending.epoch {
+            let (policy, key, units, until) =
+                (ask.policy.into(), ask.key.into(), granted.units, granted.until);
+            granted.loan = loans.note(Loan { owner, policy, key, epoch, units, until }, lending.now);
+        }
+        let asked = Ask { cost: granted.units, ..ask };
         self.told(&served, &asked, Answered::lent(lending.decision, lending.guarantee), since);
-        Ok(lending.granted)
+        Ok(granted)
     }
 
     /// Tells whoever watches, and lets pass what a policy that only looks would have denied.

@@ -183,11 +183,13 @@ impl Variant {
                 if let Some(decision) = tier.try_check(ask) {
                     return Ok(Answered::of(decision, *worth, Axis::Rate));
                 }
-                let answer = tier.check(ask).await?;
+                // Boxed, so that the common ways do not carry room for the long ones.
+                let answer = Box::pin(tier.check(ask)).await?;
                 Ok(Answered::of(answer.decision, answer.guarantee.weaker(*worth), Axis::Rate))
             }
             Asks::Sharing(sharing) => {
-                Ok(answered(&sharing.check(throttlekit::Ask { key: keys[0], cost }).await?, Axis::Fairness))
+                let answer = Box::pin(sharing.check(throttlekit::Ask { key: keys[0], cost })).await?;
+                Ok(answered(&answer, Axis::Fairness))
             }
             Asks::Budget => {
                 Err(unsupported("is a token budget: send debits, which are counted after the work"))
@@ -197,7 +199,7 @@ impl Variant {
             }
             Asks::Axes { policy, slots: false } => {
                 let (others, key) = (&keys[1..], keys[0]);
-                let admission = policy.admit(Call::by(key).and(others).cost(cost)).await?;
+                let admission = Box::pin(policy.admit(Call::by(key).and(others).cost(cost))).await?;
                 let answer = Answered::admitted(&admission);
                 if let Some(permit) = admission.permit {
                     // Nobody will settle it: what it was said to cost is what it cost.
@@ -226,7 +228,7 @@ impl Variant {
             return match &self.asks {
                 Asks::Nobody => Ok(Answered::free()),
                 Asks::Sharing(sharing) => {
-                    let answer = sharing.check(throttlekit::Ask { key: keys[0], cost: 0 }).await?;
+                    let answer = Box::pin(sharing.check(throttlekit::Ask { key: keys[0], cost: 0 })).await?;
                     Ok(looked(&answer, Axis::Fairness))
                 }
                 _ => Err(unsupported("has no limit to look at: its slots are seen in the monitor")),
@@ -247,10 +249,10 @@ impl Variant {
         let mut all: Option<Forecast> = None;
         for look in &self.looks {
             let key = keys.get(look.by).copied().unwrap_or_default();
-            let forecast = match look.limiter.forecast(throttlekit::Ask { key, cost }).await {
+            let forecast = match Box::pin(look.limiter.forecast(throttlekit::Ask { key, cost })).await {
                 Ok(forecast) => forecast,
                 Err(error) if error.is_outage() => {
-                    let answer = look.limiter.check(throttlekit::Ask { key, cost: 0 }).await?;
+                    let answer = Box::pin(look.limiter.check(throttlekit::Ask { key, cost: 0 })).await?;
                     let looked = looked(&answer, Axis::Rate).decision;
                     let wait = looked.retry_after.wait().unwrap_or_default();
                     let next = answer.now + wait;
@@ -283,7 +285,7 @@ impl Variant {
             };
         };
         let key = keys.get(*by).copied().unwrap_or_default();
-        match limiter.debit(key, tokens, id).await {
+        match Box::pin(limiter.debit(key, tokens, id)).await {
             Ok(answer) => Ok(answered(&answer, Axis::Cost)),
             Err(StoreError::Stale(number)) => Err(Refusal::Invalid(format!(
                 "debit {number} is older than one of its stream that was counted: number debits upwards, one at a time"

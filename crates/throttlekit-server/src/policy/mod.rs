@@ -1,28 +1,35 @@
 //! Policies as people write them: YAML in, a checked description out.
+//!
+//! [`load`] does all of it: it [parses](parse) a file, [checks](check) what it means, and tries each limit. [`explain`]
+//! says in words what a file lets pass, [`schema`] describes the format to editors, and [`import_envoy`] reads the files
+//! of another service.
 
+mod check;
+mod error;
 mod limits;
+mod load;
 mod model;
+mod read;
+mod shape;
 mod span;
+#[cfg(test)]
+mod tests;
+mod tree;
 
+use shape::{OneOrMany, one_or_many};
+
+pub use check::{
+    BY_MAX, ENTRIES_MAX, Finding, Level, NAME_CHARS_MAX, ON_STORE_MAX, OVERRIDES_MAX, POLICIES_MAX,
+    RATES_MAX, RULES_MAX, VERSION, WEIGHTS_MAX, check,
+};
+pub use error::{Place, PolicyError};
 pub use limits::BUCKETS_DEFAULT;
+pub use load::{ERRORS_MAX, load, text};
 pub use model::*;
 pub use span::Span;
+pub use tree::{BYTES_MAX, DEPTH_MAX, NODES_MAX, SCALAR_BYTES_MAX};
 
-use serde::{Deserialize, Deserializer};
-
-/// One of it, or a list.
-#[derive(Deserialize, schemars::JsonSchema)]
-#[serde(untagged)]
-pub enum OneOrMany<T> {
-    /// One.
-    One(T),
-    /// A list.
-    Many(Vec<T>),
-}
-
-fn one_or_many<'de, T: Deserialize<'de>, D: Deserializer<'de>>(input: D) -> Result<Vec<T>, D::Error> {
-    Ok(match OneOrMany::deserialize(input)? {
-        OneOrMany::One(one) => vec![one],
-        OneOrMany::Many(many) => many,
-    })
+/// Reads a file: its form, not yet what it means.
+pub fn parse(text: &str) -> Result<PolicyFile, PolicyError> {
+    read::read(text, &tree::plant(text)?)
 }

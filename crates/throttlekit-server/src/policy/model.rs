@@ -147,8 +147,8 @@ pub struct RateSpec {
 }
 
 /// A length of time, or a part of the calendar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(untagged)]
 pub enum Period {
     /// A day, a week or a month of the calendar.
     Calendar(CalendarPart),
@@ -316,7 +316,7 @@ pub struct FleetSpec {
 
 /// What is answered while the store does not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OutageSpec {
     /// Refusals.
     #[default]

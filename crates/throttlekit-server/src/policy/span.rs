@@ -5,56 +5,82 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
+
+use super::tree::shown;
 
 /// A length of time: a whole number and a unit, `250ms`, `1s`, `5m`, `1h`, `1d`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
-#[schemars(with = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String", extend("pattern" = "^[0-9]+(ms|s|m|h|d)$"))]
 pub struct Span(pub Duration);
+
+const UNITS: [(u64, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
 
 impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!("`{text}` is no length of time: write a whole number and ms, s, m, h or d, as in `1m`")
-        };
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| wrong())?;
-        let millis = match unit {
-            "ms" => 1,
-            "s" => 1_000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            _ => return Err(wrong()),
-        };
-        let millis = number.checked_mul(millis).filter(|millis| *millis > 0).ok_or_else(wrong)?;
-        Ok(Self(Duration::from_millis(millis)))
+        let number = number.parse::<u64>().ok();
+        if number == Some(0) {
+            return Err(format!("`{}` is no time at all: write 1 or more", shown(text)));
+        }
+        let size = UNITS.iter().find(|(_, name)| *name == unit).map(|(size, _)| *size);
+        match (number, size) {
+            (Some(number), Some(size)) => {
+                let millis = number.checked_mul(size).ok_or_else(|| format!("`{text}` is too long"))?;
+                Ok(Self(Duration::from_millis(millis)))
+            }
+            (Some(number), None) if unit.is_empty() => {
+                Err(format!("`{number}` has no unit: write `{number}s` for seconds, or ms, m, h, d"))
+            }
+            _ => Err(format!(
+                "`{}` is no length of time: write a whole number and ms, s, m, h or d, as in `1m`",
+                shown(text)
+            )),
+        }
     }
 }
 
-impl TryFrom<String> for Span {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Span> for String {
-    fn from(span: Span) -> Self {
-        span.to_string()
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, output: S) -> Result<S::Ok, S::Error> {
+        output.collect_str(self)
     }
 }
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.as_millis();
-        let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
-        let (size, unit) = units.into_iter().find(|(size, _)| millis % size == 0).unwrap_or((1, "ms"));
-        write!(f, "{}{unit}", millis / size)
+        let fits = |(size, _): &(u64, &str)| millis.is_multiple_of(u128::from(*size));
+        let (size, unit) = UNITS.into_iter().find(fits).unwrap_or((1, "ms"));
+        write!(f, "{}{unit}", millis / u128::from(size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_comes_back_in_its_largest_unit() {
+        for (text, back) in
+            [("250ms", "250ms"), ("1000ms", "1s"), ("60s", "1m"), ("90s", "90s"), ("24h", "1d")]
+        {
+            assert_eq!(text.parse::<Span>().unwrap().to_string(), back);
+        }
+    }
+
+    #[test]
+    fn what_is_no_length_of_time_says_what_to_write() {
+        for (text, says) in [
+            ("60", "`60` has no unit: write `60s` for seconds, or ms, m, h, d"),
+            ("0s", "`0s` is no time at all: write 1 or more"),
+            ("1w", "`1w` is no length of time: write a whole number and ms, s, m, h or d, as in `1m`"),
+            ("", "`` is no length of time: write a whole number and ms, s, m, h or d, as in `1m`"),
+            ("99999999999999999d", "`99999999999999999d` is too long"),
+        ] {
+            assert_eq!(text.parse::<Span>().unwrap_err(), says);
+        }
     }
 }

@@ -1,0 +1,12 @@
+//! The gRPC door, `throttlekit.v1`.
+
+mod fleet;
+mod health;
+mod lease_id;
+mod rate_limiter;
+mod status;
+
+pub use fleet::FleetDoor;
+pub use health::health;
+pub use rate_limiter::RateLimiterDoor;
+pub use status::status;

@@ -1,0 +1,212 @@
+//! `throttlekit.v1.RateLimiter`.
+
+use std::time::Duration;
+
+use throttlekit::Retry;
+use throttlekit::store::DebitId;
+use throttlekit_proto::v1::rate_limiter_server::RateLimiter;
+use throttlekit_proto::v1::{
+    AdmitRequest, AdmitResponse, CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse,
+    DebitRequest, DebitResponse, Decision, Forecast, ForecastRequest, ForecastResponse, HeartbeatRequest,
+    HeartbeatResponse, PeekRequest, PeekResponse, ReleaseRequest, ReleaseResponse, Retry as RetryName,
+};
+use tonic::{Request, Response, Status};
+
+use super::lease_id;
+use super::status::status;
+use crate::access::{Caller, Door};
+use crate::doors::words::{axis_name, millis_at, overshoot, retry_millis, signed};
+use crate::engine::{Answered, Ask, Ended, Engine, Refusal};
+
+/// How many leases one heartbeat renews.
+const BEATS_MAX: usize = 10_000;
+
+/// Answers `throttlekit.v1.RateLimiter` by an engine.
+#[derive(Clone)]
+pub struct RateLimiterDoor {
+    engine: Engine,
+}
+
+impl RateLimiterDoor {
+    /// The door to this engine.
+    pub fn new(engine: Engine) -> Self {
+        Self { engine }
+    }
+}
+
+/// A request from whoever may make it.
+fn from<T>(request: Request<T>) -> (Caller, T) {
+    (Caller::of(request.extensions()), request.into_inner())
+}
+
+/// On the wire nothing means one, and less than nothing is a mistake.
+pub(super) fn units(name: &str, units: i64) -> Result<u64, Status> {
+    match u64::try_from(units) {
+        Ok(0) => Ok(1),
+        Ok(units) => Ok(units),
+        Err(_) => {
+            Err(Status::invalid_argument(format!("{name} is {units}: it is 1 or more, and 0 stands for 1")))
+        }
+    }
+}
+
+fn slices(keys: &[String]) -> Vec<&[u8]> {
+    keys.iter().map(String::as_bytes).collect()
+}
+
+/// An answer as the wire has it.
+pub(super) fn decision(answer: &Answered) -> Decision {
+    let decided = &answer.decision;
+    let retry = match decided.retry_after {
+        Retry::Now => RetryName::Now,
+        Retry::After(_) => RetryName::After,
+        Retry::OnRelease => RetryName::OnRelease,
+        Retry::Never => RetryName::Never,
+    };
+    Decision {
+        allowed: decided.allowed,
+        limit: signed(decided.limit),
+        remaining: signed(decided.remaining),
+        reset_at: millis_at(decided.reset_at),
+        retry_after_ms: retry_millis(decided.retry_after),
+        retry: retry.into(),
+        guarantee: answer.guarantee.label().into(),
+        overshoot_bound: overshoot(answer.guarantee),
+        binding_axis: axis_name(answer.binding_axis),
+        shadow_denied: answer.shadow_denied,
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimiter for RateLimiterDoor {
+    async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
+        let (caller, CheckRequest { policy, key, cost, keys }) = from(request);
+        caller.may(Door::Check, &policy, key.as_bytes()).map_err(status)?;
+        let others = slices(&keys);
+        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
+        let answer = self.engine.check(ask).await.map_err(status)?;
+        Ok(Response::new(CheckResponse { decision: Some(decision(&answer)) }))
+    }
+
+    async fn check_many(
+        &self,
+        request: Request<CheckManyRequest>,
+    ) -> Result<Response<CheckManyResponse>, Status> {
+        let (caller, CheckManyRequest { policy, keys, cost }) = from(request);
+        for key in &keys {
+            caller.may(Door::Check, &policy, key.as_bytes()).map_err(status)?;
+        }
+        let answers =
+            self.engine.check_many(&policy, &slices(&keys), units("cost", cost)?).await.map_err(status)?;
+        Ok(Response::new(CheckManyResponse { decisions: answers.iter().map(decision).collect() }))
+    }
+
+    async fn peek(&self, request: Request<PeekRequest>) -> Result<Response<PeekResponse>, Status> {
+        let (caller, PeekRequest { policy, key }) = from(request);
+        caller.may(Door::Peek, &policy, key.as_bytes()).map_err(status)?;
+        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &[], cost: 1 };
+        let answer = self.engine.peek(ask).await.map_err(status)?;
+        Ok(Response::new(PeekResponse { decision: Some(decision(&answer)) }))
+    }
+
+    async fn forecast(
+        &self,
+        request: Request<ForecastRequest>,
+    ) -> Result<Response<ForecastResponse>, Status> {
+        let (caller, ForecastRequest { policy, key, cost }) = from(request);
+        caller.may(Door::Peek, &policy, key.as_bytes()).map_err(status)?;
+        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &[], cost: units("cost", cost)? };
+        let forecast = self.engine.forecast(ask).await.map_err(status)?;
+        let forecast = Forecast {
+            spendable_now: signed(forecast.spendable_now),
+            next_replenish_at: millis_at(forecast.next_replenish_at),
+            full_at: millis_at(forecast.full_at),
+        };
+        Ok(Response::new(ForecastResponse { forecast: Some(forecast) }))
+    }
+
+    async fn debit(&self, request: Request<DebitRequest>) -> Result<Response<DebitResponse>, Status> {
+        let (caller, DebitRequest { policy, key, tokens, stream, number, lease_id }) = from(request);
+        caller.may(Door::Debit, &policy, key.as_bytes()).map_err(status)?;
+        let tokens = units("tokens", tokens)?;
+        let answer = if lease_id.is_empty() {
+            let name = debit_name(&stream, number)?;
+            let ask = Ask { policy: &policy, key: key.as_bytes(), others: &[], cost: tokens };
+            self.engine.debit(ask, name).await
+        } else {
+            match lease_id::read(&lease_id) {
+                Some(lease) => self.engine.debit_held(caller.principal(), lease, tokens).await,
+                None => Err(Refusal::Invalid("lease_id is none that Admit gave".into())),
+            }
+        };
+        Ok(Response::new(DebitResponse { decision: Some(decision(&answer.map_err(status)?)) }))
+    }
+
+    async fn admit(&self, request: Request<AdmitRequest>) -> Result<Response<AdmitResponse>, Status> {
+        let (caller, AdmitRequest { policy, key, cost, hold, value, keys }) = from(request);
+        caller.may(Door::Admit, &policy, key.as_bytes()).map_err(status)?;
+        let others = slices(&keys);
+        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
+        // What it is worth, and for how many milliseconds it expects to hold its slot.
+        let value = units("value", value)? as f64;
+        let hold = u64::try_from(hold).map_err(|_| Status::invalid_argument("hold is negative"))?;
+        let hold = (hold > 0).then(|| Duration::from_millis(hold).as_secs_f64());
+        let admitted = self.engine.admit(caller.principal(), ask, value, hold).await.map_err(status)?;
+        let (lease_id, lease_expires_at) = match admitted.lease {
+            Some(held) => (lease_id::written(held.id), millis_at(held.until)),
+            None => (String::new(), 0),
+        };
+        let answer = &admitted.answer;
+        Ok(Response::new(AdmitResponse {
+            decision: Some(decision(answer)),
+            lease_id,
+            lease_expires_at,
+            binding_axis: axis_name(answer.binding_axis),
+            policy_denied: answer.policy_denied,
+        }))
+    }
+
+    async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
+        let (caller, ReleaseRequest { lease_id, dropped, actual_cost, ignored, latency_ms }) = from(request);
+        let actual_cost = actual_cost.map(|cost| {
+            u64::try_from(cost)
+                .map_err(|_| Status::invalid_argument("actual_cost is negative: it is 0 or more"))
+        });
+        let latency = u64::try_from(latency_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
+        let how = Ended { dropped, ignored, actual_cost: actual_cost.transpose()?, latency };
+        // One that is unknown, over or another's is told the same: nothing.
+        if let Some(lease) = lease_id::read(&lease_id) {
+            self.engine.release(caller.principal(), lease, how);
+        }
+        Ok(Response::new(ReleaseResponse {}))
+    }
+
+    async fn heartbeat(
+        &self,
+        request: Request<HeartbeatRequest>,
+    ) -> Result<Response<HeartbeatResponse>, Status> {
+        let (caller, HeartbeatRequest { lease_ids }) = from(request);
+        if lease_ids.len() > BEATS_MAX {
+            return Err(Status::invalid_argument(format!("at most {BEATS_MAX} leases at once")));
+        }
+        let known: Vec<_> = lease_ids.iter().filter_map(|name| lease_id::read(name)).collect();
+        let beats = self.engine.heartbeat(caller.principal(), &known);
+        let live: Vec<String> = beats.live.iter().map(|lease| lease_id::written(*lease)).collect();
+        let reclaimed = lease_ids.into_iter().filter(|name| !live.contains(name)).collect();
+        let next_deadline = beats.next_deadline.map_or(0, millis_at);
+        Ok(Response::new(HeartbeatResponse { live_ids: live, reclaimed_ids: reclaimed, next_deadline }))
+    }
+}
+
+/// The name of a debit, if it was given one.
+fn debit_name(stream: &[u8], number: u64) -> Result<Option<DebitId>, Status> {
+    if stream.is_empty() {
+        return Ok(None);
+    }
+    let stream = stream.try_into().map(u128::from_be_bytes);
+    let stream = stream.map_err(|_| Status::invalid_argument("stream has 16 bytes, drawn at random"))?;
+    if number == 0 {
+        return Err(Status::invalid_argument("number the debits of a stream from 1 upwards"));
+    }
+    Ok(Some(DebitId { stream, number }))
+}

@@ -1,0 +1,22 @@
+//! What a refusal is on the wire. A denial is none: it is an answer.
+
+use throttlekit::store::StoreError;
+use tonic::{Code, Status};
+
+use crate::engine::Refusal;
+
+/// The status of a refusal.
+#[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
+pub fn status(refusal: Refusal) -> Status {
+    let code = match &refusal {
+        Refusal::UnknownPolicy(_) => Code::NotFound,
+        Refusal::Unsupported(_) => Code::Unimplemented,
+        Refusal::Invalid(_) => Code::InvalidArgument,
+        Refusal::Forbidden(_) => Code::PermissionDenied,
+        Refusal::TooMany(_) => Code::ResourceExhausted,
+        Refusal::Store(error) if error.is_outage() => Code::Unavailable,
+        Refusal::Store(StoreError::Misconfigured(_)) => Code::FailedPrecondition,
+        Refusal::Store(_) => Code::Internal,
+    };
+    Status::new(code, refusal.to_string())
+}

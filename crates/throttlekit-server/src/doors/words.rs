@@ -1,0 +1,48 @@
+//! How answers are put into the numbers that every wire has: signed, in milliseconds, rounded up.
+
+use std::time::Duration;
+
+use throttlekit::{Axis, Guarantee, Retry, Timestamp};
+
+/// When to come back if no clock tells, since somebody has to give a slot back.
+pub const RELEASE_WAIT: Duration = Duration::from_secs(1);
+/// When to come back though it will not help: for clients that know no `never`, a day.
+pub const NEVER_WAIT: Duration = Duration::from_secs(86_400);
+
+/// A count as a signed number; the largest stands for all above.
+pub fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// An instant in milliseconds since the Unix epoch, rounded up.
+pub fn millis_at(instant: Timestamp) -> i64 {
+    signed(instant.as_millis_ceil())
+}
+
+/// A length of time in milliseconds, rounded up.
+pub fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}
+
+/// A wait in milliseconds that is always a number. Whether it helps is said beside it.
+pub fn retry_millis(retry: Retry) -> i64 {
+    millis(match retry {
+        Retry::Now => Duration::ZERO,
+        Retry::After(wait) => wait,
+        Retry::OnRelease => RELEASE_WAIT,
+        Retry::Never => NEVER_WAIT,
+    })
+}
+
+/// An axis by its name; empty where none denied.
+pub fn axis_name(axis: Option<Axis>) -> String {
+    axis.map_or_else(String::new, |axis| axis.label().to_owned())
+}
+
+/// By how many units the limit may be exceeded; zero where it is exact or nobody knows.
+pub fn overshoot(guarantee: Guarantee) -> i64 {
+    match guarantee {
+        Guarantee::Bounded(units) => signed(units),
+        _ => 0,
+    }
+}

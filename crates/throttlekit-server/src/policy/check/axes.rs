@@ -1,0 +1,133 @@
+//! The other axes: cost, concurrency, fair budgets, price.
+
+use throttlekit::store::{LIVES_MAX, LIVES_MIN, SLOTS_MAX};
+use throttlekit::tier::Margin;
+use throttlekit::{LimitError, Timestamp};
+
+use super::super::model::{
+    ConcurrencySpec, CostSpec, FairSpec, OutageSpec, Period, PolicySpec, PriceSpec, Scope,
+};
+use super::{At, Report, rates, trial};
+
+/// The last of a call's keys that a limit may go by; the first is 0.
+pub const BY_MAX: u8 = 3;
+/// How many keys of a fair budget have a weight of their own at the most.
+pub const WEIGHTS_MAX: usize = 100_000;
+/// The most tenants that are kept apart.
+const TENANTS_MAX: usize = 1 << 23;
+
+pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &mut Report) {
+    if let Some(cost) = &policy.cost {
+        check_cost(&at.then("cost"), cost, outage, report);
+    }
+    if let Some(concurrency) = &policy.concurrency {
+        check_concurrency(&at.then("concurrency"), concurrency, report);
+    }
+    if let Some(fair) = &policy.fair {
+        check_fair(&at.then("fair"), fair, outage, report);
+    }
+    if let Some(price) = &policy.price {
+        check_price(&at.then("price"), price, report);
+    }
+}
+
+pub(super) fn check_cost(at: &At, cost: &CostSpec, outage: OutageSpec, report: &mut Report) {
+    if cost.by > BY_MAX {
+        report
+            .error(&at.then("by"), format!("a call has at most {} keys: `by` is 0 to {BY_MAX}", BY_MAX + 1));
+    }
+    if cost.utc_offset_minutes != 0 && matches!(cost.per, Period::Span(_)) {
+        report
+            .error(&at.then("utc_offset_minutes"), "only `day`, `week` and `month` begin somewhere: drop it");
+    }
+    match cost.to_limit() {
+        Ok(limit) => trial::try_out(at, &limit, outage, report),
+        Err(error) => {
+            let part = match error {
+                LimitError::Budget(_) => "budget",
+                LimitError::UtcOffset(_) => "utc_offset_minutes",
+                _ => "per",
+            };
+            report.error(&at.then(part), rates::says(error));
+        }
+    }
+}
+
+fn check_concurrency(at: &At, concurrency: &ConcurrencySpec, report: &mut Report) {
+    let limit = concurrency.limit;
+    if !(1..=SLOTS_MAX).contains(&limit) {
+        report.error(&at.then("limit"), format!("{limit} at a time: write 1 to {SLOTS_MAX}"));
+    }
+    if let Some(adaptive) = &concurrency.adaptive {
+        let at = at.then("adaptive");
+        let (min, max) = (adaptive.min, adaptive.max);
+        if min == 0 {
+            report.error(&at.then("min"), "a ceiling of 0 never opens again: write 1 or more");
+        }
+        if max > SLOTS_MAX {
+            report.error(&at.then("max"), format!("{max} at a time: write at most {SLOTS_MAX}"));
+        }
+        if !(min <= limit && limit <= max) {
+            report.error(&at, format!("it begins at {limit}, which is not between min {min} and max {max}"));
+        }
+        if concurrency.scope == Scope::Key {
+            let message =
+                "slots counted on the store do not adapt: use scope instance, instance_key or fleet";
+            report.error(&at, message);
+        }
+    }
+    if let Some(span) = concurrency.lease_for
+        && !(LIVES_MIN..=LIVES_MAX).contains(&span.0)
+    {
+        report.error(
+            &at.then("lease_for"),
+            format!("{span}: a slot is held for 10ms to 1d without a heartbeat"),
+        );
+    }
+}
+
+fn check_fair(at: &At, fair: &FairSpec, outage: OutageSpec, report: &mut Report) {
+    match fair.to_limit() {
+        Ok(limit) => {
+            trial::try_out(at, &limit, outage, report);
+            if Margin::default().deadline(Timestamp::EPOCH, limit.period()) == Timestamp::EPOCH {
+                report.error(&at.then("per"), rates::says(LimitError::LeaseTooShort(limit.period())));
+            }
+        }
+        Err(error) => {
+            let part = if matches!(error, LimitError::Units(_)) { "limit" } else { "per" };
+            report.error(&at.then(part), rates::says(error));
+        }
+    }
+    let weights = at.then("weights");
+    if fair.weights.len() > WEIGHTS_MAX {
+        return report
+            .error(&weights, format!("{} weights, and a policy may have {WEIGHTS_MAX}", fair.weights.len()));
+    }
+    for (key, _) in fair.weights.iter().filter(|(_, weight)| **weight == 0) {
+        report.error(&weights.named(key), "who weighs nothing never gets anything: write 1 or more");
+    }
+    match fair.tenants_max {
+        Some(tenants) if !(1..=TENANTS_MAX).contains(&tenants) => {
+            report.error(&at.then("tenants_max"), format!("{tenants} tenants: write 1 to {TENANTS_MAX}"));
+        }
+        Some(tenants) if tenants < fair.weights.len() => {
+            let message =
+                format!("fewer than the {} keys that have weights: not all fit", fair.weights.len());
+            report.warning(&at.then("tenants_max"), message);
+        }
+        _ => {}
+    }
+}
+
+fn check_price(at: &At, price: &PriceSpec, report: &mut Report) {
+    let prices = [("rate", price.rate), ("cost", price.cost), ("hold", price.hold)];
+    for (name, value) in prices {
+        if !value.is_finite() || value < 0.0 {
+            report.error(&at.then(name), format!("{value}: a price is a number of at least 0"));
+        }
+    }
+    if prices.iter().all(|(_, value)| *value == 0.0) {
+        report.warning(at, "every price is 0, so every call is worth it: leave `price` out");
+    }
+}

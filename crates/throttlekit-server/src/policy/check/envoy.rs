@@ -1,0 +1,95 @@
+//! The rules for Envoy's descriptors.
+
+use std::collections::HashSet;
+
+use super::super::error::did_you_mean;
+use super::super::model::PolicyFile;
+use super::super::tree::shown;
+use super::{At, Report};
+use crate::doors::envoy::{EntrySpec, RuleSpec};
+
+/// How many rules all domains have together at the most.
+pub const RULES_MAX: usize = 10_000;
+/// How many entries one rule has at the most.
+pub const ENTRIES_MAX: usize = 16;
+
+/// So many findings are worth the search for what was meant.
+const HINTS_MAX: usize = 20;
+
+pub(super) fn check(file: &PolicyFile, report: &mut Report) {
+    let all = At::key("envoy");
+    let rules: usize = file.envoy.iter().map(|domain| domain.rules.len()).sum();
+    if rules > RULES_MAX {
+        return report.error(&all, format!("{rules} rules, and a file may have {RULES_MAX}"));
+    }
+    let mut domains = HashSet::new();
+    for (index, domain) in file.envoy.iter().enumerate() {
+        let at = all.index(index);
+        if domain.domain.is_empty() {
+            report.error(&at.then("domain"), "a domain has a name: the one that Envoy's filter sends");
+        }
+        if !domains.insert(&domain.domain) {
+            let message =
+                format!("the domain `{}` stands here twice: put its rules together", shown(&domain.domain));
+            report.error(&at.then("domain"), message);
+        }
+        let mut matches = HashSet::new();
+        for (index, rule) in domain.rules.iter().enumerate() {
+            let at = at.then("rules").index(index);
+            one_rule(&at, rule, file, report);
+            let shape: Vec<_> = rule.entries.iter().map(|entry| (&entry.key, &entry.value)).collect();
+            if !matches.insert(shape) {
+                report.error(&at, "another rule matches the same descriptors: keep one of them");
+            }
+        }
+    }
+}
+
+fn one_rule(at: &At, rule: &RuleSpec, file: &PolicyFile, report: &mut Report) {
+    if rule.entries.is_empty() || rule.entries.len() > ENTRIES_MAX {
+        let message = format!("a rule has 1 to {ENTRIES_MAX} entries, this has {}", rule.entries.len());
+        report.error(&at.then("entries"), message);
+    }
+    rule.entries
+        .iter()
+        .enumerate()
+        .for_each(|(i, entry)| one_entry(&at.then("entries").index(i), entry, report));
+    match (&rule.policy, rule.unlimited) {
+        (Some(_), true) => {
+            report.error(&at.then("policy"), "`unlimited` and a policy contradict each other: keep one");
+        }
+        (None, false) => report.error(at, "it leads nowhere: give it a policy, or say `unlimited: true`"),
+        (None, true) => {}
+        (Some(name), false) => leads_to(&at.then("policy"), name, file, report),
+    }
+}
+
+fn leads_to(at: &At, name: &str, file: &PolicyFile, report: &mut Report) {
+    let Some(policy) = file.policies.get(name) else {
+        let names = file.policies.keys().map(String::as_str);
+        let hint = if report.findings.len() < HINTS_MAX { did_you_mean(name, names) } else { String::new() };
+        return report.error(at, format!("no policy is named `{}`{hint}", shown(name)));
+    };
+    if policy.concurrency.is_some() {
+        report.error(
+            at,
+            "this policy holds slots, which Envoy's service never gives back: use one without concurrency",
+        );
+    }
+    if policy.fleet.is_some() {
+        report.warning(
+            at,
+            "clients hold units of this policy by themselves: what Envoy asks is counted beside them",
+        );
+    }
+}
+
+fn one_entry(at: &At, entry: &EntrySpec, report: &mut Report) {
+    if entry.key.is_empty() {
+        report.error(&at.then("key"), "an entry has a key");
+    }
+    let prefix = entry.value.as_ref().is_some_and(|value| value.ends_with('*'));
+    if entry.shared && !prefix {
+        report.error(&at.then("shared"), "only values that a prefix `abc*` matches can be counted together");
+    }
+}

@@ -1,0 +1,218 @@
+//! What a file means, checked: numbers the library takes, parts that go together, names that exist.
+
+mod axes;
+mod envoy;
+mod rates;
+mod trial;
+
+use std::fmt;
+
+use super::error::step;
+use super::model::{OutageSpec, PolicyFile, PolicySpec};
+use super::tree::shown;
+
+/// The version of the format that this server reads.
+pub const VERSION: u32 = 1;
+/// How many policies a file has at the most.
+pub const POLICIES_MAX: usize = 10_000;
+/// How many overrides a policy has at the most.
+pub const OVERRIDES_MAX: usize = 10_000;
+/// How long a name is at the most, in characters.
+pub const NAME_CHARS_MAX: usize = 128;
+pub use axes::{BY_MAX, WEIGHTS_MAX};
+pub use envoy::{ENTRIES_MAX, RULES_MAX};
+pub use rates::{ON_STORE_MAX, RATES_MAX};
+
+/// Something about a file that its author should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Where: `policies.api.rate[0].per`.
+    pub path: String,
+    /// How bad it is.
+    pub level: Level,
+    /// What it is, and what to do about it.
+    pub message: String,
+}
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// It works, and probably not as meant.
+    Warning,
+    /// The file is refused.
+    Error,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            Level::Warning => "warning",
+            Level::Error => "error",
+        };
+        write!(f, "{level}: {}: {}", self.path, self.message)
+    }
+}
+
+/// What there is to say about a file. Nothing means that it can be put in force.
+///
+/// Builds each limit for real, and tries it at a few instants.
+pub fn check(file: &PolicyFile) -> Vec<Finding> {
+    let mut report = Report::default();
+    if file.version != VERSION {
+        let message = format!("version {} is not known: write `version: {VERSION}`", file.version);
+        report.error(&At::key("version"), message);
+    }
+    if file.policies.len() > POLICIES_MAX {
+        let message = format!(
+            "{} policies, and a file may have {POLICIES_MAX}: use overrides, or another server",
+            file.policies.len()
+        );
+        report.error(&At::key("policies"), message);
+        return report.findings;
+    }
+    outage(&At::key("defaults").then("on_outage"), file.defaults.on_outage, &mut report);
+    for (name, policy) in &file.policies {
+        let at = At::key("policies").named(name);
+        report.name(&at, "policy", name);
+        one_policy(&at, policy, file, &mut report);
+    }
+    envoy::check(file, &mut report);
+    report.findings
+}
+
+fn one_policy(at: &At, policy: &PolicySpec, file: &PolicyFile, report: &mut Report) {
+    let axes = !policy.rate.is_empty()
+        || policy.cost.is_some()
+        || policy.concurrency.is_some()
+        || policy.fair.is_some();
+    if !axes && !policy.disabled {
+        report
+            .error(at, "it limits nothing: give it rate, cost, concurrency or fair, or say `disabled: true`");
+    }
+    if policy.shadow && policy.disabled {
+        report.warning(
+            &at.then("shadow"),
+            "it is disabled, so nothing is decided and shadow mode shows nothing",
+        );
+    }
+    let outage_says = policy.on_outage.or(file.defaults.on_outage).unwrap_or_default();
+    rates::check(at, policy, outage_says, report);
+    axes::check(at, policy, outage_says, report);
+    outage(&at.then("on_outage"), policy.on_outage, report);
+    overrides(at, policy, outage_says, report);
+}
+
+fn outage(at: &At, choice: Option<OutageSpec>, report: &mut Report) {
+    if let Some(OutageSpec::Local { nodes }) = choice
+        && nodes.get() == 1
+    {
+        let message =
+            "one node has the whole limit for itself: if there are more, together they pass a multiple of it";
+        report.warning(at, message);
+    }
+}
+
+fn overrides(at: &At, policy: &PolicySpec, outage_says: OutageSpec, report: &mut Report) {
+    let all = at.then("overrides");
+    if policy.overrides.len() > OVERRIDES_MAX {
+        let message = format!("{} overrides, and a policy may have {OVERRIDES_MAX}", policy.overrides.len());
+        return report.error(&all, message);
+    }
+    for (key, spec) in &policy.overrides {
+        let at = all.named(key);
+        let stars = key.matches('*').count();
+        if stars > usize::from(key.ends_with('*')) {
+            report
+                .warning(&at, "only a `*` at the end stands for any text: the others are taken as they are");
+        }
+        if key == "*" {
+            report.warning(&at, "it matches every key: change the policy itself");
+        }
+        if key.is_empty() {
+            report.error(&at, "an override names a key, or a prefix that ends in `*`");
+        }
+        let says_limits = !spec.rate.is_empty() || spec.cost.is_some();
+        if spec.unlimited && says_limits {
+            report.error(&at, "`unlimited` and limits contradict each other: keep one");
+        }
+        if !spec.unlimited && !says_limits {
+            report.warning(&at, "it changes nothing: give it rate, cost or `unlimited: true`");
+        }
+        let mut together = rates::Together::of(policy);
+        together.rates = if spec.rate.is_empty() { together.rates } else { &spec.rate };
+        together.cost |= spec.cost.is_some();
+        if says_limits {
+            together.check(&at, report);
+        }
+        spec.rate.iter().enumerate().for_each(|(i, rate)| {
+            rates::check_one(&at.then("rate").index(i), rate, outage_says, report);
+        });
+        if let Some(cost) = &spec.cost {
+            axes::check_cost(&at.then("cost"), cost, outage_says, report);
+        }
+    }
+}
+
+/// A path that is being walked.
+#[derive(Clone, Debug)]
+struct At(String);
+
+impl At {
+    fn key(key: &str) -> Self {
+        Self(key.to_owned())
+    }
+
+    fn then(&self, key: &str) -> Self {
+        Self(format!("{}.{key}", self.0))
+    }
+
+    /// A step whose name the author chose.
+    fn named(&self, name: &str) -> Self {
+        self.then(&step(name))
+    }
+
+    fn index(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+}
+
+#[derive(Default)]
+struct Report {
+    findings: Vec<Finding>,
+}
+
+impl Report {
+    fn error(&mut self, at: &At, message: impl Into<String>) {
+        self.add(at, Level::Error, message.into());
+    }
+
+    fn warning(&mut self, at: &At, message: impl Into<String>) {
+        self.add(at, Level::Warning, message.into());
+    }
+
+    fn add(&mut self, at: &At, level: Level, message: String) {
+        self.findings.push(Finding { path: at.0.clone(), level, message });
+    }
+
+    /// Whether a name can stand in a key, a metric and a URL.
+    fn name(&mut self, at: &At, of: &str, name: &str) {
+        let length = name.chars().count();
+        let wrong = |c: &char| c.is_whitespace() || c.is_control() || invisible(*c);
+        if !(1..=NAME_CHARS_MAX).contains(&length) {
+            self.error(
+                at,
+                format!("the name of a {of} has 1 to {NAME_CHARS_MAX} characters, this has {length}"),
+            );
+        } else if name.chars().any(|c| wrong(&c)) {
+            self.error(
+                at,
+                format!("the name of a {of} has no spaces or invisible characters: `{}`", shown(name)),
+            );
+        }
+    }
+}
+
+/// Characters that nobody sees, and that make two names look alike.
+fn invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}

@@ -1,0 +1,233 @@
+//! The rates of a policy: each by itself, and together.
+
+use std::collections::HashSet;
+
+use throttlekit::store::Term;
+use throttlekit::tier::Margin;
+use throttlekit::{Limit, LimitError, Timestamp};
+
+use super::super::model::{
+    Algorithm, FleetSpec, LeaseMode, LeaseSpec, OutageSpec, Period, PolicySpec, RateSpec,
+};
+use super::axes::BY_MAX;
+use super::{At, Report, trial};
+
+/// How many rates a policy has at the most.
+pub const RATES_MAX: usize = 6;
+/// How many limits of a policy are asked on the store at the most: rates without a lease, and the cost.
+pub const ON_STORE_MAX: usize = 4;
+
+pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &mut Report) {
+    Together::of(policy).check(at, report);
+    for (index, rate) in policy.rate.iter().enumerate() {
+        check_one(&at.then("rate").index(index), rate, outage, report);
+    }
+}
+
+/// The rates of a policy, or of an override with the rest of its policy.
+pub(super) struct Together<'p> {
+    pub(super) rates: &'p [RateSpec],
+    pub(super) cost: bool,
+    concurrency: bool,
+    fair: bool,
+    fleet: Option<&'p FleetSpec>,
+}
+
+impl<'p> Together<'p> {
+    pub(super) fn of(policy: &'p PolicySpec) -> Self {
+        Self {
+            rates: &policy.rate,
+            cost: policy.cost.is_some(),
+            concurrency: policy.concurrency.is_some(),
+            fair: policy.fair.is_some(),
+            fleet: policy.fleet.as_ref(),
+        }
+    }
+
+    pub(super) fn check(&self, at: &At, report: &mut Report) {
+        let rates = at.then("rate");
+        if self.rates.len() > RATES_MAX {
+            report.error(&rates, format!("{} rates, and a policy may have {RATES_MAX}", self.rates.len()));
+        }
+        let leased: Vec<_> =
+            self.rates.iter().enumerate().filter_map(|(i, rate)| Some((i, rate.lease.as_ref()?))).collect();
+        let on_store = self.rates.len() - leased.len() + usize::from(self.cost);
+        if on_store > ON_STORE_MAX {
+            let message = format!(
+                "{on_store} limits on the store, cost included, and a policy may have {ON_STORE_MAX}"
+            );
+            report.error(&rates, message);
+        }
+        if let [_, (second, _), ..] = leased[..] {
+            report.error(
+                &rates.index(second).then("lease"),
+                "one rate of a policy may have a lease: drop this one",
+            );
+        }
+        if let [(one, lease)] = leased[..]
+            && smooth(self.rates[one].algorithm)
+            && lease.mode != LeaseMode::CachedDeny
+            && (self.cost || self.fair)
+        {
+            let message = "a smooth rate that is leased takes nothing back, so nothing may deny after it: use fixed_window \
+                           or quota here, or drop the lease, the cost or the fair budget";
+            report.error(&rates.index(one).then("lease"), message);
+        }
+        names(&rates, self.rates, report);
+        self.check_fleet(&at.then("fleet"), report);
+    }
+
+    fn check_fleet(&self, at: &At, report: &mut Report) {
+        let Some(fleet) = self.fleet else { return };
+        let [rate] = self.rates else {
+            return report.error(at, "clients hold units of one rate: give the policy exactly one");
+        };
+        if self.cost || self.concurrency || self.fair {
+            let message =
+                "clients hold units of a rate alone: move cost, concurrency and fair to another policy";
+            report.error(at, message);
+        }
+        if matches!(rate.algorithm, Algorithm::SlidingWindow | Algorithm::SlidingLog) {
+            report.error(
+                at,
+                "a window that slides cannot be lent: use gcra, token_bucket, fixed_window or quota",
+            );
+        }
+        if rate.lease.is_some() {
+            report.error(
+                at,
+                "clients hold the units, so the server cannot lease them too: drop `lease` or `fleet`",
+            );
+        }
+        if fleet.lease_max == Some(0) {
+            report.error(&at.then("lease_max"), "nothing could be reserved: write 1 or more");
+        }
+        if fleet.share == Some(0) {
+            report.error(&at.then("share"), "one in none makes no sense: write 1 for all, 4 for a quarter");
+        }
+    }
+}
+
+fn smooth(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::Gcra | Algorithm::TokenBucket)
+}
+
+fn names(at: &At, rates: &[RateSpec], report: &mut Report) {
+    let mut seen = HashSet::new();
+    for (index, rate) in rates.iter().enumerate() {
+        if !seen.insert(rate.name.as_deref()) {
+            let message = match &rate.name {
+                Some(name) => format!("two rates are named `{name}`: give each its own `name`"),
+                None => {
+                    "two rates have no name: give each its own `name`, so that they are counted apart".into()
+                }
+            };
+            report.error(&at.index(index).then("name"), message);
+        }
+    }
+}
+
+/// One rate by itself.
+pub(super) fn check_one(at: &At, rate: &RateSpec, outage: OutageSpec, report: &mut Report) {
+    let before = report.findings.len();
+    if let Some(name) = &rate.name {
+        report.name(&at.then("name"), "rate", name);
+    }
+    if rate.burst.is_some() && !smooth(rate.algorithm) {
+        report.error(&at.then("burst"), "a window has no burst: drop it, or use gcra or token_bucket");
+    }
+    if rate.buckets.is_some() && rate.algorithm != Algorithm::SlidingWindow {
+        report.error(&at.then("buckets"), "only a sliding_window is counted in buckets: drop it");
+    }
+    match (rate.algorithm, rate.per) {
+        (Algorithm::Quota, Period::Span(span)) => {
+            let message = format!("a quota goes by `day`, `week` or `month`: for {span} use fixed_window");
+            report.error(&at.then("per"), message);
+        }
+        (algorithm, Period::Calendar(_)) if algorithm != Algorithm::Quota => {
+            let message =
+                "only a quota goes by the calendar: say `algorithm: quota`, or write `1d`, `7d`, `30d`";
+            report.error(&at.then("per"), message);
+        }
+        _ => {}
+    }
+    if rate.utc_offset_minutes != 0 && rate.algorithm != Algorithm::Quota {
+        report.error(&at.then("utc_offset_minutes"), "only a quota has a day that begins somewhere: drop it");
+    }
+    if rate.by > BY_MAX {
+        report
+            .error(&at.then("by"), format!("a call has at most {} keys: `by` is 0 to {BY_MAX}", BY_MAX + 1));
+    }
+    if report.findings.len() > before {
+        return;
+    }
+    match rate.to_limit() {
+        Ok(limit) => {
+            trial::try_out(at, &limit, outage, report);
+            if let Some(lease) = &rate.lease {
+                check_lease(&at.then("lease"), lease, &limit, report);
+            }
+        }
+        Err(error) => report.error(&blamed(at, rate, error), says(error)),
+    }
+}
+
+/// The number that a limit does not take.
+fn blamed(at: &At, rate: &RateSpec, error: LimitError) -> At {
+    match error {
+        LimitError::Units(units) if rate.burst == Some(units) && rate.limit != units => at.then("burst"),
+        LimitError::Units(_) | LimitError::LogTooLong(_) => at.then("limit"),
+        LimitError::Period(_) => at.then("per"),
+        LimitError::Buckets(_) => at.then("buckets"),
+        LimitError::UtcOffset(_) => at.then("utc_offset_minutes"),
+        _ => at.clone(),
+    }
+}
+
+pub(super) fn says(error: LimitError) -> String {
+    match error {
+        LimitError::Units(0) => "nothing would ever pass: write 1 or more".into(),
+        LimitError::Budget(0) => "no token could ever be spent: write 1 or more".into(),
+        other => other.to_string(),
+    }
+}
+
+fn check_lease(at: &At, lease: &LeaseSpec, limit: &Limit, report: &mut Report) {
+    if lease.batch == Some(0) {
+        report.error(&at.then("batch"), "a batch has at least one unit");
+    }
+    if lease.batch.is_some_and(|batch| batch > limit.units()) {
+        report.warning(
+            &at.then("batch"),
+            format!("a batch never has more than the {} units there are", limit.units()),
+        );
+    }
+    if lease.mode == LeaseMode::CachedDeny {
+        if lease.batch.is_some() || lease.hold.is_some() {
+            report.warning(at, "cached_deny fetches no batches: `batch` and `hold` change nothing");
+        }
+        return;
+    }
+    let term = match limit {
+        Limit::Window(_) => Term::Window,
+        _ => Term::Rolling(lease.hold.map_or(HOLD_DEFAULT, |hold| hold.0)),
+    };
+    match limit {
+        Limit::SlidingWindow(_) | Limit::SlidingLog(_) => {
+            let message =
+                "a window that slides cannot be lent: say `mode: cached_deny`, or use another algorithm";
+            return report.error(at, message);
+        }
+        Limit::Window(_) if lease.hold.is_some() => {
+            report.warning(&at.then("hold"), "units of a window live until it ends: `hold` changes nothing");
+        }
+        _ => {}
+    }
+    let lives = if let Term::Rolling(hold) = term { hold } else { limit.period() };
+    if Margin::default().deadline(Timestamp::EPOCH, lives) == Timestamp::EPOCH {
+        report.error(at, says(LimitError::LeaseTooShort(lives)));
+    }
+}
+
+/// How long units of a smooth rate are held where the file does not say.
+pub(crate) const HOLD_DEFAULT: std::time::Duration = std::time::Duration::from_millis(100);

@@ -1,0 +1,88 @@
+//! Each limit tried before it is put in force: what would misbehave at run time is refused on load.
+
+use std::time::Duration;
+
+use throttlekit::rate::shared::SharedForm;
+use throttlekit::rate::{Rule, State};
+use throttlekit::{Limit, Retry, Timestamp};
+
+use super::super::model::OutageSpec;
+use super::{At, Report, rates};
+
+/// When limits are tried: at the epoch, in our time, shortly before a month ends, and late in this century.
+const INSTANTS_MS: [u64; 4] = [0, 1_767_225_600_123, 1_772_323_199_999, 4_000_000_000_000];
+
+/// Whether a store can keep the limit, and whether it behaves as limits do.
+pub(super) fn try_out(at: &At, limit: &Limit, outage: OutageSpec, report: &mut Report) {
+    if let Err(error) = SharedForm::of(limit) {
+        return report.error(at, rates::says(error));
+    }
+    if let Some(why) = INSTANTS_MS.into_iter().find_map(|ms| misbehaves(limit, Timestamp::from_millis(ms))) {
+        return report.error(at, format!("this limit does not behave as one: {why}; choose other numbers"));
+    }
+    if let OutageSpec::Local { nodes } = outage
+        && limit.share(nodes).is_none()
+    {
+        let message = format!(
+            "shared by {nodes} nodes less than one unit is left for each: while the store is away it refuses"
+        );
+        report.warning(at, message);
+    }
+}
+
+/// Why it is no limit, seen from a key that was never seen before `now`.
+fn misbehaves(limit: &Limit, now: Timestamp) -> Option<&'static str> {
+    let (mut key, all) = (State::default(), limit.units());
+    let fresh = limit.peek(&key, now);
+    if !fresh.allowed || fresh.remaining == 0 || !limit.decide(&key, 1, now).allowed {
+        return Some("a fresh key cannot spend one unit");
+    }
+    if !limit.decide(&key, all, now).allowed {
+        return Some("a fresh key cannot spend all that there is");
+    }
+    if limit.decide(&key, limit.cost_max() + 1, now).retry_after != Retry::Never {
+        return Some("it promises room for more than it has");
+    }
+    limit.charge(&mut key, all, now);
+    let spent = limit.decide(&key, 1, now);
+    let wait = match (spent.allowed, spent.retry_after) {
+        (true, _) => return Some("it lets pass more than there is"),
+        (false, Retry::After(wait)) if wait > Duration::ZERO => wait,
+        _ => return Some("it is never free again"),
+    };
+    if !limit.decide(&key, 1, now + wait).allowed {
+        return Some("it promises a time at which it still denies");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use throttlekit::{Cadence, Rate};
+
+    use super::*;
+
+    #[test]
+    fn limits_of_every_kind_and_size_behave() {
+        let (ms, century) = (Duration::from_millis(1), Duration::from_secs(100 * 365 * 86_400));
+        let limits = [
+            Limit::gcra(Rate::per_second(1)),
+            Limit::gcra(Rate::per(7, Duration::from_secs(60)).burst(3)),
+            Limit::gcra(Rate::per(1_000_001, Duration::from_secs(1)).burst(1)),
+            Limit::token_bucket(1, Rate::per_second(1_000_000)),
+            Limit::fixed_window(1, ms),
+            Limit::fixed_window(throttlekit::rate::UNITS_MAX, century),
+            Limit::quota(5, Cadence::Month { utc_offset_minutes: -840 }),
+            Limit::quota(5, Cadence::Day { utc_offset_minutes: 840 }),
+            Limit::sliding_window(3, ms),
+            Limit::sliding_log(10_000, century),
+            Limit::token_budget(throttlekit::rate::BUDGET_MAX, ms),
+        ];
+        for limit in limits {
+            let limit = limit.unwrap();
+            for at in INSTANTS_MS {
+                assert_eq!(misbehaves(&limit, Timestamp::from_millis(at)), None, "{limit:?} at {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What is wrong with a file, where, and what to do about it.
+
+use std::fmt;
+
+/// A place in a file, as editors count: both from 1, columns in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The line.
+    pub line: usize,
+    /// The character of that line.
+    pub column: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+/// Why a file is refused. Shown over several lines, with the line that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyError {
+    /// Where in the file's structure: `policies.api.rate[0].per`. Empty where it is about the whole file.
+    pub path: String,
+    /// Where in its text, if that is known.
+    pub place: Option<Place>,
+    /// What is wrong, and what to do about it.
+    pub message: String,
+    /// The line of that place.
+    excerpt: Option<Excerpt>,
+}
+
+/// The part of a line around a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Excerpt {
+    text: String,
+    /// How many characters stand before the place.
+    before: usize,
+}
+
+/// So many characters of a line are shown before and after the place.
+const SHOWN_EACH_SIDE: usize = 60;
+
+impl PolicyError {
+    /// An error about this place of `source`.
+    pub(super) fn at(source: &str, path: String, place: Option<Place>, message: String) -> Self {
+        let excerpt = place.and_then(|place| Excerpt::of(source, place));
+        Self { path, place, message, excerpt }
+    }
+}
+
+impl Excerpt {
+    fn of(source: &str, place: Place) -> Option<Self> {
+        let line = source.lines().nth(place.line.checked_sub(1)?)?;
+        let before = place.column.saturating_sub(1);
+        let skipped = before.saturating_sub(SHOWN_EACH_SIDE);
+        let shown = line.chars().skip(skipped).take(before - skipped + SHOWN_EACH_SIDE);
+        let text: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
+        Some(Self { text: text.trim_end().to_owned(), before: before - skipped })
+    }
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        let Some(place) = self.place else { return Ok(()) };
+        write!(f, "\n at {place}")?;
+        let Some(excerpt) = &self.excerpt else { return Ok(()) };
+        let number = place.line.to_string();
+        let (margin, indent) = (number.len(), excerpt.before);
+        write!(f, "\n {number} | {}\n {:margin$} | {:indent$}^", excerpt.text, "", "")
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+/// The one of `known` that was probably meant by `name`, as the end of a sentence.
+pub(super) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let short = |text: &&str| text.len() <= COMPARED_MAX;
+    let Some(name) = Some(name).filter(short) else { return String::new() };
+    let nearest = known.into_iter().filter(short).map(|known| (distance(name, known), known)).min();
+    match nearest {
+        Some((far, known)) if far <= 1 + known.len() / 4 => format!("; did you mean `{known}`?"),
+        _ => String::new(),
+    }
+}
+
+/// Names beyond this length are not compared, since the work is quadratic.
+const COMPARED_MAX: usize = 40;
+
+/// How many characters are to be put in, left out, changed or swapped with their neighbour.
+fn distance(a: &str, b: &str) -> usize {
+    let lower = |text: &str| text.chars().flat_map(char::to_lowercase).collect::<Vec<_>>();
+    let (a, b) = (lower(a), lower(b));
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    rows[0] = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        rows[i][0] = i;
+        for j in 1..=b.len() {
+            let change = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            let swap = if swapped { rows[i - 2][j - 2] + 1 } else { usize::MAX };
+            rows[i][j] = change.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(swap);
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+/// So much of a name stands in a path.
+const NAME_SHOWN_MAX: usize = 128;
+
+/// How a name stands in a path: quoted where it could be taken for more than one step.
+pub(super) fn step(name: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '*' | '/' | ':' | '@');
+    if (1..=NAME_SHOWN_MAX).contains(&name.len()) && name.chars().all(plain) {
+        return name.to_owned();
+    }
+    let shown: String = name.chars().take(NAME_SHOWN_MAX).collect();
+    format!("\"{}\"", shown.escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_caret_stands_under_the_place() {
+        let place = Some(Place { line: 2, column: 6 });
+        let error = PolicyError::at("a: 1\nper: 1x\n", "per".into(), place, "no length of time".into());
+        assert_eq!(
+            error.to_string(),
+            "per: no length of time\n at line 2, column 6\n 2 | per: 1x\n   |      ^"
+        );
+    }
+
+    #[test]
+    fn a_long_line_is_shown_around_the_place() {
+        let source = format!("{}X{}", "a".repeat(5_000), "b".repeat(5_000));
+        let error =
+            PolicyError::at(&source, String::new(), Some(Place { line: 1, column: 5_001 }), "m".into());
+        let shown = error.to_string();
+        assert!(shown.len() < 400, "{shown}");
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[2].find('X'), lines[3].find('^'));
+    }
+
+    #[test]
+    fn only_near_names_are_suggested() {
+        let known = ["burst", "limit", "per"];
+        assert_eq!(did_you_mean("burts", known), "; did you mean `burst`?");
+        assert_eq!(did_you_mean("Limit", known), "; did you mean `limit`?");
+        assert_eq!(did_you_mean("color", known), "");
+        assert_eq!(did_you_mean("x", []), "");
+    }
+}

@@ -1,0 +1,68 @@
+//! All of it: read, check, try.
+
+use super::check::{Finding, Level, check};
+use super::error::{Place, PolicyError, step};
+use super::model::PolicyFile;
+use super::read;
+use super::tree::{self, Node, Value};
+
+/// So many errors are told at once.
+pub const ERRORS_MAX: usize = 100;
+
+/// Reads a file, checks what it means and tries each limit.
+///
+/// With the file come warnings; without it, every reason why it is refused.
+pub fn load(text: &str) -> Result<(PolicyFile, Vec<Finding>), Vec<PolicyError>> {
+    let root = tree::plant(text).map_err(|error| vec![error])?;
+    let file: PolicyFile = read::read(text, &root).map_err(|error| vec![error])?;
+    let (errors, warnings): (Vec<_>, Vec<_>) =
+        check(&file).into_iter().partition(|finding| finding.level == Level::Error);
+    if errors.is_empty() {
+        return Ok((file, warnings));
+    }
+    let more = errors.len().saturating_sub(ERRORS_MAX);
+    let mut shown: Vec<_> =
+        errors.into_iter().take(ERRORS_MAX).map(|found| located(text, &root, found)).collect();
+    if more > 0 {
+        shown.push(PolicyError::at(text, String::new(), None, format!("and {more} more")));
+    }
+    Err(shown)
+}
+
+/// The text of a file as it was read from a disk or a socket.
+pub fn text(bytes: &[u8]) -> Result<&str, PolicyError> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
+        let line = good.matches('\n').count() + 1;
+        let column = good.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        let message = "this is not UTF-8: save the file in that encoding".to_owned();
+        PolicyError::at("", String::new(), Some(Place { line, column }), message)
+    })
+}
+
+fn located(text: &str, root: &Node, found: Finding) -> PolicyError {
+    let place = place_of(root, &found.path);
+    PolicyError::at(text, found.path, place, found.message)
+}
+
+/// Where a path leads, or the nearest thing around it that is written down.
+fn place_of(node: &Node, path: &str) -> Option<Place> {
+    let (place, inner, rest) = match &node.value {
+        Value::Scalar { .. } => return None,
+        Value::List(items) => {
+            let (index, rest) = path.strip_prefix('[')?.split_once(']')?;
+            let item = items.get(index.parse::<usize>().ok()?)?;
+            (item.at, item, rest)
+        }
+        Value::Mapping(pairs) => pairs.iter().find_map(|(key, value)| {
+            let rest = path.strip_prefix(&step(&key.text))?;
+            let whole = rest.is_empty() || rest.starts_with(['.', '[']);
+            let place = if value.is_scalar() { value.at } else { key.at };
+            whole.then_some((place, value, rest))
+        })?,
+    };
+    // One rate may stand without a list, and is a list of one all the same.
+    let alone = matches!(inner.value, Value::Mapping(_));
+    let rest = if alone { rest.strip_prefix("[0]").unwrap_or(rest) } else { rest };
+    place_of(inner, rest.strip_prefix('.').unwrap_or(rest)).or(Some(place))
+}

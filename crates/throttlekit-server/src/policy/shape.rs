@@ -1,0 +1,126 @@
+//! Values that people may write in more than one way.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Serialize, Serializer};
+
+use super::error::did_you_mean;
+use super::model::{CalendarPart, Period};
+use super::span::Span;
+
+/// One of it, or a list: how the schema says it.
+#[derive(schemars::JsonSchema)]
+#[schemars(untagged)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) enum OneOrMany<T> {
+    /// One.
+    One(T),
+    /// A list.
+    Many(Vec<T>),
+}
+
+/// Reads a mapping as a list of one.
+pub(super) fn one_or_many<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    input: D,
+) -> Result<Vec<T>, D::Error> {
+    struct Either<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a mapping, or a list of mappings")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Vec<T>, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map)).map(|one| vec![one])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(item) = list.next_element()? {
+                all.push(item);
+            }
+            Ok(all)
+        }
+    }
+
+    input.deserialize_any(Either(PhantomData))
+}
+
+const PARTS: [(&str, CalendarPart); 3] =
+    [("day", CalendarPart::Day), ("week", CalendarPart::Week), ("month", CalendarPart::Month)];
+/// What people write who know other tools, and what they mean.
+const WORDS: [(&str, &str); 5] =
+    [("second", "1s"), ("minute", "1m"), ("hour", "1h"), ("year", "365d"), ("daily", "day")];
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((_, part)) = PARTS.iter().find(|(name, _)| *name == text) {
+            return Ok(Self::Calendar(*part));
+        }
+        if let Some((_, meant)) = WORDS.iter().find(|(word, _)| *word == text) {
+            return Err(format!("`{text}` is no length of time here: write `{meant}`"));
+        }
+        let parts = PARTS.iter().map(|(name, _)| *name);
+        text.parse().map(Self::Span).map_err(|wrong: String| wrong + &did_you_mean(text, parts))
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Span(span) => span.fmt(f),
+            Self::Calendar(CalendarPart::Day) => f.write_str("day"),
+            Self::Calendar(CalendarPart::Week) => f.write_str("week"),
+            Self::Calendar(CalendarPart::Month) => f.write_str("month"),
+        }
+    }
+}
+
+impl Serialize for Period {
+    fn serialize<S: Serializer>(&self, output: S) -> Result<S::Ok, S::Error> {
+        output.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Period {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        text(input)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        text(input)
+    }
+}
+
+/// Reads text, and says of a bare number what it lacks.
+fn text<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(input: D) -> Result<T, D::Error> {
+    struct Text<T>(PhantomData<T>);
+
+    impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a length of time, as in `1m`")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+            self.visit_str(&number.to_string())
+        }
+    }
+
+    input.deserialize_str(Text(PhantomData))
+}

@@ -1,0 +1,139 @@
+//! Files made to hurt: each is refused, soon, with a reason.
+
+use std::fmt::Write as _;
+
+use super::*;
+
+/// Refused, with these words.
+fn says(text: &str, words: &str) {
+    let told = refused(text);
+    assert!(told.contains(words), "{told}");
+    assert!(told.len() < 100_000, "{} bytes of errors", told.len());
+}
+
+#[test]
+fn a_billion_laughs_end_at_the_first_anchor() {
+    let mut text = String::from("a: &a [lol, lol]\n");
+    for (this, last) in "bcdefghij".chars().zip("abcdefghi".chars()) {
+        writeln!(
+            text,
+            "{this}: &{this} [*{last}, *{last}, *{last}, *{last}, *{last}, *{last}, *{last}, *{last}]"
+        )
+        .unwrap();
+    }
+    says(&text, "anchors (`&…`) and aliases (`*…`) are refused");
+}
+
+#[test]
+fn merge_keys_are_unknown_keys() {
+    says("version: 1\n<<: {policies: {}}\n", "unknown key `<<`");
+}
+
+#[test]
+fn nesting_ends_at_its_cap_in_every_notation() {
+    for text in [
+        "[".repeat(100_000),
+        "{a: ".repeat(100_000),
+        "- ".repeat(100_000),
+        "? ".repeat(100_000),
+        (0..1_000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect::<String>(),
+        format!("version: 1\npolicies: {}{}", "[".repeat(40), "]".repeat(40)),
+    ] {
+        let told = refused(&text);
+        assert!(told.contains("32 levels") || told.contains("a key is a piece of text"), "{told}");
+    }
+}
+
+#[test]
+fn one_level_below_the_cap_is_read() {
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    assert!(tree::plant(&nested(DEPTH_MAX)).is_ok());
+    assert!(tree::plant(&nested(DEPTH_MAX + 1)).is_err());
+}
+
+#[test]
+fn a_million_policies_are_too_many_bytes() {
+    let text = (0..1_000_000).fold(String::from("version: 1\npolicies:\n"), |mut text, i| {
+        writeln!(text, "  p{i}: {{disabled: true}}").unwrap();
+        text
+    });
+    says(&text, "and may have 1048576: split it");
+}
+
+#[test]
+fn ten_thousand_policies_are_read_and_one_more_is_refused() {
+    let text = |policies: usize| {
+        (0..policies).fold(String::from("version: 1\npolicies:\n"), |mut text, i| {
+            writeln!(text, "  p{i}: {{disabled: true}}").unwrap();
+            text
+        })
+    };
+    assert_eq!(load(&text(POLICIES_MAX)).unwrap().0.policies.len(), POLICIES_MAX);
+    says(&text(POLICIES_MAX + 1), "2:1 policies: 10001 policies, and a file may have 10000");
+}
+
+#[test]
+fn overrides_weights_rates_and_names_have_their_caps() {
+    let many = |number: usize, each: &str| (0..number).map(|i| format!("{i}: {each},")).collect::<String>();
+    let base = "rate: {limit: 5, per: 1s}";
+    says(&api(&format!("{base}\noverrides: {{{}}}", many(10_001, "{unlimited: true}"))), "10001 overrides");
+    says(
+        &api(&format!("fair: {{limit: 5, per: 1s, weights: {{{}}}}}", many(100_001, "1"))),
+        "100001 weights",
+    );
+    let rates = |number: usize| {
+        (0..number).map(|i| format!("{{name: n{i}, limit: 5, per: 1s}}, ")).collect::<String>()
+    };
+    says(&api(&format!("rate: [{}]", rates(7))), "7 rates, and a policy may have 6");
+    says(
+        &api(&format!("rate: [{}]", rates(5))),
+        "5 limits on the store, cost included, and a policy may have 4",
+    );
+    assert!(load(&api(&format!("rate: [{}]", rates(4)))).is_ok());
+    let named =
+        |length: usize| format!("version: 1\npolicies:\n  {}: {{disabled: true}}\n", "n".repeat(length));
+    assert!(load(&named(128)).is_ok());
+    says(&named(129), "the name of a policy has 1 to 128 characters, this has 129");
+}
+
+#[test]
+fn too_many_values_and_too_long_ones_are_refused() {
+    says(&format!("version: [{}]", "1,".repeat(NODES_MAX)), "more than 300000 keys and values");
+    let long = "x".repeat(SCALAR_BYTES_MAX + 1);
+    says(&api(&format!("description: {long}")), "this text has 16385 bytes, and may have 16384");
+    says(&"x".repeat(BYTES_MAX + 1), "the file has 1048577 bytes");
+}
+
+#[test]
+fn many_errors_are_told_in_part() {
+    let text = (0..5_000).fold(String::from("version: 1\npolicies:\n"), |mut text, i| {
+        writeln!(text, "  p{i}: {{rate: {{limit: 0, per: 1s}}}}").unwrap();
+        text
+    });
+    let errors = load(&text).unwrap_err();
+    assert_eq!(errors.len(), ERRORS_MAX + 1);
+    assert_eq!(errors[ERRORS_MAX].to_string(), "and 4900 more");
+}
+
+#[test]
+fn names_that_look_like_others_are_refused() {
+    for name in ["a\\u200bb", "a\\0b", "a\\tb", "a\\u202eb", "\\ufeffa"] {
+        let text = format!("version: 1\npolicies: {{\"{name}\": {{disabled: true}}}}");
+        says(&text, "no spaces or invisible characters");
+    }
+}
+
+#[test]
+fn control_characters_and_other_encodings_are_told_by_place() {
+    assert!(load("version: 1\npolicies: {a\0b: {}}\n").is_err());
+    let error = text(b"version: 1\n# caf\xe9\n").unwrap_err();
+    assert_eq!(error.to_string(), "this is not UTF-8: save the file in that encoding\n at line 2, column 6");
+    assert_eq!(text("version: 1 # café".as_bytes()).unwrap(), "version: 1 # café");
+}
+
+#[test]
+fn a_byte_order_mark_and_windows_line_ends_are_read() {
+    let plain = api("rate: {limit: 5, per: 1s}");
+    let odd = format!("\u{feff}{}", plain.replace('\n', "\r\n"));
+    assert_eq!(load(&odd).unwrap().0, load(&plain).unwrap().0);
+}

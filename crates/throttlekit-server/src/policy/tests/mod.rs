@@ -1,0 +1,30 @@
+//! Files as people and their enemies write them.
+
+mod any_file;
+mod bad_files;
+mod bombs;
+
+use super::*;
+
+/// What is said about a file that is refused: line and column, path, message.
+fn refused(text: &str) -> String {
+    let errors = load(text).expect_err("the file is refused");
+    let told = errors.iter().map(|error| {
+        let place = error.place.map_or(String::new(), |place| format!("{}:{} ", place.line, place.column));
+        let path = if error.path.is_empty() { String::new() } else { format!("{}: ", error.path) };
+        format!("{place}{path}{}", error.message)
+    });
+    told.collect::<Vec<_>>().join("\n")
+}
+
+/// What is said about a file that is accepted.
+fn warned(text: &str) -> String {
+    let (_, warnings) = load(text).unwrap_or_else(|errors| panic!("{}", errors[0]));
+    warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// A file with one policy, `api`, of these lines.
+fn api(lines: &str) -> String {
+    let lines: String = lines.lines().map(|line| format!("    {line}\n")).collect();
+    format!("version: 1\npolicies:\n  api:\n{lines}")
+}

@@ -1,0 +1,203 @@
+//! A file as a tree in which every node knows its place.
+//!
+//! YAML is more than a policy file needs, and the rest of it is how small files become large ones. Anchors, aliases,
+//! tags and further documents are refused, and so is all that is longer or deeper than any real file.
+
+use std::collections::HashSet;
+
+use serde_saphyr::granit_parser::{self, Event, Marker, Parser, ScalarStyle, StrInput};
+
+use super::error::{Place, PolicyError};
+
+/// The largest file, in bytes.
+pub const BYTES_MAX: usize = 1 << 20;
+/// How deep mappings and lists are nested at the most.
+pub const DEPTH_MAX: usize = 32;
+/// How many keys, values, mappings and lists a file has at the most.
+pub const NODES_MAX: usize = 300_000;
+/// The longest key or value, in bytes.
+pub const SCALAR_BYTES_MAX: usize = 16 << 10;
+
+/// A value, and where it stands.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) at: Place,
+    pub(super) value: Value,
+}
+
+#[derive(Debug)]
+pub(super) enum Value {
+    /// Text as it was written, and whether it stood without quotes, so that it may be a number.
+    Scalar {
+        text: String,
+        plain: bool,
+    },
+    List(Vec<Node>),
+    Mapping(Vec<(Key, Node)>),
+}
+
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) at: Place,
+    pub(super) text: String,
+}
+
+impl Node {
+    pub(super) fn is_scalar(&self) -> bool {
+        matches!(self.value, Value::Scalar { .. })
+    }
+
+    /// Whether nothing stands there, or a word for nothing.
+    pub(super) fn is_null(&self) -> bool {
+        matches!(&self.value, Value::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null"))
+    }
+}
+
+/// The tree of `source`, or the first thing that is wrong with it.
+pub(super) fn plant(source: &str) -> Result<Node, PolicyError> {
+    let wrong = |(place, message): Wrong| PolicyError::at(source, String::new(), place, message);
+    if source.len() > BYTES_MAX {
+        let message = format!(
+            "the file has {} bytes, and may have {BYTES_MAX}: split it, or drop what is unused",
+            source.len()
+        );
+        return Err(wrong((None, message)));
+    }
+    Gardener::new(source).grow().map_err(wrong)
+}
+
+type Wrong = (Option<Place>, String);
+
+/// A mapping or list that is not closed yet.
+enum Open {
+    List(Place, Vec<Node>),
+    Mapping(Place, Vec<(Key, Node)>, Option<Key>),
+}
+
+struct Gardener<'s> {
+    events: Parser<'s, StrInput<'s>>,
+    open: Vec<Open>,
+    root: Option<Node>,
+    nodes: usize,
+}
+
+fn place(mark: &Marker) -> Place {
+    Place { line: mark.line(), column: mark.col() + 1 }
+}
+
+impl<'s> Gardener<'s> {
+    fn new(source: &'s str) -> Self {
+        let mut options = granit_parser::options! {
+            disallow_directives: true,
+            emit_unresolved_aliases: true,
+            flow_nesting_limit: DEPTH_MAX + 1,
+            block_nesting_limit: DEPTH_MAX + 1,
+        };
+        options.set_emit_comments(false);
+        let events = Parser::new_from_str_with_options(source, options);
+        Self { events, open: Vec::new(), root: None, nodes: 0 }
+    }
+
+    fn grow(mut self) -> Result<Node, Wrong> {
+        let mut documents = 0;
+        while let Some(event) = self.events.next_event() {
+            let (event, span) = event.map_err(|error| {
+                let nested = error.info().contains("nest") || error.info().contains("recursion");
+                let hint = if nested { format!("; at most {DEPTH_MAX} levels") } else { String::new() };
+                (Some(place(error.marker())), format!("this is not YAML: {}{hint}", error.info()))
+            })?;
+            let at = place(&span.start);
+            if event.is_alias() || event.anchor_id().is_some() || matches!(event, Event::UnresolvedAlias(_)) {
+                return Err(no_anchors(at));
+            }
+            if event.tag().is_some() {
+                return Err((Some(at), "tags (`!…`) mean nothing here: leave it out".into()));
+            }
+            match event {
+                Event::DocumentStart(..) => {
+                    documents += 1;
+                    if documents > 1 {
+                        return Err((Some(at), "a second document begins here: a file has one".into()));
+                    }
+                }
+                Event::Scalar(text, style, ..) => self.scalar(at, text.into_owned(), style)?,
+                Event::SequenceStart(..) => self.begin(at, Open::List(at, Vec::new()))?,
+                Event::MappingStart(..) => self.begin(at, Open::Mapping(at, Vec::new(), None))?,
+                Event::SequenceEnd | Event::MappingEnd => self.end()?,
+                _ => {}
+            }
+        }
+        self.root.ok_or_else(|| (None, "the file is empty: begin with `version: 1`".into()))
+    }
+
+    fn count(&mut self, at: Place) -> Result<(), Wrong> {
+        self.nodes += 1;
+        if self.nodes > NODES_MAX {
+            return Err((Some(at), format!("the file has more than {NODES_MAX} keys and values")));
+        }
+        Ok(())
+    }
+
+    fn scalar(&mut self, at: Place, text: String, style: ScalarStyle) -> Result<(), Wrong> {
+        self.count(at)?;
+        if text.len() > SCALAR_BYTES_MAX {
+            let message = format!("this text has {} bytes, and may have {SCALAR_BYTES_MAX}", text.len());
+            return Err((Some(at), message));
+        }
+        if let Some(Open::Mapping(_, _, key @ None)) = self.open.last_mut() {
+            *key = Some(Key { at, text });
+            return Ok(());
+        }
+        self.put(Node { at, value: Value::Scalar { text, plain: style == ScalarStyle::Plain } });
+        Ok(())
+    }
+
+    fn begin(&mut self, at: Place, open: Open) -> Result<(), Wrong> {
+        self.count(at)?;
+        if let Some(Open::Mapping(_, _, None)) = self.open.last() {
+            return Err((Some(at), "a key is a piece of text: this is a mapping or a list".into()));
+        }
+        if self.open.len() >= DEPTH_MAX {
+            return Err((Some(at), format!("nested too deep: at most {DEPTH_MAX} levels")));
+        }
+        self.open.push(open);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Wrong> {
+        let node = match self.open.pop() {
+            Some(Open::List(at, items)) => Node { at, value: Value::List(items) },
+            Some(Open::Mapping(at, pairs, _)) => {
+                let mut seen = HashSet::with_capacity(pairs.len());
+                if let Some((twice, _)) = pairs.iter().find(|(key, _)| !seen.insert(key.text.as_str())) {
+                    let message = format!("`{}` stands here twice: keep one of them", shown(&twice.text));
+                    return Err((Some(twice.at), message));
+                }
+                Node { at, value: Value::Mapping(pairs) }
+            }
+            None => return Ok(()),
+        };
+        self.put(node);
+        Ok(())
+    }
+
+    fn put(&mut self, node: Node) {
+        match self.open.last_mut() {
+            Some(Open::List(_, items)) => items.push(node),
+            Some(Open::Mapping(_, pairs, key)) => pairs.extend(key.take().map(|key| (key, node))),
+            None => self.root = Some(node),
+        }
+    }
+}
+
+fn no_anchors(at: Place) -> Wrong {
+    (Some(at), "anchors (`&…`) and aliases (`*…`) are refused, since they make small files large: write it out, or put it in quotes if it is text".into())
+}
+
+/// Text as a message may show it.
+pub(super) fn shown(text: &str) -> String {
+    const SHOWN_MAX: usize = 60;
+    let head: String = text.chars().take(SHOWN_MAX).collect();
+    let more = if head.len() < text.len() { "…" } else { "" };
+    format!("{}{more}", head.escape_debug())
+}

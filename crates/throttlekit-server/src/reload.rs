@@ -1,0 +1,162 @@
+//! A policy file that is read again when it changes. The last good one stays in force.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use sha2::{Digest, Sha256};
+use throttlekit::{Clock, Timestamp, WallClock};
+
+use crate::engine::{Engine, Reloaded};
+use crate::policy::{self, PolicyFile};
+
+/// How the file in force came to be, and what became of later ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigStatus {
+    /// The first digits of the SHA-256 of the file in force.
+    pub hash: String,
+    /// When it was put in force.
+    pub loaded_at: Timestamp,
+    /// How many files were put in force after the first.
+    pub reloads: u64,
+    /// How many were refused.
+    pub rejected: u64,
+    /// Why the last one was refused, if none was put in force since.
+    pub last_error: Option<String>,
+}
+
+/// A policy file, and the engine that runs it.
+pub struct Reloader {
+    path: PathBuf,
+    status: ArcSwap<ConfigStatus>,
+    /// What was looked at last, good or not, so that the same is not judged twice.
+    seen: tokio::sync::Mutex<[u8; 32]>,
+}
+
+/// A file as it was read.
+pub struct Loaded {
+    /// What it says.
+    pub file: PolicyFile,
+    /// What is odd about it.
+    pub warnings: Vec<String>,
+    digest: [u8; 32],
+}
+
+impl Loaded {
+    /// Reads a policy file, or says what is wrong with it.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Self::of(&bytes)
+    }
+
+    fn of(bytes: &[u8]) -> Result<Self, String> {
+        let text = policy::text(bytes).map_err(|error| error.to_string())?;
+        let (file, findings) = policy::load(text)
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+        let warnings = findings.iter().map(ToString::to_string).collect();
+        Ok(Self { file, warnings, digest: Sha256::digest(bytes).into() })
+    }
+}
+
+impl Reloader {
+    /// Looks after the file that was just put in force.
+    pub fn new(path: PathBuf, loaded: &Loaded) -> Arc<Self> {
+        let status = ConfigStatus {
+            hash: short(&loaded.digest),
+            loaded_at: WallClock.now(),
+            ..ConfigStatus::default()
+        };
+        Arc::new(Self {
+            path,
+            status: ArcSwap::from_pointee(status),
+            seen: tokio::sync::Mutex::new(loaded.digest),
+        })
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> Arc<ConfigStatus> {
+        self.status.load_full()
+    }
+
+    /// Reads the file, and puts it in force if it changed and is good. Nothing, if it did not change.
+    pub async fn look(&self, engine: &Engine) -> Option<Result<Reloaded, String>> {
+        let mut seen = self.seen.lock().await;
+        let path = self.path.clone();
+        let read = tokio::task::spawn_blocking(move || std::fs::read(path)).await.ok()?;
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            // Half way through being replaced; the next look finds it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(error) => return Some(Err(self.reject(error.to_string()))),
+        };
+        let digest: [u8; 32] = Sha256::digest(&bytes).into();
+        if *seen == digest {
+            return None;
+        }
+        *seen = digest;
+        let result = match Loaded::of(&bytes) {
+            Ok(loaded) => {
+                let warnings = loaded.warnings.clone();
+                engine.reload(loaded.file).await.map(|mut reloaded| {
+                    reloaded.warnings.extend(warnings);
+                    reloaded
+                })
+            }
+            Err(error) => Err(error),
+        };
+        Some(match result {
+            Ok(reloaded) => {
+                let before = self.status();
+                self.status.store(Arc::new(ConfigStatus {
+                    hash: short(&digest),
+                    loaded_at: WallClock.now(),
+                    reloads: before.reloads + 1,
+                    rejected: before.rejected,
+                    last_error: None,
+                }));
+                Ok(reloaded)
+            }
+            Err(error) => Err(self.reject(error)),
+        })
+    }
+
+    fn reject(&self, error: String) -> String {
+        let before = self.status();
+        let rejected = before.rejected + 1;
+        self.status.store(Arc::new(ConfigStatus {
+            rejected,
+            last_error: Some(error.clone()),
+            ..(*before).clone()
+        }));
+        error
+    }
+
+    /// Looks every so often, for as long as anyone holds it, and says what it found.
+    pub fn watch(self: &Arc<Self>, engine: Engine, every: Duration) {
+        let reloader = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut every = tokio::time::interval(every);
+            every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                every.tick().await;
+                let Some(reloader) = reloader.upgrade() else { return };
+                match reloader.look(&engine).await {
+                    None => {}
+                    Some(Ok(reloaded)) => {
+                        let Reloaded { added, changed, removed, warnings } = reloaded;
+                        tracing::info!(?added, ?changed, ?removed, "policies reloaded");
+                        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                    }
+                    Some(Err(error)) => {
+                        tracing::error!("the policy file was refused, the last good one stays: {error}")
+                    }
+                }
+            }
+        });
+    }
+}
+
+fn short(digest: &[u8; 32]) -> String {
+    digest[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+}
