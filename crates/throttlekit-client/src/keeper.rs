@@ -9,6 +9,7 @@ use throttlekit::tier::Margin;
 use throttlekit::{BootClock, Clock, Timestamp};
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::{HeartbeatRequest, HeartbeatResponse};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -42,13 +43,16 @@ pub(crate) struct Hold {
     /// When it is fenced, in nanoseconds of the boot clock. Zero: it is.
     until: AtomicU64,
     bell: Notify,
+    /// Where it was admitted, and where it is released: permits may end anywhere.
+    pub(crate) runtime: Option<Handle>,
 }
 
 impl Hold {
     /// The life counts from when the request was sent, so that it ends here before it ends at the server.
     pub(crate) fn new(id: String, server: Arc<Server>, lives: Duration, sent: Timestamp) -> Arc<Self> {
         let until = AtomicU64::new(Margin::default().deadline(sent, lives).as_nanos());
-        Arc::new(Self { id, server, lives, until, bell: Notify::new() })
+        let runtime = Handle::try_current().ok();
+        Arc::new(Self { id, server, lives, until, bell: Notify::new(), runtime })
     }
 
     fn left(&self) -> Duration {
@@ -131,7 +135,9 @@ impl Client {
         let mut held = self.inner.keeper.held();
         held.holds.insert(hold.id.clone(), hold.clone());
         if !std::mem::replace(&mut held.is_kept, true) {
-            tokio::spawn(keep(Arc::downgrade(&self.inner)));
+            if let Some(runtime) = &hold.runtime {
+                runtime.spawn(keep(Arc::downgrade(&self.inner)));
+            }
         }
     }
 }

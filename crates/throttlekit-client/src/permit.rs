@@ -6,7 +6,6 @@ use std::time::Duration;
 use throttlekit::{BootClock, Clock, Timestamp};
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::{DebitRequest, ReleaseRequest};
-use tokio::runtime::Handle;
 
 use crate::client::Server;
 use crate::keeper::Hold;
@@ -126,7 +125,7 @@ impl RemotePermit {
             ignored: how.ignored,
             latency_ms: i64::try_from(how.latency.as_millis()).unwrap_or(i64::MAX),
         };
-        let Ok(runtime) = Handle::try_current() else { return };
+        let Some(runtime) = hold.runtime.clone() else { return };
         runtime.spawn(async move {
             for _ in 0..RELEASE_TRIES {
                 let call =

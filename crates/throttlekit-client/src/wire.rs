@@ -110,8 +110,13 @@ pub(crate) fn lent(
         Term::Rolling(hold) => Some(lives.min(hold)),
         Term::Carry => None,
     };
-    // Units of different leases are spent under one deadline only if they are of one window.
-    let epoch = lease.epoch.parse().map_or_else(|_| unnamed(), Epoch);
+    // Units of different leases are spent under one deadline only if they are of one window. A lease that can be handed
+    // back is of one, and its end tells it apart.
+    let epoch = match lease.epoch.parse() {
+        Ok(epoch) => Epoch(epoch),
+        Err(_) if !lease.return_id.is_empty() => Epoch(units(lease.expiry_ms)),
+        Err(_) => unnamed(),
+    };
     let decision = Decision {
         allowed: granted > 0,
         limit: units(lease.limit),
