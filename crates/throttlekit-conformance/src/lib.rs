@@ -53,6 +53,7 @@ pub mod laws;
 pub mod learn;
 pub mod metering;
 mod played;
+pub mod python;
 pub mod price;
 pub mod regions;
 pub mod rolls;

@@ -40,7 +40,8 @@ pub fn text(bytes: &[u8]) -> Result<&str, PolicyError> {
     })
 }
 
-fn located(text: &str, root: &Node, found: Finding) -> PolicyError {
+/// What was found, with its place in the text.
+pub(super) fn located(text: &str, root: &Node, found: Finding) -> PolicyError {
     let place = place_of(root, &found.path);
     PolicyError::at(text, found.path, place, found.message)
 }

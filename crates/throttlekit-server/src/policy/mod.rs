@@ -6,10 +6,13 @@
 
 mod check;
 mod error;
+mod explain;
+mod import;
 mod limits;
 mod load;
 mod model;
 mod read;
+mod schema;
 mod shape;
 mod span;
 #[cfg(test)]
@@ -23,9 +26,12 @@ pub use check::{
     RATES_MAX, RULES_MAX, VERSION, WEIGHTS_MAX, check,
 };
 pub use error::{Place, PolicyError};
+pub use explain::explain;
+pub use import::{Imported, import_envoy};
 pub use limits::BUCKETS_DEFAULT;
 pub use load::{ERRORS_MAX, load, text};
 pub use model::*;
+pub use schema::schema;
 pub use span::Span;
 pub use tree::{BYTES_MAX, DEPTH_MAX, NODES_MAX, SCALAR_BYTES_MAX};
 

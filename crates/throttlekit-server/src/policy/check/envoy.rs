@@ -14,7 +14,7 @@ pub const RULES_MAX: usize = 10_000;
 pub const ENTRIES_MAX: usize = 16;
 
 /// So many findings are worth the search for what was meant.
-const HINTS_MAX: usize = 20;
+const HINTS_MAX: usize = 5;
 
 pub(super) fn check(file: &PolicyFile, report: &mut Report) {
     let all = At::key("envoy");

@@ -21,6 +21,7 @@ pub const OVERRIDES_MAX: usize = 10_000;
 pub const NAME_CHARS_MAX: usize = 128;
 pub use axes::{BY_MAX, WEIGHTS_MAX};
 pub use envoy::{ENTRIES_MAX, RULES_MAX};
+pub(super) use rates::HOLD_DEFAULT;
 pub use rates::{ON_STORE_MAX, RATES_MAX};
 
 /// Something about a file that its author should know.

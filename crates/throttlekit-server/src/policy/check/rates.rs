@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use throttlekit::rate::shared::SharedForm;
 use throttlekit::store::Term;
 use throttlekit::tier::Margin;
 use throttlekit::{Limit, LimitError, Timestamp};
@@ -93,6 +94,9 @@ impl<'p> Together<'p> {
                 "a window that slides cannot be lent: use gcra, token_bucket, fixed_window or quota",
             );
         }
+        if rate.to_limit().is_ok_and(|limit| !can_be_lent(&limit)) {
+            report.error(at, UNEVEN);
+        }
         if rate.lease.is_some() {
             report.error(
                 at,
@@ -106,6 +110,14 @@ impl<'p> Together<'p> {
             report.error(&at.then("share"), "one in none makes no sense: write 1 for all, 4 for a quarter");
         }
     }
+}
+
+const UNEVEN: &str =
+    "this limit cannot be lent: its units are too odd a fraction of a microsecond; choose rounder numbers";
+
+/// Whether a store can tell how many units are left.
+fn can_be_lent(limit: &Limit) -> bool {
+    SharedForm::of(limit).is_ok_and(|form| form.counts_units())
 }
 
 fn smooth(algorithm: Algorithm) -> bool {
@@ -222,6 +234,9 @@ fn check_lease(at: &At, lease: &LeaseSpec, limit: &Limit, report: &mut Report) {
             report.warning(&at.then("hold"), "units of a window live until it ends: `hold` changes nothing");
         }
         _ => {}
+    }
+    if !can_be_lent(limit) {
+        report.error(at, UNEVEN);
     }
     let lives = if let Term::Rolling(hold) = term { hold } else { limit.period() };
     if Margin::default().deadline(Timestamp::EPOCH, lives) == Timestamp::EPOCH {
