@@ -10,5 +10,7 @@ pub mod policy;
 pub mod reload;
 pub mod seeing;
 mod server;
+mod store_url;
 
-pub use server::{Server, ServerOptions, StoreUrl};
+pub use server::{Server, ServerOptions};
+pub use store_url::StoreUrl;
