@@ -39,13 +39,15 @@ pub const RELOAD_BUGS: [(&str, ReloadBug); 6] = {
     ]
 };
 
+type Met = (SharedForm, SharedForm, u128);
+
 /// A store in memory with one bug.
 #[derive(Debug)]
 pub struct Reloaded {
     inner: MemoryStore<ManualClock>,
     bug: ReloadBug,
     /// The numbers under which each key was first and last asked for, or lent from, and how often they changed.
-    forms: Mutex<HashMap<(String, bool), (SharedForm, SharedForm, u128)>>,
+    forms: Mutex<HashMap<(String, bool), Met>>,
 }
 
 impl Reloaded {
