@@ -64,6 +64,8 @@ pub struct Server {
     grpc: SocketAddr,
     stop: watch::Sender<bool>,
     doors: JoinSet<()>,
+    /// Ends with the server.
+    minding: JoinSet<()>,
 }
 
 impl Server {
@@ -79,9 +81,10 @@ impl Server {
         let grpc = listener.local_addr().map_err(|error| error.to_string())?;
         reloader.watch(engine.clone(), options.reload_every);
         let (stop, stopped) = watch::channel(false);
-        let mut server = Self { engine, reloader, hub, grpc, stop, doors: JoinSet::new() };
+        let mut server =
+            Self { engine, reloader, hub, grpc, stop, doors: JoinSet::new(), minding: JoinSet::new() };
         server.open(listener, server.grpc_doors(&options)?, Speaks::Http2, &options, stopped);
-        server.doors.spawn(crate::seeing::mind_store(server.hub.clone(), server.engine.clone()));
+        server.minding.spawn(crate::seeing::mind_store(server.hub.clone(), server.engine.clone()));
         Ok(server)
     }
 
@@ -146,5 +149,7 @@ impl Server {
 }
 
 async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, String> {
-    TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}: choose another with {flag}"))
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| format!("{address}: {error}: choose another with {flag}"))
 }
