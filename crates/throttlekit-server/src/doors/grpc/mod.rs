@@ -2,11 +2,12 @@
 
 mod fleet;
 mod health;
-mod lease_id;
+pub(crate) mod lease_id;
 mod rate_limiter;
 mod status;
 
 pub use fleet::FleetDoor;
+pub(crate) use fleet::lease;
 pub use health::health;
 pub use rate_limiter::RateLimiterDoor;
 pub use status::status;
