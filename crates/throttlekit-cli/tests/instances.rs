@@ -122,7 +122,10 @@ async fn one_ask(policy: &str, channels: &[Channel], first: usize) -> Result<boo
                 return Ok(answer.get_ref().decision.as_ref().is_some_and(|decision| decision.allowed));
             }
             Err(status) if was_not_sent(&status) => sleep(Duration::from_millis(5)).await,
-            Err(_) => return Err(()),
+            Err(status) => {
+                println!("{status:?}");
+                return Err(());
+            }
         }
     }
     Err(())

@@ -7,6 +7,7 @@
 
 mod cluster;
 mod command;
+mod envoy;
 mod install;
 mod pgbouncer;
 mod ports;
@@ -17,6 +18,7 @@ mod server;
 mod state;
 mod tls;
 mod valkey;
+mod wheel;
 
 use std::path::Path;
 use std::thread;
@@ -42,8 +44,15 @@ struct Engine {
     env: fn(&[Server]) -> Vec<(&'static str, String)>,
 }
 
-const ENGINES: [&Engine; 6] =
-    [&redis::ENGINE, &tls::ENGINE, &sentinel::ENGINE, &cluster::ENGINE, &valkey::ENGINE, &postgres::ENGINE];
+const ENGINES: [&Engine; 7] = [
+    &redis::ENGINE,
+    &tls::ENGINE,
+    &sentinel::ENGINE,
+    &cluster::ENGINE,
+    &valkey::ENGINE,
+    &postgres::ENGINE,
+    &envoy::ENGINE,
+];
 
 /// Where the engines listen.
 pub(crate) struct Addresses(Vec<(&'static str, String)>);

@@ -2,4 +2,5 @@
 
 pub mod envoy;
 pub mod grpc;
+pub mod http;
 pub mod words;

@@ -1,5 +1,167 @@
 //! Envoy's rate limit service, version 3.
+//!
+//! A request has descriptors; each finds its rule, and through it a policy and a key. Descriptors are charged each by
+//! itself, as envoyproxy/ratelimit charges them: what one was charged stays charged though another is over its limit.
+//! Several limits that must be charged together or not at all belong into one policy.
 
+mod answer;
+mod charge;
+mod check;
+mod key;
+mod matcher;
+mod metadata;
 mod spec;
+mod table;
+#[cfg(test)]
+mod tests;
 
-pub use spec::{DomainSpec, EntrySpec, RuleSpec};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use futures_util::future::try_join_all;
+use throttlekit::{Clock, WallClock};
+use throttlekit_proto::envoy::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
+use throttlekit_proto::envoy::{RateLimitRequest, RateLimitResponse};
+use tonic::{Request, Response, Status};
+
+pub use charge::{DESCRIPTORS_MAX, ENTRIES_MAX, NAME_BYTES_MAX, VALUE_BYTES_MAX};
+pub use check::check;
+pub use key::joined;
+pub use matcher::{Found, Matcher};
+pub use spec::{DomainSpec, EntrySpec, HeadersSpec, RuleSpec};
+
+use crate::access::{Caller, Door};
+use crate::doors::grpc::status;
+use crate::engine::Engine;
+use answer::Told;
+use charge::Charge;
+use table::Table;
+
+/// The largest request. Envoy's have some hundred bytes.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// The service. Cheap to clone.
+#[derive(Clone)]
+pub struct EnvoyDoor {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Engine,
+    table: ArcSwap<Table>,
+    /// One compiles a new file, however many see it.
+    compiling: Mutex<()>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    requests: AtomicU64,
+    unmatched: AtomicU64,
+    overrides_ignored: AtomicU64,
+    refunds_ignored: AtomicU64,
+}
+
+/// What this door has seen, since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnvoyStats {
+    /// Requests.
+    pub requests: u64,
+    /// Descriptors that no rule matched. They passed.
+    pub unmatched: u64,
+    /// Descriptors that brought a limit along. The configured one was asked instead.
+    pub overrides_ignored: u64,
+    /// Descriptors that wanted units back. Nothing was given back, and nothing charged.
+    pub refunds_ignored: u64,
+}
+
+impl EnvoyDoor {
+    /// A door to this engine. Its rules are those of the file in force.
+    pub fn new(engine: Engine) -> Self {
+        let table = ArcSwap::from_pointee(Table::of(engine.file()));
+        let shared = Shared { engine, table, compiling: Mutex::default(), counts: Counts::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// As a service that a gRPC server takes.
+    pub fn into_service(self) -> RateLimitServiceServer<Self> {
+        RateLimitServiceServer::new(self).max_decoding_message_size(REQUEST_BYTES_MAX)
+    }
+
+    /// What it has seen.
+    pub fn stats(&self) -> EnvoyStats {
+        let Counts { requests, unmatched, overrides_ignored, refunds_ignored } = &self.shared.counts;
+        EnvoyStats {
+            requests: requests.load(Relaxed),
+            unmatched: unmatched.load(Relaxed),
+            overrides_ignored: overrides_ignored.load(Relaxed),
+            refunds_ignored: refunds_ignored.load(Relaxed),
+        }
+    }
+
+    /// The rules of the file in force, compiled once for each file.
+    fn table(&self) -> Arc<Table> {
+        let file = self.shared.engine.file();
+        let table = self.shared.table.load_full();
+        if Arc::ptr_eq(&table.file, &file) {
+            return table;
+        }
+        let _alone = self.shared.compiling.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.shared.engine.file();
+        let table = self.shared.table.load_full();
+        if Arc::ptr_eq(&table.file, &file) {
+            return table;
+        }
+        let table = Arc::new(Table::of(file));
+        self.shared.table.store(table.clone());
+        table
+    }
+
+    /// Decides about every descriptor of a request. Where that fails, Envoy's own `failure_mode_deny` says what becomes
+    /// of the request.
+    pub async fn decide(
+        &self,
+        caller: &Caller,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, Status> {
+        charge::judge(request)?;
+        let table = self.table();
+        let each = request.descriptors.iter();
+        let charges: Vec<_> = each.map(|descriptor| Charge::of(&table, request, descriptor)).collect();
+        self.count(request, &charges);
+        for (policy, key) in charges.iter().filter_map(Charge::target) {
+            caller.may(Door::Envoy, policy, key).map_err(status)?;
+        }
+        let engine = &self.shared.engine;
+        let answers = try_join_all(charges.iter().map(|charge| charge.ask(engine))).await.map_err(status)?;
+        let told: Vec<_> =
+            charges.iter().zip(answers).map(|(charge, answer)| Told { charge, answer }).collect();
+        Ok(answer::response(&table, table.headers(&request.domain), &told, WallClock.now()))
+    }
+
+    fn count(&self, request: &RateLimitRequest, charges: &[Charge<'_>]) {
+        let counts = &self.shared.counts;
+        let add = |count: &AtomicU64, by: usize| {
+            if by > 0 {
+                count.fetch_add(by as u64, Relaxed);
+            }
+        };
+        let each = request.descriptors.iter();
+        add(&counts.requests, 1);
+        add(&counts.unmatched, charges.iter().filter(|charge| **charge == Charge::NoRule).count());
+        add(&counts.overrides_ignored, each.clone().filter(|one| one.limit.is_some()).count());
+        add(&counts.refunds_ignored, each.filter(|one| one.is_negative_hits).count());
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for EnvoyDoor {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let caller = Caller::of(request.extensions());
+        self.decide(&caller, request.get_ref()).await.map(Response::new)
+    }
+}

@@ -60,7 +60,8 @@ impl Fleet for FleetDoor {
     }
 }
 
-fn lease(granted: &Granted) -> Lease {
+/// What was lent, as a wire has it.
+pub(crate) fn lease(granted: &Granted) -> Lease {
     let left = granted.lives.saturating_sub(CLOCK_ERROR);
     let denied = granted.units == 0;
     // A denial tells the window's real end, since that is when to come back.

@@ -4,12 +4,12 @@ use throttlekit::store::LeaseId;
 
 const DIGITS: usize = 32;
 
-pub(super) fn written(lease: LeaseId) -> String {
+pub(crate) fn written(lease: LeaseId) -> String {
     format!("{:032x}", lease.0)
 }
 
 /// The lease of this name; nothing for what was never one.
-pub(super) fn read(name: &str) -> Option<LeaseId> {
+pub(crate) fn read(name: &str) -> Option<LeaseId> {
     let plain = name.len() == DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| u128::from_str_radix(name, 16).ok().map(LeaseId)).flatten()
 }

@@ -135,11 +135,16 @@ fn policy() -> impl Strategy<Value = PolicySpec> {
 }
 
 fn domain() -> impl Strategy<Value = DomainSpec> {
-    let entry =
-        (text(), of(text()), any::<bool>()).prop_map(|(key, value, shared)| EntrySpec { key, value, shared });
+    let entry = (text(), of(text()), any::<bool>(), 0..4u8).prop_map(|(key, value, shared, by)| EntrySpec {
+        key,
+        value,
+        shared,
+        by,
+    });
     let rule = (proptest::collection::vec(entry, 0..3), of(text()), any::<bool>())
         .prop_map(|(entries, policy, unlimited)| RuleSpec { entries, policy, unlimited });
-    (text(), proptest::collection::vec(rule, 0..3)).prop_map(|(domain, rules)| DomainSpec { domain, rules })
+    (text(), proptest::collection::vec(rule, 0..3), any::<bool>())
+        .prop_map(|(domain, rules, tree)| DomainSpec { domain, rules, tree, ..DomainSpec::default() })
 }
 
 fn file() -> impl Strategy<Value = PolicyFile> {

@@ -1,0 +1,130 @@
+//! `/openapi.json`: every route and every document, from the types that read and write them.
+
+use axum::response::Response;
+use http::StatusCode;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Value, json};
+
+use super::body;
+use super::health::Health;
+use super::problem::Problem;
+use super::wire::{
+    AdmitRequest, Admitted, Beaten, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany,
+    ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Released,
+    ReserveRequest,
+};
+
+pub(super) async fn serve() -> Response {
+    body::json(StatusCode::OK, &document())
+}
+
+/// The description of this interface, OpenAPI 3.1.
+pub fn document() -> Value {
+    let mut schemas = Schemas::new();
+    let paths = json!({
+        "/v1/check": schemas.ask::<CheckRequest, Decided>("Asks for one key, and charges it if the answer is yes", true),
+        "/v1/check_many": schemas.ask::<CheckManyRequest, DecidedMany>("Asks for many keys, each on its own", false),
+        "/v1/peek": schemas.ask::<PeekRequest, Decided>("Tells where a key stands, and charges nothing", true),
+        "/v1/forecast": schemas.ask::<ForecastRequest, Forecasted>("Tells how much a key may spend now, and when more comes back", false),
+        "/v1/debit": schemas.ask::<DebitRequest, Decided>("Counts tokens against a budget", true),
+        "/v1/admit": schemas.ask::<AdmitRequest, Admitted>("Asks on every axis; a yes is held under a lease", true),
+        "/v1/release": schemas.ask::<ReleaseRequest, Released>("Gives an admission back; may be repeated", false),
+        "/v1/heartbeat": schemas.ask::<HeartbeatRequest, Beaten>("Keeps admissions alive while their work runs", false),
+        "/v1/reserve": schemas.ask::<ReserveRequest, Lent>("Lends units of a rate, to spend without asking", false),
+        "/v1/forward-auth/{policy}": schemas.forward_auth(),
+        "/healthz": schemas.look::<Health>("The process runs", false),
+        "/readyz": schemas.look::<Health>("The store answers", true),
+        "/openapi.json": { "get": { "summary": "This document", "responses": { "200": {
+            "description": "OpenAPI 3.1", "content": { "application/json": { "schema": { "type": "object" } } },
+        } } } },
+    });
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "ThrottleKit",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Rate, concurrency and cost in one answer. Times are milliseconds since the Unix epoch, waits are milliseconds, both rounded up. Numbers above 2^53 - 1 are told as that.",
+            "license": { "name": "MIT OR Apache-2.0" },
+        },
+        "paths": paths,
+        "components": { "schemas": schemas.0.take_definitions(true) },
+    })
+}
+
+/// Collects what is referred to.
+struct Schemas(SchemaGenerator);
+
+impl Schemas {
+    fn new() -> Self {
+        let settings = SchemaSettings::draft2020_12();
+        Self(
+            settings
+                .with(|settings| settings.definitions_path = "/components/schemas".into())
+                .into_generator(),
+        )
+    }
+
+    fn of<T: JsonSchema>(&mut self) -> Value {
+        json!({ "application/json": { "schema": self.0.subschema_for::<T>() } })
+    }
+
+    fn problem(&mut self) -> Value {
+        let schema = self.0.subschema_for::<Problem>();
+        let content = json!({ "application/problem+json": { "schema": schema } });
+        json!({ "description": "Nothing was decided: why, and what to do next", "content": content })
+    }
+
+    /// A POST of one document for another. Of some the caller chooses how a denial is told.
+    fn ask<I: JsonSchema, O: JsonSchema>(&mut self, summary: &str, denies: bool) -> Value {
+        let (taken, given, problem) = (self.of::<I>(), self.of::<O>(), self.problem());
+        let ok = if denies { "An answer, yes or no" } else { "The answer" };
+        let mut responses = json!({ "200": { "description": ok, "content": given }, "default": problem });
+        let mut parameters = Vec::new();
+        if denies {
+            responses["429"] = json!({ "description": "Denied, with `status=429`", "content": given });
+            let schema = json!({ "type": "integer", "enum": [200, 429], "default": 200 });
+            parameters.push(parameter("status", "query", false, "How a denial is told", &schema));
+        }
+        json!({ "post": {
+            "summary": summary,
+            "parameters": parameters,
+            "requestBody": { "required": true, "content": taken },
+            "responses": responses,
+        } })
+    }
+
+    fn look<O: JsonSchema>(&mut self, summary: &str, fails: bool) -> Value {
+        let mut responses = json!({ "200": { "description": "Yes", "content": self.of::<O>() } });
+        if fails {
+            responses["503"] = self.problem();
+        }
+        json!({ "get": { "summary": summary, "responses": responses } })
+    }
+
+    fn forward_auth(&mut self) -> Value {
+        let (text, number) = (json!({ "type": "string" }), json!({ "type": "integer", "minimum": 1 }));
+        let deny = json!({ "type": "integer", "enum": [403, 429], "default": 429 });
+        let problem = self.problem();
+        json!({ "get": {
+            "summary": "Yes or no for a proxy; any method will do. Without key and key_header the client's address counts",
+            "parameters": [
+                parameter("policy", "path", true, "The policy by name", &text),
+                parameter("key", "query", false, "Who is counted", &text),
+                parameter("key_header", "query", false, "The header whose value is counted", &text),
+                parameter("cost", "query", false, "Units asked for", &number),
+                parameter("deny", "query", false, "The status of a denial", &deny),
+            ],
+            "responses": {
+                "200": { "description": "Allowed" },
+                "403": problem,
+                "429": problem,
+                "default": problem,
+            },
+        } })
+    }
+}
+
+fn parameter(name: &str, place: &str, required: bool, description: &str, schema: &Value) -> Value {
+    json!({ "name": name, "in": place, "required": required, "description": description, "schema": schema })
+}

@@ -1,0 +1,94 @@
+//! Errors as problem documents (RFC 9457), each with what to do next.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use schemars::JsonSchema;
+use serde::Serialize;
+use throttlekit::store::StoreError;
+
+use crate::engine::Refusal;
+
+const TYPE_DOWN: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
+/// Why nothing was decided.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct Problem {
+    /// What kind of problem it is, as a URI; `about:blank` where the status says all.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The status in words.
+    title: String,
+    /// The HTTP status.
+    status: u16,
+    /// What is wrong, and what to do next.
+    detail: String,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let kind = if status == StatusCode::SERVICE_UNAVAILABLE { TYPE_DOWN } else { "about:blank" };
+        let title = status.canonical_reason().unwrap_or_default().to_owned();
+        Self { kind: kind.into(), title, status: status.as_u16(), detail: detail.into() }
+    }
+
+    pub(super) fn bad(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(super) fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "no such path: /openapi.json lists what there is")
+    }
+
+    pub(super) fn wrong_method() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "this path takes another method: /openapi.json says which; asks are POST",
+        )
+    }
+
+    fn may_pass_later(&self) -> bool {
+        matches!(self.status, 429 | 503)
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let why = refusal.to_string();
+        match refusal {
+            Refusal::UnknownPolicy(_) => Self::new(
+                StatusCode::NOT_FOUND,
+                format!("{why}: check the name, or load a policy file that has it"),
+            ),
+            Refusal::Unsupported(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, why),
+            Refusal::Invalid(_) => Self::bad(why),
+            Refusal::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, why),
+            Refusal::TooMany(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, why),
+            Refusal::Store(error) if error.is_outage() => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("{why}: try again soon, or give the policy an `on_outage`"),
+            ),
+            Refusal::Store(StoreError::Misconfigured(_)) => Self::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("{why}: the store must be set up otherwise"),
+            ),
+            Refusal::Store(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, why),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let text = serde_json::to_string(&self).unwrap_or_default();
+        let mut response = Response::new(Body::from(text));
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.may_pass_later() {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}

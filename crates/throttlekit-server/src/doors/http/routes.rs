@@ -1,0 +1,150 @@
+//! What programs ask.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use throttlekit::store::DebitId;
+
+use super::HttpDoor;
+use super::body::{Asked, json};
+use super::problem::Problem;
+use super::wire::{
+    AdmitRequest, Admitted, Beaten, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany,
+    ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Released,
+    ReserveRequest, at,
+};
+use crate::access::Door;
+use crate::doors::grpc::{self, lease_id};
+use crate::engine::{Ask, Ended, HandBack};
+
+type Answer = Result<Response, Problem>;
+
+pub(super) async fn check(State(door): State<HttpDoor>, asked: Asked<CheckRequest>) -> Answer {
+    let CheckRequest { policy, key, cost, keys } = &asked.body;
+    asked.caller.may(Door::Check, policy, key.as_bytes())?;
+    let others = slices(keys);
+    let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
+    let answer = door.engine.check(ask).await?;
+    Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
+}
+
+/// Always 200: one status cannot tell of several denials.
+pub(super) async fn check_many(State(door): State<HttpDoor>, asked: Asked<CheckManyRequest>) -> Answer {
+    let CheckManyRequest { policy, keys, cost } = &asked.body;
+    for key in keys {
+        asked.caller.may(Door::Check, policy, key.as_bytes())?;
+    }
+    let answers = door.engine.check_many(policy, &slices(keys), units(*cost)).await?;
+    Ok(json(StatusCode::OK, &DecidedMany { decisions: answers.iter().map(Into::into).collect() }))
+}
+
+pub(super) async fn peek(State(door): State<HttpDoor>, asked: Asked<PeekRequest>) -> Answer {
+    let PeekRequest { policy, key } = &asked.body;
+    asked.caller.may(Door::Peek, policy, key.as_bytes())?;
+    let ask = Ask { policy, key: key.as_bytes(), others: &[], cost: 1 };
+    let answer = door.engine.peek(ask).await?;
+    Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
+}
+
+pub(super) async fn forecast(State(door): State<HttpDoor>, asked: Asked<ForecastRequest>) -> Answer {
+    let ForecastRequest { policy, key, cost } = &asked.body;
+    asked.caller.may(Door::Peek, policy, key.as_bytes())?;
+    let ask = Ask { policy, key: key.as_bytes(), others: &[], cost: units(*cost) };
+    let forecast = door.engine.forecast(ask).await?;
+    Ok(json(StatusCode::OK, &Forecasted { forecast: forecast.into() }))
+}
+
+pub(super) async fn debit(State(door): State<HttpDoor>, asked: Asked<DebitRequest>) -> Answer {
+    let DebitRequest { policy, key, tokens, stream, number, lease_id: held } = &asked.body;
+    asked.caller.may(Door::Debit, policy, key.as_bytes())?;
+    let tokens = units(*tokens);
+    let answer = if held.is_empty() {
+        let name = debit_name(stream, *number)?;
+        door.engine.debit(Ask { policy, key: key.as_bytes(), others: &[], cost: tokens }, name).await?
+    } else {
+        let lease = lease_id::read(held).ok_or_else(|| Problem::bad("lease_id is none that admit gave"))?;
+        door.engine.debit_held(asked.caller.principal(), lease, tokens).await?
+    };
+    Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
+}
+
+pub(super) async fn admit(State(door): State<HttpDoor>, asked: Asked<AdmitRequest>) -> Answer {
+    let AdmitRequest { policy, key, cost, hold, value, keys } = &asked.body;
+    asked.caller.may(Door::Admit, policy, key.as_bytes())?;
+    let others = slices(keys);
+    let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
+    let hold = (*hold > 0).then(|| Duration::from_millis(*hold).as_secs_f64());
+    let admitted = door.engine.admit(asked.caller.principal(), ask, units(*value) as f64, hold).await?;
+    let body = Admitted {
+        decision: (&admitted.answer).into(),
+        lease_id: admitted.lease.map(|held| lease_id::written(held.id)).unwrap_or_default(),
+        lease_expires_at: admitted.lease.map_or(0, |held| at(held.until)),
+    };
+    Ok(asked.answer(&admitted.answer, &body))
+}
+
+/// An admission that is unknown, over or another's is told the same as one that was held: nothing.
+pub(super) async fn release(State(door): State<HttpDoor>, asked: Asked<ReleaseRequest>) -> Answer {
+    let ReleaseRequest { lease_id: held, dropped, actual_cost, ignored, latency_ms } = &asked.body;
+    let latency = (*latency_ms > 0).then(|| Duration::from_millis(*latency_ms));
+    let how = Ended { dropped: *dropped, ignored: *ignored, actual_cost: *actual_cost, latency };
+    if let Some(lease) = lease_id::read(held) {
+        door.engine.release(asked.caller.principal(), lease, how);
+    }
+    Ok(json(StatusCode::OK, &Released {}))
+}
+
+pub(super) async fn heartbeat(State(door): State<HttpDoor>, asked: Asked<HeartbeatRequest>) -> Answer {
+    let known: Vec<_> = asked.body.lease_ids.iter().filter_map(|name| lease_id::read(name)).collect();
+    let beats = door.engine.heartbeat(asked.caller.principal(), &known);
+    let live: HashSet<_> = beats.live.into_iter().collect();
+    let is_live = |name: &String| lease_id::read(name).is_some_and(|lease| live.contains(&lease));
+    let (live_ids, reclaimed_ids) = asked.body.lease_ids.into_iter().partition(is_live);
+    let next_deadline = beats.next_deadline.map_or(0, at);
+    Ok(json(StatusCode::OK, &Beaten { live_ids, reclaimed_ids, next_deadline }))
+}
+
+/// Lends units of a rate, for the client to spend by itself.
+pub(super) async fn reserve(State(door): State<HttpDoor>, asked: Asked<ReserveRequest>) -> Answer {
+    let ReserveRequest { policy, key, wants, returned } = &asked.body;
+    asked.caller.may(Door::Reserve, policy, key.as_bytes())?;
+    let back = match returned {
+        Some(back) => {
+            let loan = lease_id::read(&back.return_id);
+            let loan = loan.ok_or_else(|| Problem::bad("return_id is none that reserve gave"))?;
+            Some(HandBack { loan: loan.0, units: back.units })
+        }
+        None => None,
+    };
+    // Whoever only hands back wants nothing.
+    let wants = if back.is_some() { *wants } else { units(*wants) };
+    let ask = Ask { policy, key: key.as_bytes(), others: &[], cost: wants };
+    let granted = door.engine.reserve(asked.caller.principal(), ask, back).await?;
+    Ok(json(StatusCode::OK, &Lent { lease: grpc::lease(&granted).into() }))
+}
+
+/// Nothing means one, as on every wire.
+fn units(units: u64) -> u64 {
+    units.max(1)
+}
+
+fn slices(keys: &[String]) -> Vec<&[u8]> {
+    keys.iter().map(String::as_bytes).collect()
+}
+
+/// The name of a debit, if it was given one.
+fn debit_name(stream: &str, number: u64) -> Result<Option<DebitId>, Problem> {
+    if stream.is_empty() {
+        return Ok(None);
+    }
+    // It is written as leases are.
+    let stream = lease_id::read(stream)
+        .ok_or_else(|| Problem::bad("stream has 32 hexadecimal digits, drawn at random"))?;
+    if number == 0 {
+        return Err(Problem::bad("number the debits of a stream from 1 upwards"));
+    }
+    Ok(Some(DebitId { stream: stream.0, number }))
+}

