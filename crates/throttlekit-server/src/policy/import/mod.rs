@@ -173,7 +173,8 @@ impl Import {
     }
 
     fn finish(self) -> Imported {
-        let domain = DomainSpec { domain: self.domain, rules: self.rules };
+        let domain =
+            DomainSpec { domain: self.domain, rules: self.rules, tree: true, ..DomainSpec::default() };
         let file = PolicyFile {
             version: VERSION,
             policies: self.policies,
@@ -199,7 +200,12 @@ fn entry(at: &str, descriptor: &Descriptor) -> Result<EntrySpec, Wrong> {
         let message = "share_threshold is for values that end in `*`: drop it";
         return Err((format!("{at}.share_threshold"), message.into()));
     }
-    Ok(EntrySpec { key: descriptor.key.clone(), value, shared: descriptor.share_threshold })
+    Ok(EntrySpec {
+        key: descriptor.key.clone(),
+        value,
+        shared: descriptor.share_threshold,
+        ..EntrySpec::default()
+    })
 }
 
 fn rate(at: &str, limit: &RateLimit) -> Result<RateSpec, Wrong> {
