@@ -1,7 +1,10 @@
 //! The `throttlekit` command.
 
+mod bench;
+mod dial;
 mod lint;
 mod serve;
+mod top;
 
 use clap::{Parser, Subcommand};
 
@@ -19,11 +22,17 @@ enum Command {
     Serve(serve::Args),
     /// Check a policy file, and say in words what it does
     Lint(lint::Args),
+    /// Watch a server in the terminal
+    Top(top::Args),
+    /// Load a server, and see how fast it answers
+    Bench(bench::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Lint(args) => lint::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Bench(args) => bench::run(&args),
     }
 }

@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use throttlekit_postgres::PostgresStore;
 use throttlekit_proto::v1::fleet_server::FleetServer;
+use throttlekit_proto::v1::monitor_server::MonitorServer;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiterServer;
 use throttlekit_redis::RedisStore;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::doors::grpc::{FleetDoor, RateLimiterDoor, health};
+use crate::doors::grpc::{FleetDoor, MonitorDoor, RateLimiterDoor, health};
 use crate::engine::{Backend, Engine, EngineOptions};
 use crate::reload::{Loaded, Reloader};
+use crate::seeing::{Hub, HubOptions, mind_store};
 
 /// The largest request that is read.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -75,8 +77,10 @@ pub struct ServerOptions {
     pub policies: PathBuf,
     /// How often it is looked at.
     pub reload_every: Duration,
-    /// What the engine is made of.
+    /// What the engine is made of. Its witness is the server's hub, whatever is given here.
     pub engine: EngineOptions,
+    /// What is shown of it.
+    pub hub: HubOptions,
     /// Where gRPC is served.
     pub grpc: SocketAddr,
     /// How long requests that are under way may take when it stops.
@@ -90,6 +94,7 @@ impl ServerOptions {
             policies,
             reload_every: Duration::from_secs(1),
             engine: EngineOptions::over(backend),
+            hub: HubOptions::default(),
             grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
             grace: Duration::from_secs(10),
         }
@@ -99,6 +104,7 @@ impl ServerOptions {
 /// A server that runs.
 pub struct Server {
     engine: Engine,
+    hub: Arc<Hub>,
     reloader: Arc<Reloader>,
     grpc: SocketAddr,
     stop: watch::Sender<bool>,
@@ -111,7 +117,9 @@ impl Server {
         let loaded = Loaded::read(&options.policies)?;
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let reloader = Reloader::new(options.policies, &loaded);
-        let engine = Engine::start(options.engine, loaded.file)?;
+        let hub = Hub::start(options.hub).map_err(|error| error.to_string())?;
+        let seen = EngineOptions { witness: hub.clone(), ..options.engine };
+        let engine = Engine::start(seen, loaded.file)?;
         reloader.watch(engine.clone(), options.reload_every);
         let bind = |error: std::io::Error| format!("{}: {error}: choose another with --listen", options.grpc);
         let listener = TcpListener::bind(options.grpc).await.map_err(bind)?;
@@ -122,15 +130,26 @@ impl Server {
             .max_decoding_message_size(MESSAGE_BYTES_MAX);
         let fleet =
             FleetServer::new(FleetDoor::new(engine.clone())).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let monitor = MonitorServer::new(MonitorDoor::new(hub.clone(), engine.clone(), reloader.clone()))
+            .max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let minding = mind_store(hub.clone(), engine.clone());
+        let until_stopped = until(stopped.clone());
+        doors.spawn(async move {
+            tokio::select! {
+                () = minding => {}
+                () = until_stopped => {}
+            }
+        });
         let router = tonic::transport::Server::builder()
             .add_service(rate_limiter)
             .add_service(fleet)
+            .add_service(monitor)
             .add_service(health(engine.clone()));
         let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
         doors.spawn(async move {
             let _ = router.serve_with_incoming_shutdown(incoming, until(stopped)).await;
         });
-        Ok(Self { engine, reloader, grpc, stop, doors })
+        Ok(Self { engine, hub, reloader, grpc, stop, doors })
     }
 
     /// Where gRPC is served.
@@ -143,6 +162,11 @@ impl Server {
         &self.engine
     }
 
+    /// What sees every decision.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
     /// The file in force, and how it came to be.
     pub fn reloader(&self) -> &Arc<Reloader> {
         &self.reloader
@@ -151,6 +175,8 @@ impl Server {
     /// Stops: no new requests, those under way end, leases and fetched units are handed back.
     pub async fn stop(mut self) {
         let _ = self.stop.send(true);
+        // Streams of denials would not end by themselves.
+        self.hub.close();
         while self.doors.join_next().await.is_some() {}
         self.engine.drain().await;
     }
