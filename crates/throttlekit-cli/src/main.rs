@@ -1,8 +1,11 @@
 //! The `throttlekit` command.
 
+mod bench;
+mod dial;
 mod lint;
 mod migrate;
 mod serve;
+mod top;
 
 use std::process::ExitCode;
 
@@ -22,6 +25,10 @@ enum Command {
     Serve(serve::Args),
     /// Check a policy file, and say in words what it does
     Lint(lint::Args),
+    /// Watch a server in the terminal
+    Top(top::Args),
+    /// Load a server, and see how fast it answers
+    Bench(bench::Args),
     /// Create or upgrade what a PostgreSQL store needs, once
     Migrate(migrate::Args),
 }
@@ -30,6 +37,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Lint(args) => lint::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Migrate(args) => migrate::run(&args),
     };
     match done {

@@ -201,6 +201,11 @@ impl Server {
         &self.engine
     }
 
+    /// What sees every decision.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
     /// The file in force, and how it came to be.
     pub fn reloader(&self) -> &Arc<Reloader> {
         &self.reloader
@@ -209,6 +214,7 @@ impl Server {
     /// Stops: no new requests, those under way end, leases and fetched units are handed back.
     pub async fn stop(mut self) {
         let _ = self.stop.send(true);
+        // Streams of denials would not end by themselves.
         self.hub.close();
         while self.doors.join_next().await.is_some() {}
         self.engine.drain().await;

@@ -193,6 +193,8 @@ impl Witness for Hub {
     /// A shadow's denial is counted as what became of it: it passed.
     #[inline]
     fn decided(&self, event: &Event<'_>, shadow: bool, took: Duration) {
+        #[cfg(feature = "otlp")]
+        super::otlp::note(event);
         let passed = shadow && !event.decision.allowed;
         let place = if passed {
             let decision = Decision { allowed: true, ..event.decision };
@@ -229,11 +231,14 @@ fn cut_slices(hub: &Weak<Hub>) {
 
 /// A guarantee as one word: which in the low bits from 1 on, its bound above them. Zero: none yet.
 const WORTH_BITS: u32 = 3;
+/// The largest bound that is told; it stands for all above.
+const WORTH_MAX: u64 = u64::MAX >> WORTH_BITS;
 
 const fn worth_as(guarantee: Guarantee) -> u64 {
     match guarantee {
         Guarantee::Exact => 1,
-        Guarantee::Bounded(over) => 2 | (over << WORTH_BITS),
+        Guarantee::Bounded(over) if over < WORTH_MAX => 2 | (over << WORTH_BITS),
+        Guarantee::Bounded(_) => 2 | (WORTH_MAX << WORTH_BITS),
         Guarantee::Local => 3,
         Guarantee::Open => 4,
         Guarantee::Closed => 5,
@@ -249,4 +254,25 @@ const fn worth_of(word: u64) -> Option<Guarantee> {
         5 => Guarantee::Closed,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guarantee_comes_back_from_its_word() {
+        let all = [
+            Guarantee::Exact,
+            Guarantee::Bounded(0),
+            Guarantee::Bounded(77),
+            Guarantee::Local,
+            Guarantee::Open,
+        ];
+        for guarantee in all.into_iter().chain([Guarantee::Closed]) {
+            assert_eq!(worth_of(worth_as(guarantee)), Some(guarantee));
+        }
+        assert_eq!(worth_of(worth_as(Guarantee::Bounded(u64::MAX))), Some(Guarantee::Bounded(WORTH_MAX)));
+        assert_eq!(worth_of(0), None);
+    }
 }

@@ -10,6 +10,8 @@ mod json;
 mod latency;
 mod logs;
 mod metrics;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 mod outage;
 mod shown;
 mod snapshot;

@@ -3,7 +3,7 @@
 //! Each watcher has a short queue of its own. One that reads slowly loses the oldest and holds up nobody.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -25,6 +25,7 @@ pub struct TooManyWatchers;
 #[derive(Default)]
 pub(super) struct Watchers {
     all: Mutex<Vec<Arc<Watcher>>>,
+    over: AtomicBool,
     dropped: AtomicU64,
 }
 
@@ -50,7 +51,9 @@ impl Watchers {
         if all.len() == WATCHERS_MAX {
             return Err(TooManyWatchers);
         }
-        let watcher = Arc::new(Watcher { wants, state: Mutex::default(), news: Notify::new() });
+        // Set under the same lock, so nobody who comes later waits for an end that was.
+        let state = State { over: self.over.load(Relaxed), ..State::default() };
+        let watcher = Arc::new(Watcher { wants, state: Mutex::new(state), news: Notify::new() });
         all.push(watcher.clone());
         Ok(Watch { watcher, watchers: self.clone() })
     }
@@ -67,7 +70,9 @@ impl Watchers {
 
     /// Ends every watch: the server stops.
     pub(super) fn close(&self) {
-        for watcher in lock(&self.all).iter() {
+        let all = lock(&self.all);
+        self.over.store(true, Relaxed);
+        for watcher in all.iter() {
             lock(&watcher.state).over = true;
             watcher.news.notify_one();
         }
@@ -160,6 +165,7 @@ mod tests {
             heard.push(denial.at_ms);
         }
         assert_eq!(heard, (10..told).collect::<Vec<_>>());
+        assert_eq!(watchers.watch(Box::new(|_| true)).unwrap().next().await, None);
     }
 
     #[tokio::test]

@@ -129,6 +129,7 @@ async fn one_that_does_not_read_holds_up_nobody() {
     for _ in 0..20_000 {
         engine.check(Ask { policy: "api", key: b"x", others: &[], cost: 1 }).await.unwrap();
     }
+    assert!(hub.flush(Duration::from_secs(20)));
     load(&hub, &engine).await;
     assert_eq!(next(&mut awake).await.unwrap().policy, "slots");
     let json: serde_json::Value = serde_json::from_str(&look(&mut client).await.raw_json).unwrap();

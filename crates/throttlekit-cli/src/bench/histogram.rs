@@ -1,0 +1,132 @@
+//! How long requests took: buckets of one in 32, so a figure is told at most 3.2 % too high.
+
+use std::time::Duration;
+
+const SUB_BITS: u32 = 5;
+const SUBS: u64 = 1 << SUB_BITS;
+/// Up to 2⁴² ns, over an hour.
+const BITS_MAX: u32 = 42;
+const BUCKETS: usize = ((BITS_MAX - SUB_BITS + 1) as usize) << SUB_BITS;
+
+/// Times, counted.
+#[derive(Clone, Debug)]
+pub(super) struct Histogram {
+    counts: Box<[u64]>,
+    sum: u128,
+    n: u64,
+    max: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: vec![0; BUCKETS].into(), sum: 0, n: 0, max: 0 }
+    }
+}
+
+impl Histogram {
+    pub(super) fn record(&mut self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.counts[bucket(nanos)] += 1;
+        self.sum += u128::from(nanos);
+        self.n += 1;
+        self.max = self.max.max(nanos);
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(mine, theirs)| *mine += theirs);
+        self.sum += other.sum;
+        self.n += other.n;
+        self.max = self.max.max(other.max);
+    }
+
+    pub(super) fn n(&self) -> u64 {
+        self.n
+    }
+
+    pub(super) fn max(&self) -> Duration {
+        Duration::from_nanos(self.max)
+    }
+
+    pub(super) fn mean(&self) -> Duration {
+        Duration::from_nanos((self.sum / u128::from(self.n.max(1))) as u64)
+    }
+
+    /// What this part of them did not exceed.
+    pub(super) fn quantile(&self, part: f64) -> Duration {
+        let rank = ((self.n as f64 * part).ceil() as u64).clamp(1, self.n.max(1));
+        let mut seen = 0;
+        let at = self.counts.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        });
+        Duration::from_nanos(at.map_or(0, bound).min(self.max))
+    }
+
+    /// How many there were up to each doubling, from the first that has some to the last.
+    pub(super) fn doublings(&self) -> Vec<(Duration, u64)> {
+        let mut all: Vec<(Duration, u64)> = Vec::new();
+        for (octave, counts) in self.counts.chunks(SUBS as usize).enumerate() {
+            let count = counts.iter().sum();
+            if count > 0 || !all.is_empty() {
+                let last = bound((octave + 1) * SUBS as usize - 1);
+                all.push((Duration::from_nanos(last), count));
+            }
+        }
+        while all.last().is_some_and(|(_, count)| *count == 0) {
+            all.pop();
+        }
+        all
+    }
+}
+
+/// The first 32 buckets are single nanoseconds; each doubling after them has 32.
+fn bucket(nanos: u64) -> usize {
+    if nanos < SUBS {
+        return nanos as usize;
+    }
+    let bits = nanos.ilog2();
+    let octave = u64::from(bits - SUB_BITS + 1);
+    let sub = (nanos >> (bits - SUB_BITS)) - SUBS;
+    ((octave * SUBS + sub) as usize).min(BUCKETS - 1)
+}
+
+/// The longest time of a bucket.
+fn bound(bucket: usize) -> u64 {
+    let (octave, sub) = (bucket as u64 / SUBS, bucket as u64 % SUBS);
+    if octave == 0 { sub } else { ((SUBS + sub + 1) << (octave - 1)) - 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_belongs_to_its_bucket_and_one_more_to_the_next() {
+        for at in 0..BUCKETS - 1 {
+            assert_eq!((bucket(bound(at)), bucket(bound(at) + 1)), (at, at + 1));
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_at_most_one_in_32_too_high_and_never_too_low() {
+        let mut times = Histogram::default();
+        (1..=100_000).for_each(|at| times.record(Duration::from_nanos(at * 977)));
+        for part in [0.5, 0.9, 0.99, 0.999] {
+            let truth = (part * 100_000.0) as u64 * 977;
+            let told = times.quantile(part).as_nanos() as u64;
+            assert!((truth..=truth + truth / 32).contains(&told), "{part}: {told} for {truth}");
+        }
+        assert_eq!(times.quantile(1.0), Duration::from_nanos(97_700_000));
+        assert_eq!(times.doublings().iter().map(|(_, count)| count).sum::<u64>(), 100_000);
+    }
+
+    #[test]
+    fn nothing_has_no_quantile_and_no_doublings() {
+        let empty = Histogram::default();
+        assert_eq!(
+            (empty.quantile(0.5), empty.mean(), empty.doublings().len()),
+            (Duration::ZERO, Duration::ZERO, 0)
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! How commands reach a server.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Request, Status};
+
+/// How long a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+
+/// Where the server is, and what it wants to see.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Dial {
+    /// Where the server listens
+    #[arg(long, default_value = "127.0.0.1:50051", value_name = "HOST:PORT")]
+    pub(crate) target: String,
+    /// What the server asks callers for
+    #[arg(long, env = "THROTTLEKIT_SECRET", hide_env_values = true, value_name = "SECRET")]
+    secret: Option<String>,
+    /// Speak TLS, and trust the authorities of this file
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Show this certificate
+    #[arg(long, requires = "key", requires = "ca", value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, requires = "cert", value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+impl Dial {
+    /// The server, not yet connected to.
+    pub(crate) fn endpoint(&self) -> Result<Endpoint> {
+        let read = |path: &PathBuf| std::fs::read(path).with_context(|| path.display().to_string());
+        let scheme = if self.ca.is_some() { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.target))
+            .with_context(|| format!("`{}` is no address: write host:port", self.target))?
+            .connect_timeout(CONNECT_MAX)
+            .tcp_nodelay(true);
+        let Some(ca) = &self.ca else { return Ok(endpoint) };
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
+        if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
+            tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+        }
+        endpoint.tls_config(tls).context("TLS")
+    }
+
+    /// Connects.
+    pub(crate) async fn connect(&self) -> Result<Channel> {
+        self.endpoint()?.connect().await.with_context(|| format!("{} does not answer", self.target))
+    }
+
+    /// Says the secret with every request.
+    pub(crate) fn says(&self) -> Result<Says> {
+        let bearer = self.secret.as_ref().map(|secret| format!("Bearer {secret}").parse());
+        let bearer = bearer.transpose().context("the secret has characters that no header holds")?;
+        Ok(Says { bearer })
+    }
+}
+
+/// Says a secret with every request, if there is one.
+#[derive(Clone)]
+pub(crate) struct Says {
+    bearer: Option<MetadataValue<Ascii>>,
+}
+
+impl Interceptor for Says {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(bearer) = &self.bearer {
+            request.metadata_mut().insert("authorization", bearer.clone());
+        }
+        Ok(request)
+    }
+}

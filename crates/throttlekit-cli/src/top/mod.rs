@@ -1,0 +1,104 @@
+//! `throttlekit top`: a dashboard in the terminal, over the monitor of a server.
+
+mod board;
+mod draw;
+mod feed;
+mod keys;
+mod svg;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use board::{Board, Input};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use tokio::sync::mpsc;
+
+use crate::dial::Dial;
+
+/// Watch a server in the terminal
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    dial: Dial,
+    /// How often a second it is looked at
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=20))]
+    hz: u64,
+    /// Print what is to be seen once, as plain text, and end
+    #[arg(long)]
+    once: bool,
+    /// Draw into a file, after a few seconds of watching, and end
+    #[arg(long, hide = true, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// How many seconds those are
+    #[arg(long, hide = true, default_value_t = 15)]
+    svg_after: u64,
+}
+
+/// The size of a picture.
+const PICTURE: (u16, u16) = (128, 40);
+
+/// Runs until someone says `q`.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        if args.once {
+            let snapshot = feed::look_once(&args.dial).await?;
+            print!("{}", text::plain(&snapshot));
+            return Ok(());
+        }
+        let (told, mut heard) = mpsc::channel(16);
+        let watching = tokio::spawn(feed::watch(args.dial.clone(), args.hz, told.clone()));
+        let mut board = Board::new(&args.dial.target);
+        let done = match &args.svg {
+            Some(file) => picture(&mut board, &mut heard, file, Duration::from_secs(args.svg_after)).await,
+            None => {
+                keys::listen(told);
+                show(&mut board, &mut heard).await
+            }
+        };
+        watching.abort();
+        done
+    })
+}
+
+/// Draws whenever something changed.
+async fn show(board: &mut Board, heard: &mut mpsc::Receiver<Input>) -> Result<()> {
+    let mut terminal = ratatui::try_init().context("this is no terminal: try --once")?;
+    let drawn = async {
+        while !board.over() {
+            terminal.draw(|frame| draw::draw(frame, board))?;
+            let Some(input) = heard.recv().await else { break };
+            board.take(input);
+        }
+        Ok(())
+    };
+    let drawn = drawn.await;
+    ratatui::restore();
+    drawn
+}
+
+/// Watches for a while, and draws once.
+async fn picture(
+    board: &mut Board,
+    heard: &mut mpsc::Receiver<Input>,
+    file: &PathBuf,
+    wait: Duration,
+) -> Result<()> {
+    let enough = tokio::time::sleep(wait);
+    tokio::pin!(enough);
+    loop {
+        tokio::select! {
+            () = &mut enough => break,
+            Some(input) = heard.recv() => board.take(input),
+        }
+    }
+    let mut terminal = Terminal::new(TestBackend::new(PICTURE.0, PICTURE.1))?;
+    terminal.draw(|frame| draw::draw(frame, board))?;
+    let drawn = svg::svg(terminal.backend().buffer());
+    std::fs::write(file, drawn).with_context(|| file.display().to_string())
+}
