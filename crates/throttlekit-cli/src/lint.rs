@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Ok((file, findings)) => {
             findings.iter().for_each(|finding| eprintln!("warning: {finding}"));
             if !args.quiet {
-                println!("{} policies", file.policies.len());
+                print!("{}", policy::explain(&file));
             }
             Ok(())
         }

@@ -17,6 +17,9 @@ pub(crate) struct Args {
     /// Where counts are kept: `memory`, `redis://…`, `redis+cluster://a,b`, `postgres://…`
     #[arg(long, env = "THROTTLEKIT_STORE", default_value = "memory", hide_env_values = true)]
     store: String,
+    /// The longest a call to the store may take, in milliseconds; the store's own default unless given
+    #[arg(long)]
+    store_deadline_ms: Option<u64>,
     /// The region of this instance, for budgets that regions share
     #[arg(long, env = "THROTTLEKIT_REGION", default_value = "default")]
     region: String,
@@ -31,7 +34,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 async fn serve(args: Args) -> anyhow::Result<()> {
     let url = StoreUrl::parse(&args.store).map_err(anyhow::Error::msg)?;
-    let backend = url.connect().await.map_err(anyhow::Error::msg)?;
+    let deadline = args.store_deadline_ms.map(Duration::from_millis);
+    let backend = url.connect(deadline).await.map_err(anyhow::Error::msg)?;
     let mut options = ServerOptions::new(args.policies, backend);
     options.grpc = args.listen;
     options.engine.region = args.region;

@@ -23,6 +23,7 @@
 //! * [`guard`] holds what slots in process promise, and its planted bugs.
 //! * [`slots`] holds who may work in how many slots, and its planted bugs.
 //! * [`fleet`] lets node processes share the ceiling of a backend process, and its planted bugs.
+//! * [`reload`] changes the numbers of limits under way, and its planted bugs.
 //! * [`rolls`] examines whoever keeps the rolls of fleets, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
@@ -53,8 +54,10 @@ pub mod laws;
 pub mod learn;
 pub mod metering;
 mod played;
+pub mod python;
 pub mod price;
 pub mod regions;
+pub mod reload;
 pub mod rolls;
 pub mod sketch;
 pub mod slots;

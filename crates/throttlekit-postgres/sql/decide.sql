@@ -12,7 +12,8 @@ END IF;
 IF kind = 0 THEN -- GCRA, in whole microseconds and ticks of which there are c5 in one
     IF s_a >= now THEN
         n_a := s_a + c1;
-        n_b := least(s_b, c5 - 1) + c2;
+        -- A rest from before the rate was changed may be none now: then it counts as a microsecond.
+        n_b := least(s_b, c5) + c2;
         seen := ARRAY[s_a, s_b];
     ELSE
         n_a := now + c1;

@@ -404,7 +404,7 @@ BEGIN
             n_list := s_list;
             n_idle := row.idle_at;
             IF kind = 0 THEN
-                tat := s_a::numeric * c6 + least(s_b, c6 - 1);
+                tat := s_a::numeric * c6 + least(s_b, c6);
                 -- What has come back by itself since is not handed back a second time.
                 back := c2::numeric * c6 + c3
                     - greatest(greatest(now::numeric * c6, tat - (c4::numeric * c6 + c5)) - c1::numeric * c6, 0);

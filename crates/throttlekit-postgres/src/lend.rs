@@ -31,9 +31,9 @@ impl Inner {
         Ok(asks.iter().map(|ask| lent(ask, &mut reply)).collect())
     }
 
-    /// Takes units back. Those of no unit say nothing.
+    /// Takes units back, of those returns that say something.
     pub(crate) async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), Failure> {
-        let mut backs: Vec<_> = backs.iter().filter(|given| given.back.units > 0).collect();
+        let mut backs: Vec<_> = backs.iter().filter(|given| given.says_something()).collect();
         if backs.is_empty() {
             return Ok(());
         }

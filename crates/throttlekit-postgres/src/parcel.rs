@@ -181,9 +181,14 @@ pub(crate) fn outcomes(asks: &[Charges<'_>], reply: &[i64]) -> Result<Vec<Outcom
 fn outcome(ask: &Charges<'_>, reply: &mut Reply<'_>) -> Result<Outcome, StoreError> {
     let admitted = reply.number()? != 0;
     let now = reply.instant()?;
-    let seen = |charge: &Charge<'_>| state(charge.key, charge.form.seen(reply.numbers()?));
+    let mut ends = Vec::with_capacity(ask.charges.len());
+    let seen = |charge: &Charge<'_>| {
+        let numbers = reply.numbers()?;
+        ends.push(charge.form.stored_end(numbers));
+        state(charge.key, charge.form.seen(numbers))
+    };
     let states = ask.charges.iter().map(seen).collect::<Result<Vec<_>, _>>()?;
-    Outcome::of(ask, &states, now, admitted)
+    Ok(Outcome::of(ask, &states, now, admitted)?.in_windows(ask, ends.into_iter()))
 }
 
 /// What a reply of `peek` shows.

@@ -12,7 +12,7 @@ use crate::error::from_server;
 use crate::link::{Link, Statement};
 
 /// Goes up with every change of the table or of what a function takes or answers.
-const VERSION: i32 = 4;
+const VERSION: i32 = 5;
 const SERVER_MIN: i32 = 130_000;
 /// Names the lock under which one process at a time creates or upgrades. Any number does that no one else picks.
 const MIGRATION_LOCK: i64 = 0x7468_726f_7474_6c65;

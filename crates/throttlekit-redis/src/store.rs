@@ -313,7 +313,7 @@ impl Store for RedisStore {
 
     async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
         backs.iter().try_for_each(|given| given.authority().map(drop))?;
-        let backs: Vec<_> = backs.iter().copied().filter(|given| given.back.units > 0).collect();
+        let backs: Vec<_> = backs.iter().copied().filter(GiveBack::says_something).collect();
         let (script, head) = (&self.scripts.give_back, self.preamble());
         let flights = self.flights(&backs, |given| given.key);
         let taken = join_all(flights.iter().map(|flight| {

@@ -259,7 +259,7 @@ pub(crate) fn refused(said: &[u8]) -> StoreError {
 
 fn outcome<'n>(
     ask: &Charges<'_>,
-    seen: impl ExactSizeIterator<Item = &'n [i64]>,
+    seen: impl ExactSizeIterator<Item = &'n [i64]> + Clone,
     now: Timestamp,
     admitted: bool,
 ) -> Result<Outcome, StoreError> {
@@ -269,8 +269,9 @@ fn outcome<'n>(
     let state = |(charge, numbers): (&Charge<'_>, &[i64])| {
         charge.form.seen(numbers).ok_or_else(|| StoreError::bad_state(charge.key))
     };
-    let states = ask.charges.iter().zip(seen).map(state).collect::<Result<Vec<_>, _>>()?;
-    Outcome::of(ask, &states, now, admitted)
+    let states = ask.charges.iter().zip(seen.clone()).map(state).collect::<Result<Vec<_>, _>>()?;
+    let ends = ask.charges.iter().zip(seen).map(|(charge, numbers)| charge.form.stored_end(numbers));
+    Ok(Outcome::of(ask, &states, now, admitted)?.in_windows(ask, ends))
 }
 
 /// What was lent, from the answer of the lending script: to each ask, or why nothing.

@@ -5,8 +5,12 @@
 pub mod access;
 pub mod doors;
 pub mod engine;
+pub mod listen;
 pub mod policy;
 pub mod reload;
+pub mod seeing;
 mod server;
+mod store_url;
 
-pub use server::{Server, ServerOptions, StoreUrl};
+pub use server::{Server, ServerOptions};
+pub use store_url::StoreUrl;

@@ -1,72 +1,24 @@
 //! The doors, the engine and the file, put together.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit_postgres::PostgresStore;
 use throttlekit_proto::v1::fleet_server::FleetServer;
+use throttlekit_proto::v1::monitor_server::MonitorServer;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiterServer;
-use throttlekit_redis::RedisStore;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tonic::service::Routes;
 
-use crate::doors::grpc::{FleetDoor, RateLimiterDoor, health};
+use crate::doors::envoy::EnvoyDoor;
+use crate::doors::grpc::{FleetDoor, MonitorDoor, RateLimiterDoor, health};
 use crate::engine::{Backend, Engine, EngineOptions};
+use crate::listen::{self, ListenOptions, Speaks, Tls};
 use crate::reload::{Loaded, Reloader};
-
-/// The largest request that is read.
-const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-
-/// Where counts are kept, as it is said on a command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreUrl {
-    /// In this process.
-    Memory,
-    /// One Redis or Valkey, or a Sentinel or a cluster by several addresses.
-    Redis(Vec<String>),
-    /// PostgreSQL.
-    Postgres(String),
-}
-
-impl StoreUrl {
-    /// What an address means: `memory`, `redis://…` (`redis+cluster://a,b,c`), `postgres://…`.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        if text == "memory" {
-            return Ok(Self::Memory);
-        }
-        if let Some(nodes) = text.strip_prefix("redis+cluster://") {
-            return Ok(Self::Redis(nodes.split(',').map(|node| format!("redis://{node}")).collect()));
-        }
-        if text.starts_with("redis://") || text.starts_with("rediss://") {
-            return Ok(Self::Redis(vec![text.into()]));
-        }
-        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            return Ok(Self::Postgres(text.into()));
-        }
-        Err("a store is `memory`, `redis://host:port`, `redis+cluster://host:port,host:port` or `postgres://host/db`".into())
-    }
-
-    /// Reaches it.
-    pub async fn connect(&self) -> Result<Backend, String> {
-        let wrong = |error: throttlekit::store::StoreError| error.to_string();
-        match self {
-            Self::Memory => Ok(Backend::memory()),
-            Self::Redis(urls) => match &urls[..] {
-                [url] => Ok(Backend::Redis(RedisStore::builder(url).connect().await.map_err(wrong)?)),
-                many => {
-                    Ok(Backend::Redis(RedisStore::cluster(many.to_vec()).connect().await.map_err(wrong)?))
-                }
-            },
-            Self::Postgres(url) => {
-                Ok(Backend::Postgres(Arc::new(PostgresStore::builder(url).connect().await.map_err(wrong)?)))
-            }
-        }
-    }
-}
+use crate::seeing::{Hub, HubOptions};
 
 /// What a server is made of.
 #[derive(Clone)]
@@ -75,23 +27,32 @@ pub struct ServerOptions {
     pub policies: PathBuf,
     /// How often it is looked at.
     pub reload_every: Duration,
-    /// What the engine is made of.
+    /// What the engine is made of. Its witness is the hub's, whatever stands here.
     pub engine: EngineOptions,
+    /// What is kept of decisions for those who look.
+    pub hub: HubOptions,
     /// Where gRPC is served.
     pub grpc: SocketAddr,
-    /// How long requests that are under way may take when it stops.
-    pub grace: Duration,
+    /// What connections and requests may cost.
+    pub limits: listen::Limits,
+    /// The certificate, if connections are encrypted.
+    pub tls: Option<Tls>,
+    /// Whether clients are told what can be asked (`grpc.reflection.v1`).
+    pub reflection: bool,
 }
 
 impl ServerOptions {
-    /// A server of this file over this store, on a free loopback port.
+    /// A server of this file over this store, on free loopback ports.
     pub fn new(policies: PathBuf, backend: Backend) -> Self {
         Self {
             policies,
             reload_every: Duration::from_secs(1),
             engine: EngineOptions::over(backend),
+            hub: HubOptions::default(),
             grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
-            grace: Duration::from_secs(10),
+            limits: listen::Limits::default(),
+            tls: None,
+            reflection: false,
         }
     }
 }
@@ -100,6 +61,7 @@ impl ServerOptions {
 pub struct Server {
     engine: Engine,
     reloader: Arc<Reloader>,
+    hub: Arc<Hub>,
     grpc: SocketAddr,
     stop: watch::Sender<bool>,
     doors: JoinSet<()>,
@@ -110,27 +72,55 @@ impl Server {
     pub async fn start(options: ServerOptions) -> Result<Self, String> {
         let loaded = Loaded::read(&options.policies)?;
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        let reloader = Reloader::new(options.policies, &loaded);
-        let engine = Engine::start(options.engine, loaded.file)?;
+        let reloader = Reloader::new(options.policies.clone(), &loaded);
+        let hub = Hub::start(options.hub.clone()).map_err(|error| error.to_string())?;
+        let engine = EngineOptions { witness: hub.clone(), ..options.engine.clone() };
+        let engine = Engine::start(engine, loaded.file)?;
+        let listener = bind(options.grpc, "--listen").await?;
+        let grpc = listener.local_addr().map_err(|error| error.to_string())?;
         reloader.watch(engine.clone(), options.reload_every);
-        let bind = |error: std::io::Error| format!("{}: {error}: choose another with --listen", options.grpc);
-        let listener = TcpListener::bind(options.grpc).await.map_err(bind)?;
-        let grpc = listener.local_addr().map_err(bind)?;
         let (stop, stopped) = watch::channel(false);
-        let mut doors = JoinSet::new();
-        let rate_limiter = RateLimiterServer::new(RateLimiterDoor::new(engine.clone()))
-            .max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let fleet =
-            FleetServer::new(FleetDoor::new(engine.clone())).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let router = tonic::transport::Server::builder()
-            .add_service(rate_limiter)
-            .add_service(fleet)
+        let mut server = Self { engine, reloader, hub, grpc, stop, doors: JoinSet::new() };
+        server.open(listener, server.grpc_doors(&options)?, Speaks::Http2, &options, stopped);
+        server.doors.spawn(crate::seeing::mind_store(server.hub.clone(), server.engine.clone()));
+        Ok(server)
+    }
+
+    fn grpc_doors(&self, options: &ServerOptions) -> Result<Routes, String> {
+        let (engine, bytes_max) = (&self.engine, options.limits.message_bytes_max);
+        let rate_limiter = RateLimiterServer::new(RateLimiterDoor::new(engine.clone()));
+        let fleet = FleetServer::new(FleetDoor::new(engine.clone()));
+        let monitor = MonitorDoor::new(self.hub.clone(), engine.clone(), self.reloader.clone());
+        let mut routes = Routes::new(rate_limiter.max_decoding_message_size(bytes_max))
+            .add_service(fleet.max_decoding_message_size(bytes_max))
+            .add_service(MonitorServer::new(monitor).max_decoding_message_size(bytes_max))
+            .add_service(EnvoyDoor::new(engine.clone()).into_service())
             .add_service(health(engine.clone()));
-        let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
-        doors.spawn(async move {
-            let _ = router.serve_with_incoming_shutdown(incoming, until(stopped)).await;
+        if options.reflection {
+            let known = tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(throttlekit_proto::DESCRIPTORS);
+            routes = routes.add_service(known.build_v1().map_err(|error| error.to_string())?);
+        }
+        Ok(routes.prepare())
+    }
+
+    fn open(
+        &mut self,
+        listener: TcpListener,
+        service: Routes,
+        speaks: Speaks,
+        options: &ServerOptions,
+        mut stopped: watch::Receiver<bool>,
+    ) {
+        let (limits, tls) = (options.limits.clone(), options.tls.clone());
+        let options = ListenOptions { limits, tls, speaks, ..ListenOptions::default() };
+        self.doors.spawn(async move {
+            let until = async {
+                let _ = stopped.wait_for(|stopped| *stopped).await;
+            };
+            let stats = listen::serve(listener, service, options, until).await;
+            tracing::info!(?stats, "no more connections");
         });
-        Ok(Self { engine, reloader, grpc, stop, doors })
     }
 
     /// Where gRPC is served.
@@ -151,13 +141,14 @@ impl Server {
     /// Stops: no new requests, those under way end, leases and fetched units are handed back.
     pub async fn stop(mut self) {
         let _ = self.stop.send(true);
+        self.hub.close();
         while self.doors.join_next().await.is_some() {}
         self.engine.drain().await;
     }
 }
 
-fn until(mut stopped: watch::Receiver<bool>) -> impl Future<Output = ()> {
-    async move {
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    }
+async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, String> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| format!("{address}: {error}: choose another with {flag}"))
 }

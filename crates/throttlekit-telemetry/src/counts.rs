@@ -77,9 +77,20 @@ impl Counts {
 
     /// What was counted so far: each policy, and [`OTHER`] once there were more than are kept apart. In no order.
     pub fn policies(&self) -> Vec<PolicyCounts> {
-        let known = self.shared.table.iter().filter_map(OnceLock::get).map(Counted::read);
-        let other = Some(self.shared.other.read()).filter(|other| other.decisions() > 0);
-        known.chain(other).collect()
+        let places = self.shared.table.iter().enumerate();
+        let known = places.filter_map(|(place, counted)| Some(counted.get()?.read(place)));
+        let other = self.shared.other.read(self.shared.table.len());
+        known.chain(Some(other).filter(|other| other.decisions() > 0)).collect()
+    }
+
+    /// How many places there are in which a policy may be counted, [`OTHER`] included: all
+    /// [places](PolicyCounts::place) are below this. It never changes.
+    pub fn places(&self) -> usize {
+        self.shared.table.len() + 1
+    }
+
+    pub(crate) fn place_of(&self, at: PolicyAt) -> usize {
+        usize::from(at).min(self.shared.table.len())
     }
 
     /// Events that no subscriber was shown and that no top key counts: the queue was full, or its thread had ended.
@@ -182,9 +193,10 @@ impl Counted {
         Self { name: name.into(), tally: Default::default() }
     }
 
-    fn read(&self) -> PolicyCounts {
+    fn read(&self, place: usize) -> PolicyCounts {
         PolicyCounts {
             policy: (*self.name).into(),
+            place,
             tally: self.tally.each_ref().map(|ends| ends.each_ref().map(|count| count.load(Relaxed))),
         }
     }
@@ -214,6 +226,7 @@ const fn guarantee_at(guarantee: Guarantee) -> usize {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyCounts {
     policy: Box<str>,
+    place: usize,
     tally: [[u64; GUARANTEES.len()]; ENDS],
 }
 
@@ -221,6 +234,12 @@ impl PolicyCounts {
     /// The policy's name.
     pub fn policy(&self) -> &str {
         &self.policy
+    }
+
+    /// Where it is counted, as [`Telemetry::observe_at`](crate::Telemetry::observe_at) said: for those who keep more of
+    /// each policy in an array of their own.
+    pub fn place(&self) -> usize {
+        self.place
     }
 
     /// All of them.
@@ -260,8 +279,7 @@ impl PolicyCounts {
     }
 
     /// Denials by what denied, under the names that metrics have: the axes, and `none`.
-    #[cfg(any(feature = "prometheus", feature = "opentelemetry"))]
-    pub(crate) fn by_axis(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub fn by_axis(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let axes = Axis::ALL.into_iter().map(|axis| (axis.label(), self.denied_by(axis)));
         axes.chain([("none", self.denied_by_no_axis())])
     }
@@ -272,9 +290,8 @@ impl PolicyCounts {
         [("allowed", self.allowed()), ("denied", self.denied())]
     }
 
-    /// Decisions by guarantee, likewise.
-    #[cfg(any(feature = "prometheus", feature = "opentelemetry"))]
-    pub(crate) fn by_guarantee(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    /// Decisions by guarantee, under the names that metrics have.
+    pub fn by_guarantee(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let worth = |at: usize| self.tally.iter().map(|ends| ends[at]).sum();
         GUARANTEES.into_iter().enumerate().map(move |(at, label)| (label, worth(at)))
     }
@@ -307,6 +324,12 @@ mod tests {
         read.sort();
         let told = [("a", 2), ("b", 1), ("c", 2), (OTHER, 3)].map(|(name, count)| (name.to_owned(), count));
         assert_eq!(read, told);
+        let place =
+            |name| counts.policies().iter().find(|policy| policy.policy() == name).map(PolicyCounts::place);
+        assert_eq!(
+            at.map(|at| Some(counts.place_of(at))),
+            names.map(|name| place(name).or(Some(counts.places() - 1)))
+        );
     }
 
     #[test]

@@ -34,6 +34,16 @@ impl Telemetry {
         self.counts.clone()
     }
 
+    /// Observes an event, and says in which of the [places](Counts::places) its policy is counted.
+    #[inline]
+    pub fn observe_at(&self, event: &Event<'_>) -> usize {
+        let policy = self.counts.count(event);
+        if let Some(queue) = &self.queue {
+            queue.tell(event, policy);
+        }
+        self.counts.place_of(policy)
+    }
+
     /// The busiest keys, of the events that the thread has come to so far. Nobody, without [`Builder::top_keys`].
     pub fn top(&self) -> Top {
         self.queue.as_ref().map(Queue::top).unwrap_or_default()
@@ -49,10 +59,7 @@ impl Telemetry {
 impl Observer for Telemetry {
     #[inline]
     fn observe(&self, event: &Event<'_>) {
-        let policy = self.counts.count(event);
-        if let Some(queue) = &self.queue {
-            queue.tell(event, policy);
-        }
+        self.observe_at(event);
     }
 }
 

@@ -130,6 +130,27 @@ async fn a_batch_serves_many_and_the_limit_holds() {
     assert!(limiter.check("alice").await.unwrap().decision.allowed);
 }
 
+/// Nodes that are given another limit lease what is left of it: what was spent under the old one stays spent.
+#[tokio::test]
+async fn reload_a_new_limit_leases_what_the_old_one_left() {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    let passes = async |units, asks| {
+        let node = leased(store.clone(), per_minute(units), &clocks.1).build().unwrap();
+        let mut allowed = 0;
+        for _ in 0..asks {
+            allowed += u64::from(node.check("alice").await.unwrap().decision.allowed);
+        }
+        allowed
+    };
+    assert_eq!(passes(95, 40).await, 40);
+    assert_eq!(passes(60, 100).await, 20);
+    assert_eq!(passes(50, 100).await, 0);
+    assert_eq!(passes(200, 500).await, 140);
+    advance(&clocks, MINUTE);
+    assert_eq!(passes(60, 100).await, 60);
+}
+
 /// Debits of four tokens by three nodes: the store lends what the last is short of, and nobody else crosses the edge.
 #[tokio::test]
 async fn budget_of_a_window_is_crossed_once_however_many_nodes_lease() {

@@ -13,6 +13,7 @@ const USAGE: &str = "\
 usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-callgrind]
        cargo xtask bench fair [--quick] [--rounds N]
        cargo xtask bench redis|postgres [--rounds N]
+       cargo xtask bench server [--quick] [--rounds N]
        cargo xtask bench lease|admission|budget|sketch|slots [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
 /// Runs the suite that is named first, with the rest of the arguments.
@@ -28,6 +29,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         [suite, ..] if suite == "redis" || suite == "postgres" => {
             let engines = services::up_only(&[suite])?;
             judge(package("stores", &engines.env(), args))
+        }
+        // The service beside a bare echo and beside its own store.
+        [suite, ..] if suite == "server" => {
+            let engines = services::up_only(&["redis"])?;
+            judge(package("server", &engines.env(), args))
         }
         // Both, about leases, and about admission.
         [suite, options @ ..] if suite == "lease" || suite == "admission" => both::run(suite, options),

@@ -44,4 +44,7 @@ pub use reference::CoreStates;
 pub(crate) use reference::same_state;
 pub use report::{FEATURES, StoreReport};
 pub use vectors::examine_vectors;
+pub(crate) use world::{
+    MICRO, reach, roll_shareable, roll_store_cost, roll_used, roll_wait_micros, roll_want,
+};
 pub use world::{StoreAsk, StoreDebit, StoreLease, StoreOperation, StoreWorld, Turn, Used};

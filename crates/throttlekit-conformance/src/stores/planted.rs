@@ -373,7 +373,7 @@ fn through_double(known: &mut CoreStates, charge: &Charge<'_>) {
 }
 
 fn ticks_per_micro(form: &SharedForm) -> u128 {
-    form.charge(1).get(4).map_or(1, |ticks| ticks.unsigned_abs().into())
+    if let Some(State::Tat(tat)) = form.state(&[1, 0]) { tat.0 } else { 1 }
 }
 
 fn refund_shaper(known: &mut CoreStates, s: &Settlement<'_>, now: Timestamp) {

@@ -13,6 +13,7 @@ mod reciprocal;
 pub mod shared;
 mod sliding_log;
 mod sliding_window;
+pub mod stored;
 mod window;
 pub mod word;
 
@@ -37,6 +38,12 @@ pub const UNITS_MAX: u64 = (1 << 53) - 1;
 /// Where in its state a rule put a charge: an instant, a window or a bucket, whichever the rule counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(pub u64);
+
+impl Mark {
+    /// Of a charge to a window that is none of its limit's, as where the limit was changed meanwhile. Nothing of it is
+    /// handed back.
+    pub const NONE: Self = Self(u64::MAX);
+}
 
 /// The longest anyone can be in debt. Beyond it more use adds nothing, so that no sum ever overflows.
 const DEBT_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);

@@ -16,7 +16,7 @@ use super::{State, Tat, UNITS_MAX, Window};
 use crate::Timestamp;
 use crate::lease::Want;
 
-const NANOS: u64 = 1_000;
+pub(super) const NANOS: u64 = 1_000;
 /// Sums of two such numbers are still exact in a double.
 const EXACT_MAX: u64 = 1 << 52;
 const DEBT_MAX_MICROS: u64 = DEBT_MAX.as_micros() as u64;
@@ -35,13 +35,14 @@ pub struct SharedForm {
 ///
 /// | rule | charge | state |
 /// |---|---|---|
-/// | GCRA | time of the cost, its rest in ticks, depth, its rest, ticks per µs | instant when full, its rest |
+/// | GCRA | time of the cost, its rest in ticks, depth, its rest, ticks per µs or 1 where all is whole | instant when full, its rest |
 /// | window, budget | cost, limit, length, lead | end of the window, units used |
 /// | month, budget of a month | cost, limit, UTC offset | the same |
 /// | sliding window | cost, limit, length, buckets | newest bucket, then `buckets + 1` counts |
 /// | sliding log | cost, limit, length | instant and units of each admission, oldest first |
 ///
-/// A state without numbers is that of a key never seen.
+/// A state without numbers is that of a key never seen. What a limit kept stays where its numbers are changed: a rest
+/// that is none under the new ticks counts as a microsecond, and a window that is under way keeps its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
     values: [i64; NUMBERS_MAX],
@@ -51,7 +52,7 @@ pub struct Numbers {
 const NUMBERS_MAX: usize = 6;
 
 impl Numbers {
-    fn of<const N: usize>(numbers: [i64; N]) -> Self {
+    pub(super) fn of<const N: usize>(numbers: [i64; N]) -> Self {
         const { assert!(N <= NUMBERS_MAX) };
         let mut values = [0; NUMBERS_MAX];
         values[..N].copy_from_slice(&numbers);
@@ -200,7 +201,7 @@ impl SharedForm {
             return Some(State::Fresh);
         }
         match (&self.limit, numbers) {
-            (Limit::Gcra(rule), &[time, rest]) => rule.tat(natural(time)?, natural(rest)?).map(State::Tat),
+            (Limit::Gcra(rule), &[time, rest]) => Some(State::Tat(rule.tat(natural(time)?, natural(rest)?))),
             (Limit::Window(rule), &[end, used]) => {
                 let last = Timestamp::from_nanos(instant(end)?.as_nanos().checked_sub(1)?);
                 Some(State::Count(Count { window: rule.grid.index(last), used: units(used)? }))
@@ -224,6 +225,17 @@ impl SharedForm {
         match (&self.limit, numbers) {
             (Limit::Window(_), &[end, _]) => instant(end),
             _ => None,
+        }
+    }
+
+    /// Whether a window of this limit ends then. If not, the window is one of a limit that was changed since.
+    pub fn ends_a_window(&self, end: Timestamp) -> bool {
+        match &self.limit {
+            Limit::Window(rule) => {
+                let last = Timestamp::from_nanos(end.as_nanos().saturating_sub(1));
+                rule.grid.end(rule.grid.index(last)) == end
+            }
+            _ => false,
         }
     }
 
@@ -269,6 +281,7 @@ impl SharedForm {
                 let [time, rest, depth, depth_rest, ticks] = rule.numbers(units.min(rule.limit));
                 Numbers::of([mark.0 / NANOS, time, rest, depth, depth_rest, ticks].map(int))
             }
+            Limit::Window(_) if mark == Mark::NONE => return None,
             Limit::Window(rule) => Numbers::of([rule.grid.end(mark.0).as_nanos() / NANOS, units].map(int)),
             Limit::SlidingWindow(rule) => Numbers::of([mark.0, units, rule.buckets.into()].map(int)),
             Limit::SlidingLog(rule) => {
@@ -303,22 +316,30 @@ impl Gcra {
         self.pace.ticks_per_nano * NANOS
     }
 
+    /// How many ticks of a rest make a microsecond: one where no rest ever comes about.
+    fn rests_per_micro(&self) -> u64 {
+        let is_whole = |ticks: u128| self.split(ticks).1 == 0;
+        let whole = is_whole(self.ticks_of(1)) && is_whole(self.depth);
+        if whole { 1 } else { self.ticks_per_micro() }
+    }
+
     fn numbers(&self, cost: Cost) -> [u64; 5] {
         let (time, rest) = self.split(self.ticks_of(cost));
         let (depth, depth_rest) = self.split(self.depth);
-        [time, rest, depth, depth_rest, self.ticks_per_micro()]
+        [time, rest, depth, depth_rest, self.rests_per_micro()]
     }
 
     /// Ticks as microseconds and the ticks beyond them. Too many microseconds become as many as there can be.
-    fn split(&self, ticks: u128) -> (u64, u64) {
+    pub(super) fn split(&self, ticks: u128) -> (u64, u64) {
         let per_micro = u128::from(self.ticks_per_micro());
         (u64::try_from(ticks / per_micro).unwrap_or(u64::MAX), (ticks % per_micro) as u64)
     }
 
-    /// A rest from before the rate was changed may be longer than a microsecond is now.
-    fn tat(&self, micros: u64, rest: u64) -> Option<Tat> {
+    /// A rest from before the rate was changed may be none now: then it counts as a microsecond.
+    pub(super) fn tat(&self, micros: u64, rest: u64) -> Tat {
         let per_micro = self.ticks_per_micro();
-        Some(Tat(u128::from(micros) * u128::from(per_micro) + u128::from(rest.min(per_micro - 1))))
+        let rest = if rest == 0 || rest < self.rests_per_micro() { rest } else { per_micro };
+        Tat(u128::from(micros) * u128::from(per_micro) + u128::from(rest))
     }
 }
 

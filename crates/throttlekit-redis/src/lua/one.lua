@@ -9,7 +9,7 @@ if #ARGV == 4 then
     -- `tonumber` alone would take '0x10' and '1e3' too.
     tat = string.find(stored, '^%d+$') and tonumber(stored)
     if not tat then
-      -- A rest of ticks, from before the rate was changed: rounded up.
+      -- A rest of ticks, from before the rate was changed: it counts as a microsecond.
       local instant = string.match(stored, '^(%d+):%d+$')
       tat = instant and instant + 1
     end

@@ -35,7 +35,7 @@ function refund.g(key, p)
   local mark, base = tonumber(ARGV[p]), tonumber(ARGV[p + 5])
   local stored = read_gcra(key)
   if #stored > 0 then
-    local instant, rest = stored[1], min(stored[2], base - 1)
+    local instant, rest = carried_gcra(stored, base)
     local latest, latest_rest = minus(instant, rest, tonumber(ARGV[p + 3]), tonumber(ARGV[p + 4]), base)
     if latest < now then
       latest, latest_rest = now, 0

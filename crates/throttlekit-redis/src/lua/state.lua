@@ -61,11 +61,19 @@ local function write_gcra(key, instant, rest)
   call('SET', key, value, 'PX', ttl(instant + 1))
 end
 
+-- A bucket as stored. A rest from before the rate was changed may be none now: then it counts as a microsecond.
+local function carried_gcra(stored, base)
+  if stored[2] >= base then
+    return stored[1] + 1, 0
+  end
+  return stored[1], stored[2]
+end
+
 -- The bucket of a key as it stands now, and after a charge: instants and rests in ticks, `base` of them a microsecond.
 local function charged_gcra(stored, time, rest, base)
   local instant, ticks = now, 0
   if #stored > 0 and stored[1] >= now then
-    instant, ticks = stored[1], min(stored[2], base - 1)
+    instant, ticks = carried_gcra(stored, base)
   end
   local after, after_ticks = instant + time, ticks + rest
   if after_ticks >= base then

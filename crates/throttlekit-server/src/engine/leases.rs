@@ -127,7 +127,7 @@ impl Leases {
         let now = WallClock.now();
         let mut beats = Beats::default();
         for (lease, slot) in leases.iter().zip(held) {
-            match slot {
+            match slot.filter(|_| !self.ended_if_fenced(owner, *lease)) {
                 Some(slot) => {
                     beats.live.push(*lease);
                     let until = now + slot.lives;
@@ -137,6 +137,16 @@ impl Leases {
             }
         }
         beats
+    }
+
+    /// Whether others may have the slot by now, since this instance lost touch with the store: then the client must stop.
+    fn ended_if_fenced(&self, owner: Owner, lease: LeaseId) -> bool {
+        let work = self.all().into_iter().find_map(|desk| desk.find(owner, lease));
+        let fenced = work.is_some_and(|AtDesk(work)| work.is_fenced());
+        if fenced {
+            self.release(owner, lease, Ended { ignored: true, ..Ended::default() });
+        }
+        fenced
     }
 
     /// Charges held work for what it produced: its estimate covers it first. Says for which policy.
@@ -156,6 +166,11 @@ impl Leases {
     pub(super) fn held(&self, policy: &str) -> u64 {
         let each = self.all().into_iter();
         each.map(|desk| desk.count(|work| &*work.0.policy == policy) as u64).sum()
+    }
+
+    /// How many are held, of all policies.
+    pub(super) fn all_held(&self) -> u64 {
+        self.all().into_iter().map(|desk| desk.count(|_| true) as u64).sum()
     }
 
     /// Ends what clients have fallen silent about.
@@ -178,6 +193,10 @@ impl Work {
         let permit = borrowed.permit.as_mut().ok_or(NotDebited::Unknown)?;
         let decision = permit.debit(tokens).await.map_err(NotDebited::Store)?;
         Ok((decision, permit.guarantee()))
+    }
+
+    fn is_fenced(&self) -> bool {
+        matches!(&*lock(&self.stage), Stage::Held(permit) if permit.is_fenced())
     }
 
     /// Takes the permit for a debit. Nothing, if the work is over.

@@ -345,6 +345,11 @@ impl Engine {
             .collect()
     }
 
+    /// How many leases clients hold here.
+    pub fn leases_held(&self) -> u64 {
+        self.shared.leases.all_held()
+    }
+
     /// Ends every lease and hands back what was fetched and not spent. For a server that is about to stop.
     pub async fn drain(&self) {
         self.shared.leases.drain();

@@ -266,11 +266,12 @@ impl Variant {
             };
             all = Some(match all {
                 None => forecast,
-                Some(all) => Forecast {
-                    spendable_now: all.spendable_now.min(forecast.spendable_now),
-                    next_replenish_at: all.next_replenish_at.max(forecast.next_replenish_at),
-                    full_at: all.full_at.max(forecast.full_at),
-                },
+                // More can be spent when the limit gives way of which least is left.
+                Some(all) => {
+                    let full_at = all.full_at.max(forecast.full_at);
+                    let scarcer = if forecast.spendable_now < all.spendable_now { forecast } else { all };
+                    Forecast { full_at, ..scarcer }
+                }
             });
         }
         all.ok_or_else(|| unsupported("has no limit of which the future is known"))

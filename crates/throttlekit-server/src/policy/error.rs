@@ -79,11 +79,14 @@ impl std::error::Error for PolicyError {}
 
 /// The one of `known` that was probably meant by `name`, as the end of a sentence.
 pub(super) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    let short = |text: &&str| text.len() <= COMPARED_MAX;
-    let Some(name) = Some(name).filter(short) else { return String::new() };
-    let nearest = known.into_iter().filter(short).map(|known| (distance(name, known), known)).min();
+    let near = |known: &str| 1 + known.len() / 4;
+    let worth = |known: &&str| {
+        let longest = name.len().max(known.len());
+        longest <= COMPARED_MAX && name.len().abs_diff(known.len()) <= 2 * near(known)
+    };
+    let nearest = known.into_iter().filter(worth).map(|known| (distance(name, known), known)).min();
     match nearest {
-        Some((far, known)) if far <= 1 + known.len() / 4 => format!("; did you mean `{known}`?"),
+        Some((far, known)) if far <= near(known) => format!("; did you mean `{known}`?"),
         _ => String::new(),
     }
 }

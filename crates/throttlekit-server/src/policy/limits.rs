@@ -19,7 +19,8 @@ impl RateSpec {
             Algorithm::FixedWindow => Limit::fixed_window(self.limit, self.span()?),
             Algorithm::SlidingWindow => {
                 let buckets = self.buckets.unwrap_or(BUCKETS_DEFAULT);
-                SlidingWindow::new(self.limit, self.span()?, buckets).map(Limit::SlidingWindow)
+                let rule = SlidingWindow::new(self.limit, self.span()?, buckets)?;
+                Ok(Limit::SlidingWindow(if self.early_retry { rule.retry_at_next_bucket() } else { rule }))
             }
             Algorithm::SlidingLog => Limit::sliding_log(self.limit, self.span()?),
             Algorithm::Quota => match self.per {
@@ -89,6 +90,7 @@ mod tests {
             per,
             burst,
             buckets: None,
+            early_retry: false,
             utc_offset_minutes: 0,
             by: 0,
             lease: None,

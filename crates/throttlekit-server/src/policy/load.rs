@@ -1,10 +1,24 @@
 //! All of it: read, check, try.
 
-use super::check::{Finding, Level, check};
+use super::check::{Finding, Level, check, too_many};
 use super::error::{Place, PolicyError, step};
 use super::model::PolicyFile;
 use super::read;
 use super::tree::{self, Node, Value};
+
+/// Reads a file: its form and size, not yet what it means.
+pub fn parse(text: &str) -> Result<PolicyFile, PolicyError> {
+    read_file(text).map(|(_, file)| file)
+}
+
+fn read_file(text: &str) -> Result<(Node, PolicyFile), PolicyError> {
+    let root = tree::plant(text)?;
+    let file = read::read(text, &root)?;
+    match too_many(&file) {
+        Some(found) => Err(located(text, &root, found)),
+        None => Ok((root, file)),
+    }
+}
 
 /// So many errors are told at once.
 pub const ERRORS_MAX: usize = 100;
@@ -13,8 +27,7 @@ pub const ERRORS_MAX: usize = 100;
 ///
 /// With the file come warnings; without it, every reason why it is refused.
 pub fn load(text: &str) -> Result<(PolicyFile, Vec<Finding>), Vec<PolicyError>> {
-    let root = tree::plant(text).map_err(|error| vec![error])?;
-    let file: PolicyFile = read::read(text, &root).map_err(|error| vec![error])?;
+    let (root, file) = read_file(text).map_err(|error| vec![error])?;
     let (errors, warnings): (Vec<_>, Vec<_>) =
         check(&file).into_iter().partition(|finding| finding.level == Level::Error);
     if errors.is_empty() {
@@ -40,7 +53,8 @@ pub fn text(bytes: &[u8]) -> Result<&str, PolicyError> {
     })
 }
 
-fn located(text: &str, root: &Node, found: Finding) -> PolicyError {
+/// What was found, with its place in the text.
+pub(super) fn located(text: &str, root: &Node, found: Finding) -> PolicyError {
     let place = place_of(root, &found.path);
     PolicyError::at(text, found.path, place, found.message)
 }

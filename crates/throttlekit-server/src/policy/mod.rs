@@ -1,15 +1,18 @@
 //! Policies as people write them: YAML in, a checked description out.
 //!
-//! [`load`] does all of it: it [parses](parse) a file, [checks](check) what it means, and tries each limit. [`explain`]
-//! says in words what a file lets pass, [`schema`] describes the format to editors, and [`import_envoy`] reads the files
-//! of another service.
+//! [`load`](load()) does all of it: it [parses](parse) a file, [checks](check()) what it means, and tries each limit.
+//! [`explain`](explain()) says in words what a file lets pass, [`schema`](schema()) describes the format to editors, and
+//! [`import_envoy`] reads the files of another service.
 
 mod check;
 mod error;
+mod explain;
+mod import;
 mod limits;
 mod load;
 mod model;
 mod read;
+mod schema;
 mod shape;
 mod span;
 #[cfg(test)]
@@ -19,17 +22,15 @@ mod tree;
 use shape::{OneOrMany, one_or_many};
 
 pub use check::{
-    BY_MAX, ENTRIES_MAX, Finding, Level, NAME_CHARS_MAX, ON_STORE_MAX, OVERRIDES_MAX, POLICIES_MAX,
-    RATES_MAX, RULES_MAX, VERSION, WEIGHTS_MAX, check,
+    BY_MAX, COST_NAME, ENTRIES_MAX, Finding, Level, NAME_CHARS_MAX, ON_STORE_MAX, OVERRIDES_MAX,
+    POLICIES_MAX, RATES_MAX, RULES_MAX, VERSION, WEIGHTS_MAX, check,
 };
 pub use error::{Place, PolicyError};
+pub use explain::explain;
+pub use import::{Imported, import_envoy};
 pub use limits::BUCKETS_DEFAULT;
-pub use load::{ERRORS_MAX, load, text};
+pub use load::{ERRORS_MAX, load, parse, text};
 pub use model::*;
+pub use schema::schema;
 pub use span::Span;
 pub use tree::{BYTES_MAX, DEPTH_MAX, NODES_MAX, SCALAR_BYTES_MAX};
-
-/// Reads a file: its form, not yet what it means.
-pub fn parse(text: &str) -> Result<PolicyFile, PolicyError> {
-    read::read(text, &tree::plant(text)?)
-}

@@ -135,6 +135,9 @@ pub struct RateSpec {
     /// In how many parts a sliding window is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u32>,
+    /// Tells the wait until the next bucket of a sliding window, as version 1 of the wire did. It may be too early.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub early_retry: bool,
     /// Minutes east of UTC at which a quota's day begins.
     #[serde(default, skip_serializing_if = "is_default")]
     pub utc_offset_minutes: i32,

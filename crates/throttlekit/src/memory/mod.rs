@@ -2,13 +2,14 @@
 
 mod cell;
 mod keys;
+mod shards;
 mod table;
 mod wide;
 
 pub(crate) use keys::{HeldKey, Keys, word_origin};
-pub(crate) use table::BATCH;
 #[cfg(feature = "store")]
-pub(crate) use wide::{Locked, WideMap};
+pub(crate) use shards::{Debts, LockedKey, Shards};
+pub(crate) use table::BATCH;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -83,6 +83,19 @@ impl KeySpace {
     }
 }
 
+/// What all keys of a [`KeySpace`] have in common and those of no other: up to the slash after the policy, and the rule
+/// with the limit's name. A key that is not from one has nothing in common with those that are.
+pub(super) fn space_of(key: &str) -> (&str, &str) {
+    let parts = || {
+        let brace = key.find('{')?;
+        let home = brace + key[brace..].find('/')? + 1;
+        let rule = home + key[home..].find('}')?;
+        let end = key[rule..].find('/').map_or(key.len(), |slash| rule + slash);
+        Some((&key[..home], &key[rule..end]))
+    };
+    parts().unwrap_or_default()
+}
+
 /// States of different rules never meet under one key: a limit that changes its kind begins anew. A budget counts as any
 /// window does.
 fn rule_tag(form: &SharedForm) -> String {
@@ -153,6 +166,8 @@ mod tests {
         assert_eq!(KeySpace::pool("tk", "api"), "tk:{api/}p:");
         assert_eq!(KeySpace::slots("tk", "api").key(b"acme", b"acme"), "tk:{api/acme}h:");
         assert_eq!(KeySpace::roll("tk", "api"), "tk:{api/}r:");
+        assert_eq!(space_of("tk:{api/acme}g:user/alice"), ("tk:{api/", "}g:user"));
+        assert_eq!(["acme", "{a", "{a/", "a/b}c"].map(space_of), [("", ""); 4]);
         assert_eq!([&b"eu west"[..], b"%", b""].map(KeySpace::part), ["eu%20west", "%25", "%"]);
     }
 
@@ -193,6 +208,27 @@ mod tests {
                     prop_assert_eq!(name(x) == name(y), x == y, "{:?} {:?}", x, y);
                 }
             }
+        }
+
+        /// A key is among those of its policy and its limit, wherever it lives.
+        #[test]
+        fn a_key_tells_its_space(
+            a in "[ab:/{}%#]{0,3}", b in "[ab:/{}%#]{0,3}", limit in "[ab:/{}]{0,3}", other in "[ab:/{}]{0,3}",
+            home in "[ab:/{}%#]{0,4}", key in "[ab:/{}%#]{0,4}",
+        ) {
+            let name = |policy: &str, limit: &str, home: &str, key: &str| {
+                space(policy, limit).key(home.as_bytes(), key.as_bytes())
+            };
+            let here = name(&a, &limit, &home, &key);
+            let beside = [name(&a, &limit, &key, &home), name(&a, &limit, &home, &home), name(&a, &limit, "", "")];
+            for beside in &beside {
+                prop_assert_eq!(space_of(&here), space_of(beside));
+            }
+            let elsewhere = [(name(&b, &limit, &home, &key), a == b), (name(&a, &other, &home, &key), limit == other)];
+            for (elsewhere, same) in &elsewhere {
+                prop_assert_eq!(space_of(&here) == space_of(elsewhere), *same);
+            }
+            prop_assert_eq!(space_of(&key).0.is_empty(), space_of(&key).1.is_empty());
         }
 
         /// A key with `{}` cannot choose its slot: the tag is the policy and the home, escaped.

@@ -75,6 +75,11 @@ impl LeaseAsk<'_> {
 }
 
 impl GiveBack<'_> {
+    /// Whether it has units, and a window that they came from. Others say nothing.
+    pub fn says_something(&self) -> bool {
+        self.back.units > 0 && self.back.epoch != Epoch::NONE
+    }
+
     /// The rule that takes it back, or why this limit does not.
     pub fn authority(&self) -> Result<Authority, StoreError> {
         Authority::new(*self.form.limit(), Term::Window).map_err(StoreError::misconfigured)

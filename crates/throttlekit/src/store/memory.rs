@@ -1,28 +1,31 @@
 //! The seam filled in one process: for tests, and for a service that is not yet a fleet.
 
 mod slots;
+mod spaces;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::fair::pool::PoolState;
 use throttlekit_core::lease::ReturnId;
-use throttlekit_core::rate::{Limit, Rule, Settle, State};
+use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::stored::Stored;
+use throttlekit_core::rate::{Mark, Rule, State};
 
 use self::slots::SlotTables;
+use self::spaces::Spaces;
 use super::rolls::Rolls;
-use super::streams::{Search, Streams};
-use super::{Charge, Charges, Debit, Debited, GiveBack, LastDebit, LeaseAsk, Lent, Outcome};
+use super::streams::{Found, Search, Streams};
+use super::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome};
 use super::{Kept, RegionAsk, RegionGrant, RegionPool, RollStore, Swapped};
 use super::{Settlement, Sight, Store, StoreError};
 use crate::builder::KEYS_MAX_DEFAULT;
-use crate::memory::{Locked, WideMap};
+use crate::memory::LockedKey;
 use crate::{Clock, KeyHash, SecretHash, WallClock};
 
-/// How many different limits one store keeps.
-const LIMITS_MAX: usize = 1_024;
 /// How many returns it remembers having counted. Beyond, what comes back lapses.
 const RETURNS_MAX: usize = 100_000;
 /// How many pools of regions it keeps.
@@ -35,7 +38,7 @@ pub struct MemoryStore<C = WallClock> {
     clock: C,
     hash: SecretHash,
     keys_max: usize,
-    limits: RwLock<Vec<(Limit, Arc<WideMap>)>>,
+    spaces: Spaces,
     /// Asks of one charge share it, since their key's own lock makes them one step. Those of several own it.
     asks: RwLock<()>,
     /// Returns that were counted, and until when they could come again.
@@ -67,7 +70,7 @@ impl<C: Clock> MemoryStore<C> {
             clock,
             hash: SecretHash::random(),
             keys_max: KEYS_MAX_DEFAULT,
-            limits: RwLock::default(),
+            spaces: Spaces::new(),
             asks: RwLock::default(),
             returned: Mutex::default(),
             streams: Mutex::default(),
@@ -82,25 +85,22 @@ impl<C: Clock> MemoryStore<C> {
         Self { keys_max: keys.max(1), ..self }
     }
 
-    /// A budget and the window of its numbers count together, as they do in every store.
-    fn map(&self, limit: &Limit) -> Result<Arc<WideMap>, StoreError> {
-        let limit = &limit.uncrossed();
-        let find = |maps: &[(Limit, Arc<WideMap>)]| {
-            maps.iter().find(|(known, _)| known == limit).map(|(_, map)| map.clone())
-        };
-        if let Some(map) = find(&read(&self.limits)) {
-            return Ok(map);
-        }
-        let mut maps = write(&self.limits);
-        if let Some(map) = find(&maps) {
-            return Ok(map);
-        }
-        if maps.len() >= LIMITS_MAX {
-            return Err(StoreError::misconfigured(format_args!("more than {LIMITS_MAX} different limits")));
-        }
-        let map = Arc::new(WideMap::new(*limit, self.keys_max));
-        maps.push((*limit, map.clone()));
-        Ok(map)
+    /// Goes to a key as it is locked among those of its limit. What lies there belongs to the key, so that a limit with
+    /// other numbers goes on from it; a budget and a window count together.
+    fn visit<T>(
+        &self,
+        key: &str,
+        form: &SharedForm,
+        now: Timestamp,
+        visit: impl FnOnce(LockedKey<'_, Stored>) -> T,
+    ) -> Result<T, StoreError> {
+        let fingerprint = self.fingerprint(key);
+        self.spaces.visit(key, form, self.keys_max, now, |space| visit(space.keys.lock(fingerprint)))
+    }
+
+    /// What is kept of a charge's key.
+    fn look(&self, charge: &Charge<'_>, now: Timestamp) -> Result<Stored, StoreError> {
+        self.visit(charge.key, charge.form, now, |key| stored(&key, charge.form, now).into_owned())
     }
 
     /// The store counts time as the others do: in whole microseconds.
@@ -115,81 +115,94 @@ impl<C: Clock> MemoryStore<C> {
         } else {
             _alone = write(&self.asks);
         }
-        let maps = ask.charges.iter().map(|c| self.map(c.form.limit())).collect::<Result<Vec<_>, _>>()?;
         let now = self.now();
-        if let ([map], [charge]) = (&maps[..], ask.charges) {
-            return self.answer_one(map, ask, charge, now);
+        if let [charge] = ask.charges {
+            return self.answer_one(ask, charge, now);
         }
-        let each = || ask.charges.iter().zip(&maps);
+        let each = || ask.charges.iter();
+        let kept = each().map(|c| self.look(c, now)).collect::<Result<Vec<_>, _>>()?;
         let states: Vec<State> =
-            each().map(|(c, map)| map.lock(self.fingerprint(c.key)).state(now).clone()).collect();
+            each().zip(&kept).map(|(c, kept)| kept.state(c.form, now).into_owned()).collect();
         let decide = |(c, state): (&Charge<'_>, &State)| c.form.limit().decide(state, c.cost, now);
-        let decisions: Vec<_> = ask.charges.iter().zip(&states).map(decide).collect();
+        let decisions: Vec<_> = each().zip(&states).map(decide).collect();
         let admitted = ask.need.judge(&decisions).decision.allowed;
         if admitted {
-            for ((charge, map), _) in each().zip(&decisions).filter(|(_, decision)| decision.allowed) {
-                map.lock(self.fingerprint(charge.key)).charge(charge.cost, now);
+            for (c, _) in each().zip(&decisions).filter(|(c, decision)| decision.allowed && c.cost > 0) {
+                self.visit(c.key, c.form, now, |mut key| {
+                    key.change(c.form, now, |kept| kept.charge(c.form, c.cost, now));
+                })?;
             }
         }
-        Outcome::of(ask, &states, now, admitted)
+        let ends = kept.iter().map(|kept| kept.end(now));
+        Ok(Outcome::of(ask, &states, now, admitted)?.in_windows(ask, ends))
     }
 
     /// Under the key's own lock, as others are under way.
     fn answer_one(
         &self,
-        map: &WideMap,
         ask: &Charges<'_>,
         charge: &Charge<'_>,
         now: Timestamp,
     ) -> Result<Outcome, StoreError> {
-        let mut locked = map.lock(self.fingerprint(charge.key));
-        let state = locked.state(now).clone();
-        let admitted = check(&mut locked, charge, now);
-        drop(locked);
-        Outcome::of(ask, &[state], now, admitted)
+        let (state, end, admitted) = self.visit(charge.key, charge.form, now, |mut key| {
+            let kept = stored(&key, charge.form, now);
+            let (state, end) = (kept.state(charge.form, now).into_owned(), kept.end(now));
+            let admitted = check(&mut key, charge, &state, now);
+            (state, end, admitted)
+        })?;
+        Ok(Outcome::of(ask, &[state], now, admitted)?.in_windows(ask, [end].into_iter()))
     }
 
     fn debit_once(&self, debit: &Debit<'_>) -> Result<Debited, StoreError> {
         debit.check()?;
-        let (charge, key) = (&debit.charge, self.fingerprint(debit.charge.key));
-        let (map, stream) = (self.map(charge.form.limit())?, (key, debit.id.stream));
+        let (charge, form) = (&debit.charge, debit.charge.form);
+        let stream = (self.fingerprint(charge.key), debit.id.stream);
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let _shared = read(&self.asks);
         let now = self.now();
-        if let Some(before) = debit.repeats(streams.last(stream, now))? {
+        let last = streams.last(stream, now).map(|last| last.read(form));
+        if let Some(before) = debit.repeats(last.as_ref())? {
             return Ok(before);
         }
         streams.make_room(stream, now)?;
-        let mut locked = map.lock(key);
-        let state = locked.state(now).clone();
-        let admitted = check(&mut locked, charge, now);
-        drop(locked);
-        let found = LastDebit { number: debit.id.number, cost: debit.cost(), now, state, admitted };
-        let answer = debit.answer(&found, false);
+        let (kept, admitted) = self.visit(charge.key, form, now, |mut key| {
+            let kept = stored(&key, form, now).into_owned();
+            let admitted = check(&mut key, charge, &kept.state(form, now), now);
+            (kept, admitted)
+        })?;
+        let found = Found { number: debit.id.number, cost: debit.cost(), now, stored: kept, admitted };
+        let answer = debit.answer(&found.read(form), false);
         streams.remember(stream, debit, found);
         answer
     }
 
     fn lend(&self, ask: &LeaseAsk<'_>) -> Result<Lent, StoreError> {
-        let (authority, map) = (ask.authority()?, self.map(ask.form.limit())?);
+        let (authority, form) = (ask.authority()?, ask.form);
         let _shared = read(&self.asks);
         let now = self.now();
-        let mut locked = map.lock(self.fingerprint(ask.key));
-        let loan = authority.look(locked.state(now), ask.want, now);
-        if loan.granted > 0 {
-            locked.charge(loan.granted, now);
-        }
-        Ok(Lent { now, loan })
+        let (numbers, granted) = self.visit(ask.key, form, now, |mut key| {
+            let kept = stored(&key, form, now);
+            let numbers = kept.numbers(now);
+            let granted = authority.look(&kept.state(form, now), ask.want, now).granted;
+            if granted > 0 {
+                key.change(form, now, |kept| kept.charge(form, granted, now));
+            }
+            (numbers, granted)
+        })?;
+        Lent::of(ask, &numbers, now, granted)
     }
 
     fn take_back(&self, given: &GiveBack<'_>) -> Result<(), StoreError> {
-        let (authority, limit) = (given.authority()?, given.form.limit());
-        let map = self.map(limit)?;
+        given.authority()?;
+        let (form, back) = (given.form, given.back);
         let _shared = read(&self.asks);
         let now = self.now();
-        if self.counts(given.id, now, now + limit.period())? {
-            let mut locked = map.lock(self.fingerprint(given.key));
-            locked.change(now, |_, state| authority.take_back(state, given.back, now));
+        if self.counts(given.id, now, now + form.limit().period())? {
+            self.visit(given.key, form, now, |mut key| {
+                if let Some(kept) = key.known() {
+                    kept.take_back(form, Mark(back.epoch.0), back.units);
+                }
+            })?;
         }
         Ok(())
     }
@@ -223,20 +236,24 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
         let _alone = write(&self.asks);
         let now = self.now();
-        let state =
-            |c: &Charge<'_>| Ok(self.map(c.form.limit())?.lock(self.fingerprint(c.key)).state(now).clone());
+        let state = |c: &Charge<'_>| Ok(self.look(c, now)?.state(c.form, now).into_owned());
         Ok(Sight { now, states: charges.iter().map(state).collect::<Result<_, _>>()? })
     }
 
     async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
         let _alone = write(&self.asks);
         let now = self.now();
-        for s in settlements {
-            let map = self.map(s.form.limit())?;
-            let mut locked = map.lock(self.fingerprint(s.key));
-            locked.change(now, |limit, state| limit.settle(state, s.mark, s.charged, s.actual, now));
-        }
-        Ok(())
+        settlements.iter().try_for_each(|s| {
+            self.visit(s.key, s.form, now, |mut key| {
+                let by = |kept: &mut Stored| kept.settle(s.form, s.mark, s.charged, s.actual, now);
+                match key.known() {
+                    Some(kept) => by(kept),
+                    // A key that is not known has nothing to hand back from, and owes all the same.
+                    None if s.actual > s.charged => key.change(s.form, now, by),
+                    None => {}
+                }
+            })
+        })
     }
 
     async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
@@ -248,9 +265,7 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
-        for (_, map) in &*read(&self.limits) {
-            keys.iter().for_each(|key| map.remove(self.fingerprint(key)));
-        }
+        keys.iter().for_each(|key| self.spaces.remove(self.fingerprint(key)));
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         keys.iter().for_each(|key| drop(pools.remove(*key)));
         keys.iter().for_each(|key| self.slots.forget(key));
@@ -301,11 +316,16 @@ impl<C> std::fmt::Debug for MemoryStore<C> {
     }
 }
 
-/// Charges what the charge's own limit allows, which may cross an edge that the map's does not.
-fn check(locked: &mut Locked<'_>, charge: &Charge<'_>, now: Timestamp) -> bool {
-    let allowed = charge.form.limit().decide(locked.state(now), charge.cost, now).allowed;
+/// What is kept of a key, or what it starts from.
+fn stored<'a>(key: &'a LockedKey<'_, Stored>, form: &SharedForm, now: Timestamp) -> Cow<'a, Stored> {
+    key.state(form, now).map_or_else(|| Cow::Owned(Stored::default()), Cow::Borrowed)
+}
+
+/// Charges what the limit allows.
+fn check(key: &mut LockedKey<'_, Stored>, charge: &Charge<'_>, state: &State, now: Timestamp) -> bool {
+    let allowed = charge.form.limit().decide(state, charge.cost, now).allowed;
     if allowed && charge.cost > 0 {
-        locked.charge(charge.cost, now);
+        key.change(charge.form, now, |kept| kept.charge(charge.form, charge.cost, now));
     }
     allowed
 }
@@ -321,7 +341,7 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use throttlekit_core::rate::shared::SharedForm;
+    use throttlekit_core::rate::Limit;
 
     use super::*;
     use crate::ManualClock;

@@ -83,4 +83,18 @@ impl Outcome {
         let marks = each().map(|(c, state)| c.form.limit().mark(state, now)).collect();
         Ok(Self { now, verdict, decisions, marks })
     }
+
+    /// The same where the store counted in windows with these ends, one for each charge that has one.
+    ///
+    /// A window of a limit that was changed since is none of the limit's own: what was charged to it must not be handed
+    /// back to the one that follows, so it has no mark.
+    #[must_use]
+    pub fn in_windows(mut self, ask: &Charges<'_>, ends: impl Iterator<Item = Option<Timestamp>>) -> Self {
+        for ((mark, charge), end) in self.marks.iter_mut().zip(ask.charges).zip(ends) {
+            if end.is_some_and(|end| end > self.now && !charge.form.ends_a_window(end)) {
+                *mark = Mark::NONE;
+            }
+        }
+        self
+    }
 }

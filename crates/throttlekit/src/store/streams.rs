@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use throttlekit_core::Timestamp;
+use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::stored::Stored;
+use throttlekit_core::{Cost, Timestamp};
 
 use super::{Debit, LastDebit, StoreError};
 
@@ -19,8 +21,25 @@ pub(super) type StreamOf = (u64, u128);
 
 #[derive(Default)]
 pub(super) struct Streams {
-    last: HashMap<StreamOf, (LastDebit, Timestamp)>,
+    last: HashMap<StreamOf, (Found, Timestamp)>,
     search: Search,
+}
+
+/// A debit and what it found, in words that outlive the numbers of its limit.
+pub(super) struct Found {
+    pub(super) number: u64,
+    pub(super) cost: Cost,
+    pub(super) now: Timestamp,
+    pub(super) stored: Stored,
+    pub(super) admitted: bool,
+}
+
+impl Found {
+    /// As a limit of this form reads it.
+    pub(super) fn read(&self, form: &SharedForm) -> LastDebit {
+        let &Self { number, cost, now, ref stored, admitted } = self;
+        LastDebit { number, cost, now, state: stored.state(form, now).into_owned(), admitted }
+    }
 }
 
 /// When a full memory was last searched.
@@ -42,7 +61,7 @@ impl Search {
 
 impl Streams {
     /// The stream's last debit, while it is remembered.
-    pub(super) fn last(&self, of: StreamOf, now: Timestamp) -> Option<&LastDebit> {
+    pub(super) fn last(&self, of: StreamOf, now: Timestamp) -> Option<&Found> {
         self.last.get(&of).filter(|(_, until)| now < *until).map(|(last, _)| last)
     }
 
@@ -62,7 +81,7 @@ impl Streams {
         )))
     }
 
-    pub(super) fn remember(&mut self, of: StreamOf, debit: &Debit<'_>, found: LastDebit) {
+    pub(super) fn remember(&mut self, of: StreamOf, debit: &Debit<'_>, found: Found) {
         let until = found.now + debit.remembered();
         self.last.insert(of, (found, until));
     }

@@ -3,11 +3,13 @@
 mod fleet;
 mod health;
 pub(crate) mod lease_id;
+mod monitor;
 mod rate_limiter;
 mod status;
 
 pub use fleet::FleetDoor;
 pub(crate) use fleet::lease;
 pub use health::health;
+pub use monitor::MonitorDoor;
 pub use rate_limiter::RateLimiterDoor;
 pub use status::status;

@@ -100,10 +100,6 @@ fn check_fair(at: &At, fair: &FairSpec, outage: OutageSpec, report: &mut Report)
         }
     }
     let weights = at.then("weights");
-    if fair.weights.len() > WEIGHTS_MAX {
-        return report
-            .error(&weights, format!("{} weights, and a policy may have {WEIGHTS_MAX}", fair.weights.len()));
-    }
     for (key, _) in fair.weights.iter().filter(|(_, weight)| **weight == 0) {
         report.error(&weights.named(key), "who weighs nothing never gets anything: write 1 or more");
     }

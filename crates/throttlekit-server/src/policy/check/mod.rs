@@ -21,7 +21,8 @@ pub const OVERRIDES_MAX: usize = 10_000;
 pub const NAME_CHARS_MAX: usize = 128;
 pub use axes::{BY_MAX, WEIGHTS_MAX};
 pub use envoy::{ENTRIES_MAX, RULES_MAX};
-pub use rates::{ON_STORE_MAX, RATES_MAX};
+pub(super) use rates::HOLD_DEFAULT;
+pub use rates::{COST_NAME, ON_STORE_MAX, RATES_MAX};
 
 /// Something about a file that its author should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,12 +63,8 @@ pub fn check(file: &PolicyFile) -> Vec<Finding> {
         let message = format!("version {} is not known: write `version: {VERSION}`", file.version);
         report.error(&At::key("version"), message);
     }
-    if file.policies.len() > POLICIES_MAX {
-        let message = format!(
-            "{} policies, and a file may have {POLICIES_MAX}: use overrides, or another server",
-            file.policies.len()
-        );
-        report.error(&At::key("policies"), message);
+    if let Some(found) = too_many(file) {
+        report.findings.push(found);
         return report.findings;
     }
     outage(&At::key("defaults").then("on_outage"), file.defaults.on_outage, &mut report);
@@ -78,6 +75,26 @@ pub fn check(file: &PolicyFile) -> Vec<Finding> {
     }
     envoy::check(file, &mut report);
     report.findings
+}
+
+/// The first thing of which a file has more than it may.
+pub(super) fn too_many(file: &PolicyFile) -> Option<Finding> {
+    let over = |at: At, has: usize, what: &str, max: usize| {
+        let message = format!("{has} {what}, and at most {max} are read: split them up");
+        (has > max).then_some(Finding { path: at.0, level: Level::Error, message })
+    };
+    let policies = At::key("policies");
+    let rules = file.envoy.iter().map(|domain| domain.rules.len()).sum();
+    over(policies.clone(), file.policies.len(), "policies", POLICIES_MAX)
+        .or_else(|| over(At::key("envoy"), rules, "rules", RULES_MAX))
+        .or_else(|| {
+            file.policies.iter().find_map(|(name, policy)| {
+                let at = policies.named(name);
+                let weights = policy.fair.as_ref().map_or(0, |fair| fair.weights.len());
+                over(at.then("overrides"), policy.overrides.len(), "overrides", OVERRIDES_MAX)
+                    .or_else(|| over(at.then("fair").then("weights"), weights, "weights", WEIGHTS_MAX))
+            })
+        })
 }
 
 fn one_policy(at: &At, policy: &PolicySpec, file: &PolicyFile, report: &mut Report) {
@@ -114,10 +131,6 @@ fn outage(at: &At, choice: Option<OutageSpec>, report: &mut Report) {
 
 fn overrides(at: &At, policy: &PolicySpec, outage_says: OutageSpec, report: &mut Report) {
     let all = at.then("overrides");
-    if policy.overrides.len() > OVERRIDES_MAX {
-        let message = format!("{} overrides, and a policy may have {OVERRIDES_MAX}", policy.overrides.len());
-        return report.error(&all, message);
-    }
     for (key, spec) in &policy.overrides {
         let at = all.named(key);
         let stars = key.matches('*').count();

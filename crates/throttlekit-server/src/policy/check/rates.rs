@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use throttlekit::rate::shared::SharedForm;
 use throttlekit::store::Term;
 use throttlekit::tier::Margin;
 use throttlekit::{Limit, LimitError, Timestamp};
@@ -16,6 +17,9 @@ use super::{At, Report, trial};
 pub const RATES_MAX: usize = 6;
 /// How many limits of a policy are asked on the store at the most: rates without a lease, and the cost.
 pub const ON_STORE_MAX: usize = 4;
+
+/// The name of a policy's cost among its limits on the store, which no rate beside it may have.
+pub const COST_NAME: &str = "cost";
 
 pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &mut Report) {
     Together::of(policy).check(at, report);
@@ -74,6 +78,18 @@ impl<'p> Together<'p> {
             report.error(&rates.index(one).then("lease"), message);
         }
         names(&rates, self.rates, report);
+        if let [(one, _)] = leased[..]
+            && (one > 0 || self.rates[one].name.is_some())
+        {
+            let message = "a leased rate stands first and has no `name`: what is lent is counted under none";
+            report.error(&rates.index(one).then("lease"), message);
+        }
+        let named_cost = |rate: &RateSpec| rate.name.as_deref() == Some(COST_NAME);
+        if let Some(index) = self.rates.iter().position(named_cost).filter(|_| self.cost) {
+            let message =
+                format!("`{COST_NAME}` is what the policy's cost is counted under: choose another name");
+            report.error(&rates.index(index).then("name"), message);
+        }
         self.check_fleet(&at.then("fleet"), report);
     }
 
@@ -93,11 +109,17 @@ impl<'p> Together<'p> {
                 "a window that slides cannot be lent: use gcra, token_bucket, fixed_window or quota",
             );
         }
+        if rate.to_limit().is_ok_and(|limit| !can_be_lent(&limit)) {
+            report.error(at, UNEVEN);
+        }
         if rate.lease.is_some() {
             report.error(
                 at,
                 "clients hold the units, so the server cannot lease them too: drop `lease` or `fleet`",
             );
+        }
+        if rate.name.is_some() {
+            report.error(at, "what clients reserve is counted under no name: drop the rate's `name`");
         }
         if fleet.lease_max == Some(0) {
             report.error(&at.then("lease_max"), "nothing could be reserved: write 1 or more");
@@ -108,22 +130,32 @@ impl<'p> Together<'p> {
     }
 }
 
+const UNEVEN: &str =
+    "this limit cannot be lent: its units are too odd a fraction of a microsecond; choose rounder numbers";
+
+/// Whether a store can tell how many units are left.
+fn can_be_lent(limit: &Limit) -> bool {
+    SharedForm::of(limit).is_ok_and(|form| form.counts_units())
+}
+
 fn smooth(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::Gcra | Algorithm::TokenBucket)
 }
 
+/// Names keep the counts of a policy's rates apart, also when their order changes.
 fn names(at: &At, rates: &[RateSpec], report: &mut Report) {
     let mut seen = HashSet::new();
     for (index, rate) in rates.iter().enumerate() {
-        if !seen.insert(rate.name.as_deref()) {
-            let message = match &rate.name {
-                Some(name) => format!("two rates are named `{name}`: give each its own `name`"),
-                None => {
-                    "two rates have no name: give each its own `name`, so that they are counted apart".into()
-                }
-            };
-            report.error(&at.index(index).then("name"), message);
-        }
+        let wrong = match &rate.name {
+            Some(name) if !seen.insert(name) => {
+                format!("two rates are named `{name}`: give each its own `name`")
+            }
+            None if index > 0 => {
+                "only the first rate goes without a name: give this one a `name` to be counted under".into()
+            }
+            _ => continue,
+        };
+        report.error(&at.index(index).then("name"), wrong);
     }
 }
 
@@ -138,6 +170,9 @@ pub(super) fn check_one(at: &At, rate: &RateSpec, outage: OutageSpec, report: &m
     }
     if rate.buckets.is_some() && rate.algorithm != Algorithm::SlidingWindow {
         report.error(&at.then("buckets"), "only a sliding_window is counted in buckets: drop it");
+    }
+    if rate.early_retry && rate.algorithm != Algorithm::SlidingWindow {
+        report.error(&at.then("early_retry"), "only a sliding_window has buckets to wait for: drop it");
     }
     match (rate.algorithm, rate.per) {
         (Algorithm::Quota, Period::Span(span)) => {
@@ -222,6 +257,9 @@ fn check_lease(at: &At, lease: &LeaseSpec, limit: &Limit, report: &mut Report) {
             report.warning(&at.then("hold"), "units of a window live until it ends: `hold` changes nothing");
         }
         _ => {}
+    }
+    if !can_be_lent(limit) {
+        report.error(at, UNEVEN);
     }
     let lives = if let Term::Rolling(hold) = term { hold } else { limit.period() };
     if Margin::default().deadline(Timestamp::EPOCH, lives) == Timestamp::EPOCH {

@@ -59,6 +59,7 @@ fn rate() -> impl Strategy<Value = RateSpec> {
             per,
             burst,
             buckets,
+            early_retry: false,
             utc_offset_minutes,
             by,
             lease,
@@ -169,6 +170,9 @@ fn survive(text: &str) {
     if let Err(error) = parse(text) {
         assert!(!error.to_string().is_empty());
     }
+    if let Ok(imported) = import_envoy(text) {
+        assert!(check(&imported.file).iter().all(|finding| finding.level == Level::Warning));
+    }
     match load(text) {
         Ok((file, _)) => assert!(check(&file).iter().all(|finding| finding.level == Level::Warning)),
         Err(errors) => assert!(errors.iter().all(|error| !error.to_string().is_empty())),
@@ -206,7 +210,9 @@ proptest! {
     }
 
     #[test]
-    fn checking_any_file_ends_without_a_panic(file in file()) {
+    fn checking_and_explaining_any_file_does_not_panic(file in file()) {
+        let told = explain(&file);
+        prop_assert!(file.policies.keys().all(|name| told.contains(name.as_str())));
         let findings = check(&file);
         prop_assert!(findings.iter().all(|finding| !finding.path.is_empty() && !finding.message.is_empty()));
     }

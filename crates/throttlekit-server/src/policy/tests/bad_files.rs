@@ -6,7 +6,7 @@ use super::{api, refused, warned};
 fn the_caret_stands_under_what_is_wrong() {
     let errors = crate::policy::load(&api("rate:\n  limit: 5\n  per: 1m\n  burts: 3")).unwrap_err();
     let expected = "policies.api.rate: unknown key `burts`; did you mean `burst`? Keys here: name, algorithm, limit, per, \
-                    burst, buckets, utc_offset_minutes, by, lease
+                    burst, buckets, early_retry, utc_offset_minutes, by, lease
  at line 7, column 7
  7 |       burts: 3
    |       ^";
@@ -60,7 +60,7 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
     let table = [
         (
             "rate: {limit: 5, per: 1m, burts: 3}",
-            "4:31 policies.api.rate: unknown key `burts`; did you mean `burst`? Keys here: name, algorithm, limit, per, burst, buckets, utc_offset_minutes, by, lease",
+            "4:31 policies.api.rate: unknown key `burts`; did you mean `burst`? Keys here: name, algorithm, limit, per, burst, buckets, early_retry, utc_offset_minutes, by, lease",
         ),
         ("rate: {limit: 5}", "4:11 policies.api.rate: `per` is missing: add it"),
         ("rate: {limit: -5, per: 1s}", "4:19 policies.api.rate.limit: expected a whole number, found `-5`"),
@@ -68,7 +68,7 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
         ("rate: 5", "4:11 policies.api.rate: expected a mapping, or a list of mappings, found `5`"),
         (
             "rate: [5]",
-            "4:12 policies.api.rate[0]: expected a mapping with name, algorithm, limit, per, burst, buckets, utc_offset_minutes, by, lease, found `5`",
+            "4:12 policies.api.rate[0]: expected a mapping with name, algorithm, limit, per, burst, buckets, early_retry, utc_offset_minutes, by, lease, found `5`",
         ),
         (
             "rate:\n  - {limit: 5, per: 1s}\n  - {limit: 5, per: mnth}",
@@ -168,7 +168,7 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
         ),
         (
             "rate: [{limit: 5, per: 1s}, {limit: 50, per: 1m}]",
-            "4:33 policies.api.rate[1].name: two rates have no name: give each its own `name`, so that they are counted apart",
+            "4:33 policies.api.rate[1].name: only the first rate goes without a name: give this one a `name` to be counted under",
         ),
         (
             "rate: [{limit: 5, per: 1s, name: a}, {limit: 50, per: 1m, name: a}]",
@@ -242,6 +242,11 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
             "rate: {limit: 5, per: 1s}\noverrides: {\"\": {unlimited: true, rate: {limit: 0, per: 1s}}}",
             "5:17 policies.api.overrides.\"\": an override names a key, or a prefix that ends in `*`\n5:17 policies.api.overrides.\"\": `unlimited` and limits contradict each other: keep one\n5:53 policies.api.overrides.\"\".rate[0].limit: nothing would ever pass: write 1 or more",
         ),
+        ("rate: {limit: 010, per: 1s}", "4:19 policies.api.rate.limit: expected a whole number, found `010`"),
+        (
+            "rate: {name: cost, limit: 10, per: 1s}\ncost: {budget: 5, per: 1m}",
+            "4:18 policies.api.rate[0].name: `cost` is what the policy's cost is counted under: choose another name",
+        ),
     ];
     for (lines, says) in table {
         assert_eq!(refused(&api(lines)), says, "{lines}");
@@ -291,7 +296,8 @@ fn rules_for_descriptors_lead_to_policies_that_exist() {
 policies:
   api: {rate: {limit: 1, per: 1s}}
   \"a b\": {rate: {limit: 0, per: 1s}}
-  slots: {concurrency: {limit: 1}}
+  budget: {cost: {budget: 1, per: 1s}}
+  slots: {concurrency: {limit: 1}, rate: {limit: 1, per: 1s, by: 1}}
 envoy:
   - domain: d
     rules:
@@ -299,17 +305,21 @@ envoy:
       - {entries: [{key: a}]}
       - {entries: [], unlimited: true, policy: api}
       - {entries: [{key: b, shared: true}], policy: slots}
+      - {entries: [{key: c, by: 4}, {key: d, value: exact, by: 1}], policy: budget}
   - domain: d
 ";
     let says = r#"4:3 policies."a b": the name of a policy has no spaces or invisible characters: `a b`
 4:25 policies."a b".rate[0].limit: nothing would ever pass: write 1 or more
-9:39 envoy[0].rules[0].policy: no policy is named `apo`; did you mean `api`?
-10:9 envoy[0].rules[1]: it leads nowhere: give it a policy, or say `unlimited: true`
-10:9 envoy[0].rules[1]: another rule matches the same descriptors: keep one of them
-11:10 envoy[0].rules[2].entries: a rule has 1 to 16 entries, this has 0
-11:48 envoy[0].rules[2].policy: `unlimited` and a policy contradict each other: keep one
-12:37 envoy[0].rules[3].entries[0].shared: only values that a prefix `abc*` matches can be counted together
-12:53 envoy[0].rules[3].policy: this policy holds slots, which Envoy's service never gives back: use one without concurrency
-13:13 envoy[1].domain: the domain `d` stands here twice: put its rules together"#;
+10:39 envoy[0].rules[0].policy: no policy is named `apo`; did you mean `api`?
+11:9 envoy[0].rules[1]: it leads nowhere: give it a policy, or say `unlimited: true`
+11:9 envoy[0].rules[1]: another rule matches the same descriptors: keep one of them
+12:10 envoy[0].rules[2].entries: a rule has 1 to 16 entries, this has 0
+12:48 envoy[0].rules[2].policy: `unlimited` and a policy contradict each other: keep one
+13:37 envoy[0].rules[3].entries[0].shared: only values that a prefix `abc*` matches can be counted together
+13:53 envoy[0].rules[3].policy: this policy holds slots, which Envoy's service never gives back: use one without concurrency
+13:53 envoy[0].rules[3].policy: this policy counts by key 1 of a call, which no entry brings: give one `by: 1`
+14:28 envoy[0].rules[4].entries[0].by: a call has 4 keys, counted from 0
+14:61 envoy[0].rules[4].entries[1].by: its value is not counted by itself, so it is no part of a key: leave `by` out
+15:13 envoy[1].domain: the domain `d` stands here twice: put its rules together"#;
     assert_eq!(refused(text), says);
 }

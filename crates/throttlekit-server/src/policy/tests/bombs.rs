@@ -69,7 +69,7 @@ fn ten_thousand_policies_are_read_and_one_more_is_refused() {
         })
     };
     assert_eq!(load(&text(POLICIES_MAX)).unwrap().0.policies.len(), POLICIES_MAX);
-    says(&text(POLICIES_MAX + 1), "2:1 policies: 10001 policies, and a file may have 10000");
+    says(&text(POLICIES_MAX + 1), "2:1 policies: 10001 policies, and at most 10000 are read: split them up");
 }
 
 #[test]

@@ -3,6 +3,11 @@
 mod any_file;
 mod bad_files;
 mod bombs;
+mod built;
+mod documented;
+mod explained;
+mod imported;
+mod schema;
 
 use super::*;
 

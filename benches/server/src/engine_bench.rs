@@ -1,0 +1,53 @@
+//! Leases inside the server beside a question to Redis about every ask.
+
+use anyhow::Result;
+
+use crate::calls::{IN_FLIGHT, Shape, decisions_per_second};
+use crate::process::Served;
+use crate::redis_bench::url;
+use crate::report::Report;
+use crate::turns::{in_turns, median, ratio};
+
+/// As many keys as one CheckMany names, all hot.
+const KEYS: u64 = 100;
+const MANY_IN_FLIGHT: u64 = 10;
+const LEASED_MIN: f64 = 20.0;
+
+fn shape(policy: &'static str, at_once: usize) -> Shape {
+    Shape { policy, keys: KEYS, at_once }
+}
+
+pub fn run(rounds: usize, report: &mut Report) -> Result<()> {
+    println!("leased in batches of 1000 beside strict, on Redis, {KEYS} hot keys");
+    let mut served = Served::start(&["serve", &url()?])?;
+    let uri = served.uri.clone();
+    let check = |policy| decisions_per_second(&uri, shape(policy, 1), IN_FLIGHT);
+    let many = |policy| decisions_per_second(&uri, shape(policy, KEYS as usize), MANY_IN_FLIGHT);
+    let [leased, strict, many_leased, many_strict] = in_turns(
+        rounds,
+        "leased",
+        [
+            ("Check, leased", Box::new(|| check("leased"))),
+            ("Check, strict", Box::new(|| check("strict"))),
+            ("CheckMany, leased", Box::new(|| many("leased"))),
+            ("CheckMany, strict", Box::new(|| many("strict"))),
+        ],
+    )?;
+    report.note("leased: Check, decisions/s", median(&leased));
+    report.note("leased: Check strict, decisions/s", median(&strict));
+    report.note("leased: CheckMany of 100, decisions/s", median(&many_leased));
+    report.note("leased: CheckMany of 100 strict, decisions/s", median(&many_strict));
+    report.note("leased: Check / strict", ratio(&leased, &strict));
+    report.note("leased: CheckMany of 100 / strict", ratio(&many_leased, &many_strict));
+
+    let mut per_call = |policy| -> Result<f64> {
+        let before = served.store_calls(policy)?;
+        let decided = check(policy)? * crate::calls::TURN.as_secs_f64();
+        Ok(decided / (served.store_calls(policy)? - before).max(1) as f64)
+    };
+    let (leased, strict) = (per_call("leased")?, per_call("strict")?);
+    report.note("leased: decisions per call to Redis", leased);
+    report.note("leased: decisions per call to Redis, strict", strict);
+    report.at_least("leased: decisions per call to Redis / strict", leased / strict, LEASED_MIN);
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! Check on Redis, strict, beside what the store does by itself in one process.
+
+use std::env;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use throttlekit::{Rate, SharedLimiter};
+use throttlekit_redis::RedisStore;
+
+use crate::calls::{self, IN_FLIGHT, Shape, TURN, decisions_per_second};
+use crate::load;
+use crate::process::Served;
+use crate::report::Report;
+use crate::turns::{in_turns, median, ratio};
+
+const KEYS: u64 = 100_000;
+const AT_ONCE: usize = 100;
+const CHECK: Shape = Shape { policy: "paced", keys: KEYS, at_once: 1 };
+const MANY: Shape = Shape { policy: "paced", keys: KEYS, at_once: AT_ONCE };
+/// As many decisions under way as with Check.
+const MANY_IN_FLIGHT: u64 = 10;
+const OF_STORE_MIN: f64 = 0.85;
+
+pub fn url() -> Result<String> {
+    env::var("THROTTLEKIT_REDIS").context("eval \"$(cargo xtask services up)\" first")
+}
+
+pub fn run(rounds: usize, report: &mut Report) -> Result<()> {
+    println!("decisions a second on Redis, {KEYS} keys: through the server, and the store by itself with {} callers", load::CALLERS);
+    let url = url()?;
+    let (ours, echo) = (Served::start(&["serve", &url])?, Served::start(&["echo"])?);
+    let [checks, many, echoes, store] = in_turns(
+        rounds,
+        "redis",
+        [
+            ("Check", Box::new(|| decisions_per_second(&ours.uri, CHECK, IN_FLIGHT))),
+            ("CheckMany of 100", Box::new(|| decisions_per_second(&ours.uri, MANY, MANY_IN_FLIGHT))),
+            ("echo", Box::new(|| decisions_per_second(&echo.uri, CHECK, IN_FLIGHT))),
+            ("the store", Box::new(|| by_itself(&url))),
+        ],
+    )?;
+    report.note("redis: Check, decisions/s", median(&checks));
+    report.note("redis: CheckMany of 100, decisions/s", median(&many));
+    report.note("redis: echo, calls/s", median(&echoes));
+    report.note("redis: the store by itself, decisions/s", median(&store));
+    report.note("redis: Check / echo", ratio(&checks, &echoes));
+    report.note("redis: CheckMany of 100 / the store by itself", ratio(&many, &store));
+    report.at_least("redis: Check / the store by itself", ratio(&checks, &store), OF_STORE_MIN);
+    Ok(())
+}
+
+fn by_itself(url: &str) -> Result<f64> {
+    calls::runtime()?.block_on(async {
+        let store = RedisStore::builder(url).deadline(Duration::from_secs(5)).connect().await?;
+        let rate = Rate::per_second(10).burst(10);
+        load::decisions_per_second(SharedLimiter::new(store, "bench", rate)?, KEYS, TURN).await
+    })
+}

@@ -1,0 +1,296 @@
+//! Three instances over one store, as people run them: processes that are killed, stopped and started again while two
+//! hundred clients ask, and a policy file that changes ten times a second.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use throttlekit_proto::v1::CheckRequest;
+use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
+use tokio::time::{Instant, sleep, timeout};
+use tonic::transport::{Channel, Endpoint};
+
+const CLIENTS: usize = 200;
+const INSTANCES: usize = 3;
+/// Tests share two cores with whatever else runs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn env(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: eval \"$(cargo xtask services up)\""))
+}
+
+/// One server process.
+struct Instance {
+    policies: PathBuf,
+    store: String,
+    port: u16,
+    child: Child,
+}
+
+impl Instance {
+    async fn start(policies: &Path, store: &str, port: u16) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_throttlekit"))
+            .args(["serve".as_ref(), policies.as_os_str()])
+            .args([
+                "--listen",
+                &format!("127.0.0.1:{port}"),
+                "--reload-every-ms",
+                "50",
+                "--store-deadline-ms",
+                "20000",
+            ])
+            .env("THROTTLEKIT_STORE", store)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let started = Self { policies: policies.into(), store: store.into(), port, child };
+        let deadline = Instant::now() + PATIENCE;
+        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+            assert!(Instant::now() < deadline, "the server does not come up");
+            sleep(Duration::from_millis(20)).await;
+        }
+        started
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Ends it with this signal, waits until it is gone, and starts it again.
+    async fn restart(mut self, signal: &str) -> Self {
+        self.signal(signal);
+        let gone = tokio::task::spawn_blocking(move || {
+            self.child.wait().unwrap();
+            self
+        });
+        let gone = timeout(PATIENCE, gone).await.expect("it stops in time").unwrap();
+        let (policies, store) = (gone.policies.clone(), gone.store.clone());
+        let port = gone.port;
+        drop(gone);
+        Self::start(&policies, &store, port).await
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn channel(port: u16) -> Channel {
+    Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap().connect_lazy()
+}
+
+/// What clients saw.
+#[derive(Default)]
+struct Seen {
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    /// Asks that got no answer: they may have been counted.
+    lost: AtomicU64,
+}
+
+impl Seen {
+    fn read(&self) -> (u64, u64, u64) {
+        (self.allowed.load(Relaxed), self.denied.load(Relaxed), self.lost.load(Relaxed))
+    }
+}
+
+/// Two hundred clients that ask one instance or another until they are told to stop.
+struct Crowd {
+    seen: Arc<Seen>,
+    stop: Arc<AtomicBool>,
+    tasks: tokio::task::JoinSet<()>,
+}
+
+impl Crowd {
+    fn asking(policy: &str, ports: [u16; INSTANCES], asks_each: usize) -> Self {
+        let (seen, stop) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
+        let mut tasks = tokio::task::JoinSet::new();
+        // Few connections, each used by many clients, as gateways do.
+        let channels: Vec<_> = (0..12).map(|i| channel(ports[i % INSTANCES])).collect();
+        for client in 0..CLIENTS {
+            let (seen, stop, channels) = (seen.clone(), stop.clone(), channels.clone());
+            let policy = policy.to_owned();
+            tasks.spawn(async move {
+                for ask in 0..asks_each {
+                    if stop.load(Relaxed) {
+                        return;
+                    }
+                    let mut limiter =
+                        RateLimiterClient::new(channels[(client + ask) % channels.len()].clone());
+                    let request = CheckRequest {
+                        policy: policy.clone(),
+                        key: "all".into(),
+                        cost: 1,
+                        ..CheckRequest::default()
+                    };
+                    let count = match limiter.check(request).await {
+                        Ok(answer)
+                            if answer
+                                .get_ref()
+                                .decision
+                                .as_ref()
+                                .is_some_and(|decision| decision.allowed) =>
+                        {
+                            &seen.allowed
+                        }
+                        Ok(_) => &seen.denied,
+                        Err(_) => &seen.lost,
+                    };
+                    count.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        Self { seen, stop, tasks }
+    }
+
+    async fn finish(mut self) -> (u64, u64, u64) {
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        timeout(PATIENCE * 4, all).await.expect("everyone is answered");
+        self.seen.read()
+    }
+
+    async fn end(self) -> (u64, u64, u64) {
+        self.stop.store(true, Relaxed);
+        self.finish().await
+    }
+}
+
+/// A file in which nothing that counts changes, but much else does: other policies come, go and change, and the two that
+/// are asked about change their words.
+fn policies(turn: u64, limit: u64, mark: u32) -> String {
+    let other = turn % 7 + 1;
+    format!(
+        "version: 1
+policies:
+  strict-{mark}:
+    description: turn {turn}
+    rate: {{algorithm: fixed_window, limit: {limit}, per: 1d}}
+  leased-{mark}:
+    description: turn {turn}
+    rate: {{algorithm: fixed_window, limit: {limit}, per: 1d, lease: {{mode: leased, batch: 16}}}}
+  other-{mark}-{other}: {{rate: {{limit: {other}, per: 1s}}}}
+"
+    )
+}
+
+struct World {
+    _folder: TempDir,
+    path: PathBuf,
+    instances: [Option<Instance>; INSTANCES],
+    ports: [u16; INSTANCES],
+    /// In the names of its policies, so that runs do not meet on one store.
+    mark: u32,
+}
+
+impl World {
+    async fn of(store: &str, limit: u64) -> Self {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("policies.yaml");
+        let mark = std::process::id();
+        fs::write(&path, policies(0, limit, mark)).unwrap();
+        let ports = [free_port(), free_port(), free_port()];
+        let mut instances = [None, None, None];
+        for (instance, port) in instances.iter_mut().zip(ports) {
+            *instance = Some(Instance::start(&path, store, port).await);
+        }
+        Self { _folder: folder, path, instances, ports, mark }
+    }
+
+    async fn restart(&mut self, place: usize, signal: &str) {
+        let instance = self.instances[place].take().unwrap();
+        self.instances[place] = Some(instance.restart(signal).await);
+    }
+
+    /// Writes the file anew ten times a second, each time whole, as an operator's tools do.
+    fn keep_writing(&self, limit: u64) -> tokio::task::JoinHandle<u64> {
+        let (path, mark) = (self.path.clone(), self.mark);
+        tokio::spawn(async move {
+            for turn in 1.. {
+                let next = path.with_extension("next");
+                // Every fifth is bad, and must change nothing.
+                let text = if turn % 5 == 0 {
+                    "version: 1\npolicies: [".to_owned()
+                } else {
+                    policies(turn, limit, mark)
+                };
+                fs::write(&next, text).unwrap();
+                fs::rename(&next, &path).unwrap();
+                sleep(Duration::from_millis(100)).await;
+            }
+            0
+        })
+    }
+}
+
+async fn exactly_the_limit(store: &str) {
+    let limit = 5_000;
+    let world = World::of(store, limit).await;
+    let writing = world.keep_writing(limit);
+    for policy in ["strict", "leased"].map(|name| format!("{name}-{}", world.mark)) {
+        let crowd = Crowd::asking(&policy, world.ports, 40);
+        let (allowed, denied, lost) = crowd.finish().await;
+        println!("{policy}: {allowed} allowed, {denied} denied, {lost} lost");
+        assert_eq!((allowed, lost), (limit, 0), "{policy}: no lost budget, no fresh one, no error");
+        assert_eq!(allowed + denied, (CLIENTS * 40) as u64);
+    }
+    writing.abort();
+}
+
+async fn never_more_while_instances_come_and_go(store: &str) {
+    let limit = 20_000;
+    let mut world = World::of(store, limit).await;
+    let writing = world.keep_writing(limit);
+    for policy in ["strict", "leased"].map(|name| format!("{name}-{}", world.mark)) {
+        let crowd = Crowd::asking(&policy, world.ports, usize::MAX);
+        sleep(Duration::from_millis(500)).await;
+        // Stopped in order: connections are drained.
+        world.restart(0, "-TERM").await;
+        let (_, _, lost_by_stopping) = crowd.seen.read();
+        world.restart(1, "-KILL").await;
+        world.restart(2, "-KILL").await;
+        sleep(Duration::from_millis(300)).await;
+        let (allowed, denied, lost) = crowd.end().await;
+        println!(
+            "{policy}: {allowed} allowed, {denied} denied, {lost} lost, {lost_by_stopping} of them by stopping"
+        );
+        // What is left can be had, but for what was counted and never told, or lent to an instance that was killed.
+        let rest = Crowd::asking(&policy, world.ports, limit as usize / CLIENTS * 2).finish().await;
+        let (more, _, lost_later) = rest;
+        assert!(allowed + more <= limit, "{policy}: {allowed} + {more} of {limit}");
+        let in_hand = if policy.starts_with("leased") { 2 * limit / 4 } else { 0 };
+        assert!(
+            allowed + more + lost + lost_later + in_hand >= limit,
+            "{policy}: {allowed} + {more} + {lost} of {limit}"
+        );
+    }
+    writing.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_on_redis_admit_exactly_the_limit_while_the_file_changes() {
+    exactly_the_limit(&env("THROTTLEKIT_REDIS")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_on_redis_never_admit_more_while_they_come_and_go() {
+    never_more_while_instances_come_and_go(&env("THROTTLEKIT_REDIS")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_on_postgres_admit_exactly_the_limit_while_the_file_changes() {
+    exactly_the_limit(&env("THROTTLEKIT_POSTGRES")).await;
+}

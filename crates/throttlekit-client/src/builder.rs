@@ -1,0 +1,196 @@
+//! What can be chosen about the way to a server.
+
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use throttlekit::store::LineOptions;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use crate::Client;
+use crate::client::Server;
+use crate::token::Token;
+
+/// A call within a data centre takes a millisecond; a quarter of a second is what a request can wait for its limits.
+const DEADLINE: Duration = Duration::from_millis(250);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+const LEASE_FOR: Duration = Duration::from_secs(2);
+const CONNECTIONS_MAX: usize = 64;
+
+/// Describes a [`Client`].
+pub struct ClientBuilder {
+    uris: Vec<String>,
+    connections: usize,
+    connect_timeout: Duration,
+    line: LineOptions,
+    tls: Option<ClientTlsConfig>,
+    token: Option<Secret>,
+    lease_for: Duration,
+}
+
+enum Secret {
+    Given(String),
+    File(PathBuf),
+    Env(String),
+}
+
+/// Why a client cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildError(String);
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for BuildError {}
+
+impl ClientBuilder {
+    pub(crate) fn new(uri: String) -> Self {
+        Self {
+            uris: vec![uri],
+            connections: 1,
+            connect_timeout: CONNECT_TIMEOUT,
+            line: LineOptions { deadline: DEADLINE, ..LineOptions::default() },
+            tls: None,
+            token: None,
+            lease_for: LEASE_FOR,
+        }
+    }
+
+    /// Another server that shares its store with the first. One is used at a time, chosen at random; when it does not
+    /// answer, the next. What a server holds for this client is renewed and released where it is held.
+    pub fn endpoint(mut self, uri: impl Into<String>) -> Self {
+        self.uris.push(uri.into());
+        self
+    }
+
+    /// How many connections to each server, in turns. Unless chosen, one.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections.clamp(1, CONNECTIONS_MAX);
+        self
+    }
+
+    /// How long a call may take, connecting included. Unless chosen, 250 ms.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.line.deadline = deadline;
+        self
+    }
+
+    /// How long connecting may take; it goes on after a call has given up. Unless chosen, a second.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How many calls may be under way at each server; one more is refused at once. Unless chosen, 10,000.
+    pub fn in_flight_max(mut self, calls: usize) -> Self {
+        self.line.in_flight_max = calls;
+        self
+    }
+
+    /// After how many outages in a row calls are refused at once, and how often the server is then tried. Unless chosen,
+    /// five, and about ten times a second.
+    pub fn breaker(mut self, opens_after: u32, probe_every: Duration) -> Self {
+        (self.line.opens_after, self.line.probe_every) = (opens_after, probe_every);
+        self
+    }
+
+    /// Trusts servers whose certificate leads to one of these, in PEM. Needed for `https`.
+    pub fn trust(mut self, ca_pem: impl AsRef<[u8]>) -> Self {
+        let tls = self.tls.take().unwrap_or_default();
+        self.tls = Some(tls.ca_certificate(Certificate::from_pem(ca_pem)));
+        self
+    }
+
+    /// Shows this certificate to the server, in PEM.
+    pub fn identity(mut self, certificate_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
+        let tls = self.tls.take().unwrap_or_default();
+        self.tls = Some(tls.identity(Identity::from_pem(certificate_pem, key_pem)));
+        self
+    }
+
+    /// The name that the server's certificate must have, where it is not the one in the address.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        let tls = self.tls.take().unwrap_or_default();
+        self.tls = Some(tls.domain_name(name));
+        self
+    }
+
+    /// Sends this bearer token.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(Secret::Given(token.into()));
+        self
+    }
+
+    /// Sends the bearer token in this file. When the server refuses it, the file is read again.
+    pub fn token_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.token = Some(Secret::File(path.as_ref().to_owned()));
+        self
+    }
+
+    /// Sends the bearer token in this variable of the environment.
+    pub fn token_env(mut self, name: impl Into<String>) -> Self {
+        self.token = Some(Secret::Env(name.into()));
+        self
+    }
+
+    /// How long a server that does not say holds a slot without a heartbeat, as its policies' `lease_for` has it.
+    /// Permits fence themselves by it. Unless chosen, two seconds.
+    pub fn lease_for(mut self, lease_for: Duration) -> Self {
+        self.lease_for = lease_for;
+        self
+    }
+
+    /// The client. It connects with the first call. Needs a tokio runtime.
+    pub fn build(self) -> Result<Client, BuildError> {
+        let token = self.token.as_ref().map(Secret::read).transpose().map_err(BuildError)?;
+        let servers = self.uris.iter().map(|uri| self.server(uri)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Client::new(servers, token, self.lease_for))
+    }
+
+    fn server(&self, uri: &str) -> Result<Server, BuildError> {
+        let wrong = |error: &dyn Error| BuildError(format!("{uri}: {error}"));
+        let mut endpoint = Endpoint::from_shared(uri.to_owned())
+            .map_err(|error| wrong(&error))?
+            .connect_timeout(self.connect_timeout)
+            .tcp_nodelay(true)
+            .tcp_keepalive(Some(KEEP_ALIVE))
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_while_idle(true);
+        match (endpoint.uri().scheme_str(), &self.tls) {
+            (Some("https"), Some(tls)) => {
+                endpoint = endpoint.tls_config(tls.clone()).map_err(|error| wrong(&error))?;
+            }
+            (Some("https"), None) => {
+                return Err(BuildError(format!("{uri}: name whom to trust with `trust(ca_pem)`")));
+            }
+            // Half-given TLS must not become none.
+            (_, Some(_)) => return Err(BuildError(format!("{uri}: TLS is set up, so write `https://`"))),
+            (_, None) => {}
+        }
+        Ok(Server::new(&endpoint, self.connections, self.line))
+    }
+}
+
+impl Secret {
+    fn read(&self) -> Result<Token, String> {
+        match self {
+            Self::Given(token) => Token::given(token),
+            Self::File(path) => Token::from_file(path),
+            Self::Env(name) => {
+                let token = std::env::var(name).map_err(|error| format!("{name}: {error}"))?;
+                Token::given(&token)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("uris", &self.uris).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+//! The way to a server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use throttlekit::store::{Line, LineOptions, LineStats, StoreError, random_name};
+use throttlekit::{Limit, LimitError};
+use throttlekit_proto::v1::HeartbeatRequest;
+use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status};
+
+use crate::error::lost;
+use crate::keeper::Keeper;
+use crate::token::Token;
+use crate::{ClientBuilder, ClientError, FleetBuilder, LimiterBuilder, RemoteLimiter};
+
+/// The way to one server, or to several that share a store. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    servers: Vec<Arc<Server>>,
+    /// Where to begin, so that a fleet of clients spreads over several servers.
+    first: usize,
+    token: Option<Token>,
+    pub(crate) keeper: Keeper,
+    pub(crate) lease_for: Duration,
+    /// Tells this client apart from others, for people to read.
+    pub(crate) name: String,
+}
+
+/// One server: its connections, and the one line that all calls to it take.
+pub(crate) struct Server {
+    channels: Vec<Channel>,
+    turn: AtomicUsize,
+    line: Line,
+}
+
+impl Server {
+    pub(crate) fn new(endpoint: &Endpoint, connections: usize, options: LineOptions) -> Self {
+        let channels: Vec<_> = (0..connections).map(|_| endpoint.connect_lazy()).collect();
+        let probed = channels[0].clone();
+        let probe = move || {
+            let mut client = RateLimiterClient::new(probed.clone());
+            let asked = async move { client.heartbeat(HeartbeatRequest::default()).await };
+            // Any word of the server's is an answer, a refusal too.
+            let answered = async move {
+                match asked.await {
+                    Err(status) => lost(&status).map_or(Ok(()), Err),
+                    Ok(_) => Ok(()),
+                }
+            };
+            Box::pin(answered) as std::pin::Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>
+        };
+        Self { channels, turn: AtomicUsize::new(0), line: Line::new(options, Box::new(probe)) }
+    }
+
+    fn channel(&self) -> Channel {
+        self.channels[self.turn.fetch_add(1, Relaxed) % self.channels.len()].clone()
+    }
+}
+
+impl Client {
+    /// Describes a client of the server at this address: `http://host:port`, or `https://host:port` with
+    /// [`trust`](ClientBuilder::trust).
+    pub fn builder(uri: impl Into<String>) -> ClientBuilder {
+        ClientBuilder::new(uri.into())
+    }
+
+    pub(crate) fn new(servers: Vec<Server>, token: Option<Token>, lease_for: Duration) -> Self {
+        let name = random_name();
+        let first = (name % servers.len() as u128) as usize;
+        let servers = servers.into_iter().map(Arc::new).collect();
+        let (name, keeper) = (format!("{name:032x}"), Keeper::default());
+        Self { inner: Arc::new(Inner { servers, first, token, keeper, lease_for, name }) }
+    }
+
+    /// One policy of the server's, which refuses while the server does not answer.
+    pub fn limiter(&self, policy: &str) -> RemoteLimiter {
+        RemoteLimiter::closed(self.clone(), policy)
+    }
+
+    /// Describes the same where something else is to be answered meanwhile.
+    pub fn limiter_builder(&self, policy: &str) -> LimiterBuilder {
+        LimiterBuilder::new(self.clone(), policy)
+    }
+
+    /// Describes a limiter that reserves units of a policy and spends them in this process. The limit is to be that of
+    /// the policy: the server decides how much it lends and for how long, the limit words the answers.
+    pub fn fleet<L: TryInto<Limit>>(&self, policy: &str, limit: L) -> FleetBuilder
+    where
+        LimitError: From<L::Error>,
+    {
+        FleetBuilder::new(self.clone(), policy, limit.try_into().map_err(LimitError::from))
+    }
+
+    /// How calls have gone, over all servers.
+    pub fn stats(&self) -> LineStats {
+        let each = self.inner.servers.iter().map(|server| server.line.stats());
+        each.fold(LineStats::default(), LineStats::plus)
+    }
+
+    /// The server to ask now: the first that is not known to be away, or else the first.
+    pub(crate) fn server(&self) -> Arc<Server> {
+        let servers = &self.inner.servers;
+        let order = || servers.iter().cycle().skip(self.inner.first).take(servers.len());
+        let first = &servers[self.inner.first];
+        if servers.len() == 1 { first } else { order().find(|s| !s.line.stats().open).unwrap_or(first) }
+            .clone()
+    }
+
+    /// Makes one call to whichever server is there.
+    pub(crate) async fn ask<Q, A, F>(
+        &self,
+        message: Q,
+        rpc: impl FnOnce(Channel, Request<Q>) -> F,
+    ) -> Result<A, ClientError>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        self.ask_at(&self.server(), message, rpc).await
+    }
+
+    /// Makes one call to this server.
+    pub(crate) async fn ask_at<Q, A, F>(
+        &self,
+        server: &Server,
+        message: Q,
+        rpc: impl FnOnce(Channel, Request<Q>) -> F,
+    ) -> Result<A, ClientError>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let mut request = Request::new(message);
+        if let Some(token) = &self.inner.token {
+            request.metadata_mut().insert("authorization", token.header());
+        }
+        let work = async {
+            match rpc(server.channel(), request).await {
+                Ok(answer) => Ok(Ok(answer.into_inner())),
+                // A server that says no, or that its store is away, is there: the breaker stays closed.
+                Err(status) => lost(&status).map_or_else(|| Ok(Err(ClientError::from(status))), Err),
+            }
+        };
+        let answer = server.line.call(work).await.map_err(ClientError::Outage)?;
+        if let (Err(ClientError::Forbidden(_)), Some(token)) = (&answer, &self.inner.token) {
+            token.refused();
+        }
+        answer
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

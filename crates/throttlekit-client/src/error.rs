@@ -1,0 +1,101 @@
+//! Why nothing was decided.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use throttlekit::store::StoreError;
+use tonic::{Code, Status};
+
+/// Nothing was decided, and why. A denial never comes this way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientError {
+    /// The server cannot be reached, did not answer in time, or its own store is away. Time may heal it.
+    Outage(StoreError),
+    /// The server runs no policy of this name.
+    UnknownPolicy(Arc<str>),
+    /// The policy does not do this.
+    Unsupported(Arc<str>),
+    /// The request makes no sense.
+    Invalid(Arc<str>),
+    /// The server does not know who asks, or does not let them.
+    Forbidden(Arc<str>),
+    /// As much as is allowed at a time is under way.
+    Busy(Arc<str>),
+    /// The server failed, for people to look at.
+    Failed(Arc<str>),
+}
+
+impl ClientError {
+    pub(crate) fn invalid(why: impl fmt::Display) -> Self {
+        Self::Invalid(why.to_string().into())
+    }
+
+    /// Whether time may heal it, so that [`OnOutage`](crate::OnOutage) answers instead.
+    pub fn is_outage(&self) -> bool {
+        matches!(self, Self::Outage(_))
+    }
+}
+
+/// What stands in a status that the network made, not the server.
+pub(crate) fn lost(status: &Status) -> Option<StoreError> {
+    let source = status.source()?;
+    let mut causes = vec![status.message().to_owned()];
+    let mut next = Some(source);
+    while let Some(cause) = next {
+        causes.push(cause.to_string());
+        next = cause.source();
+    }
+    causes.dedup();
+    Some(StoreError::unavailable(causes.join(": ")))
+}
+
+impl From<Status> for ClientError {
+    fn from(status: Status) -> Self {
+        let why = || status.message().into();
+        match status.code() {
+            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {
+                Self::Outage(StoreError::unavailable(status.message()))
+            }
+            Code::NotFound => Self::UnknownPolicy(why()),
+            Code::Unimplemented => Self::Unsupported(why()),
+            Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => Self::Invalid(why()),
+            Code::Unauthenticated | Code::PermissionDenied => Self::Forbidden(why()),
+            Code::ResourceExhausted => Self::Busy(why()),
+            _ => Self::Failed(why()),
+        }
+    }
+}
+
+/// As the library has it: what is no outage is set up wrongly.
+impl From<ClientError> for StoreError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Outage(error) => error,
+            busy @ ClientError::Busy(_) => Self::unavailable(busy),
+            other => Self::misconfigured(other),
+        }
+    }
+}
+
+impl From<StoreError> for ClientError {
+    fn from(error: StoreError) -> Self {
+        if error.is_outage() { Self::Outage(error) } else { Self::Failed(error.to_string().into()) }
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outage(error) => error.fmt(f),
+            Self::UnknownPolicy(why)
+            | Self::Unsupported(why)
+            | Self::Invalid(why)
+            | Self::Forbidden(why)
+            | Self::Busy(why)
+            | Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Error for ClientError {}

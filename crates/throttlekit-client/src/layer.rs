@@ -1,0 +1,68 @@
+//! Remote policies behind the library's tower layer.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use throttlekit::http::{Admit, AdmitError};
+use throttlekit::{Ask, Clock, Cost, Decision, Guarantee, LeaseClock, Timestamp, WallClock};
+
+use crate::{ClientError, FleetLimiter, RemoteAnswer, RemoteLimiter};
+
+type Later = Pin<Box<dyn Future<Output = Result<Decision, AdmitError>> + Send>>;
+
+/// Where an outage refuses, the client is told of an outage, not of a limit.
+fn decision(answer: Result<RemoteAnswer, ClientError>) -> Result<Decision, AdmitError> {
+    let answer = answer.map_err(AdmitError::new)?;
+    match answer.outage {
+        Some(outage) if answer.guarantee == Guarantee::Closed => Err(AdmitError::new(outage)),
+        _ => Ok(answer.decision),
+    }
+}
+
+/// One call for each request. State the policy's [limit](crate::LimiterBuilder::limit) for `RateLimit-Policy` to tell
+/// its period.
+impl Admit for RemoteLimiter {
+    type Answer = Later;
+
+    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+        let (limiter, key, cost) = (self.clone(), ask.key.to_vec(), ask.cost);
+        Box::pin(async move { decision(limiter.check(Ask::of(&key).cost(cost)).await) })
+    }
+
+    fn units(&self) -> Cost {
+        self.units()
+    }
+
+    fn period(&self) -> Option<Duration> {
+        self.limit().map(throttlekit::Limit::period)
+    }
+
+    fn now(&self) -> Timestamp {
+        WallClock.now()
+    }
+}
+
+/// Answered mostly by this process.
+impl<C: LeaseClock + Clone + 'static> Admit for FleetLimiter<C> {
+    type Answer = Later;
+
+    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+        if let Some(decision) = self.try_check(ask) {
+            return Box::pin(std::future::ready(Ok(decision)));
+        }
+        let (limiter, key, cost) = (self.clone(), ask.key.to_vec(), ask.cost);
+        Box::pin(async move { decision(limiter.check(Ask::of(&key).cost(cost)).await) })
+    }
+
+    fn units(&self) -> Cost {
+        self.tier().shared().limits()[0].units()
+    }
+
+    fn period(&self) -> Option<Duration> {
+        Some(self.tier().shared().limits()[0].period())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.tier().shared().now()
+    }
+}

@@ -1,0 +1,262 @@
+//! A server as the library's store: what it is asked about one policy.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use throttlekit::rate::{Mark, Verdict};
+use throttlekit::store::{
+    Charge, Charges, Debit, Debited, Epoch, GiveBack, LeaseAsk, Lent, Outcome, Settlement, Sight, Store,
+    StoreError,
+};
+use throttlekit::{Ask, BootClock, Clock, Guarantee, WallClock};
+use throttlekit_proto::v1::fleet_client::FleetClient;
+use throttlekit_proto::v1::{self, ReserveRequest, Returned};
+
+use crate::returns::Returns;
+use crate::{Client, ClientError, RemoteAnswer, RemoteLimiter, wire};
+
+/// Above all windows that servers count, and below [`Epoch::NONE`]: of leases that name no window.
+const UNNAMED: u64 = 1 << 63;
+
+/// A server as a [`Store`] of one policy: what the library's [`TwoTier`](throttlekit::TwoTier) reserves from.
+///
+/// It admits by `Check`, debits by `Debit`, lends and takes back by `Reserve`. The server keeps the state and tells
+/// none of it, so there is nothing to peek at, settle or reset: ask a [`RemoteLimiter`].
+#[derive(Clone)]
+pub struct RemoteStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    strict: RemoteLimiter,
+    returns: Returns,
+    unnamed: AtomicU64,
+    /// What the server's last answer was worth, as a number.
+    worth: AtomicU64,
+}
+
+impl RemoteStore {
+    pub(crate) fn new(client: Client, policy: &str) -> Self {
+        let (returns, unnamed) = (Returns::default(), AtomicU64::new(UNNAMED));
+        let strict = RemoteLimiter::closed(client, policy);
+        Self { shared: Arc::new(Shared { strict, returns, unnamed, worth: AtomicU64::new(0) }) }
+    }
+
+    fn client(&self) -> &Client {
+        self.shared.strict.client()
+    }
+
+    async fn check(&self, ask: &Charges<'_>) -> Result<Outcome, StoreError> {
+        let [charge] = ask.charges else {
+            return Err(StoreError::misconfigured("a policy of a server is one limit to its clients"));
+        };
+        let key = key_of(charge.key)?;
+        let answer = self.shared.strict.check(Ask::of(&key).cost(charge.cost)).await?;
+        self.outcome(answer)
+    }
+
+    async fn debit_one(&self, debit: &Debit<'_>) -> Result<Debited, StoreError> {
+        let key = key_of(debit.charge.key)?;
+        let answer = self.shared.strict.debit(&key, debit.charge.cost, Some(debit.id)).await?;
+        Ok(Debited { outcome: self.outcome(answer)?, repeated: false })
+    }
+
+    /// An answer of the server's. Those of our own stand-in are none.
+    fn outcome(&self, answer: RemoteAnswer) -> Result<Outcome, StoreError> {
+        if let Some(outage) = answer.outage {
+            return Err(outage.into());
+        }
+        self.shared.worth.store(worth(answer.guarantee), Relaxed);
+        let decision = answer.decision;
+        let verdict = Verdict { decision, binding: 0 };
+        Ok(Outcome { now: WallClock.now(), verdict, decisions: vec![decision], marks: vec![Mark(0)] })
+    }
+
+    async fn reserve(&self, ask: &LeaseAsk<'_>) -> Result<Lent, StoreError> {
+        let key = key_of(ask.key)?;
+        let sent = BootClock.now();
+        let wants = i64::try_from(ask.want.wants).unwrap_or(i64::MAX);
+        let lease = self.send(&key, wants, None).await?;
+        let unnamed = || Epoch(self.shared.unnamed.fetch_add(1, Relaxed));
+        let lent = wire::lent(&lease, ask.term, ask.want, WallClock.now(), unnamed)?;
+        if let (Some(lives), true) = (lent.loan.lives, lent.loan.granted > 0) {
+            self.shared.returns.keep(key, lent.loan.epoch, lease.epoch, lease.return_id, sent + lives);
+        }
+        Ok(lent)
+    }
+
+    async fn hand_back(&self, back: &GiveBack<'_>) -> Result<(), StoreError> {
+        let key = key_of(back.key)?;
+        let Some((return_id, epoch)) = self.shared.returns.take(&key, back.back.epoch) else { return Ok(()) };
+        let units = i64::try_from(back.back.units).unwrap_or(i64::MAX);
+        self.send(&key, 0, Some(Returned { return_id, units, epoch })).await?;
+        Ok(())
+    }
+
+    async fn send(
+        &self,
+        key: &str,
+        wants: i64,
+        returned: Option<Returned>,
+    ) -> Result<v1::Lease, ClientError> {
+        let client_id = self.client().inner.name.clone();
+        let caller = v1::Caller { domain: key.into(), client_id, ..v1::Caller::default() };
+        let request = ReserveRequest {
+            policy: self.shared.strict.policy().into(),
+            caller: Some(caller),
+            wants,
+            returned,
+            key: key.into(),
+            ..ReserveRequest::default()
+        };
+        let call = |channel, request| async move { FleetClient::new(channel).reserve(request).await };
+        let lease = self.client().ask(request, call).await?.lease;
+        lease.ok_or_else(|| ClientError::Failed("the server left a reservation without an answer".into()))
+    }
+}
+
+impl Store for RemoteStore {
+    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        let mut outcomes = Vec::with_capacity(asks.len());
+        for ask in asks {
+            outcomes.push(self.check(ask).await?);
+        }
+        Ok(outcomes)
+    }
+
+    async fn admit_each(&self, asks: &[Charges<'_>]) -> Vec<Result<Outcome, StoreError>> {
+        let mut outcomes = Vec::with_capacity(asks.len());
+        for ask in asks {
+            outcomes.push(self.check(ask).await);
+        }
+        outcomes
+    }
+
+    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+        let mut answers = Vec::with_capacity(debits.len());
+        for debit in debits {
+            answers.push(self.debit_one(debit).await);
+        }
+        answers
+    }
+
+    async fn peek(&self, _: &[Charge<'_>]) -> Result<Sight, StoreError> {
+        Err(untold("peeks"))
+    }
+
+    async fn settle(&self, _: &[Settlement<'_>]) -> Result<(), StoreError> {
+        Err(untold("settlements"))
+    }
+
+    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+        let mut answers = Vec::with_capacity(asks.len());
+        for ask in asks {
+            answers.push(self.reserve(ask).await);
+        }
+        answers
+    }
+
+    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        let mut result = Ok(());
+        for back in backs {
+            result = self.hand_back(back).await.and(result);
+        }
+        result
+    }
+
+    async fn reset(&self, _: &[&str]) -> Result<(), StoreError> {
+        Err(untold("resets"))
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        worth_of(self.shared.worth.load(Relaxed))
+    }
+}
+
+fn untold(what: &str) -> StoreError {
+    StoreError::misconfigured(format_args!("a server takes no {what} of single limits: ask a RemoteLimiter"))
+}
+
+const LOCAL: u64 = u64::MAX;
+const OPEN: u64 = u64::MAX - 1;
+const CLOSED: u64 = u64::MAX - 2;
+
+fn worth(guarantee: Guarantee) -> u64 {
+    match guarantee {
+        Guarantee::Exact => 0,
+        Guarantee::Bounded(over) => over.clamp(1, CLOSED - 1),
+        Guarantee::Local => LOCAL,
+        Guarantee::Open => OPEN,
+        Guarantee::Closed => CLOSED,
+    }
+}
+
+fn worth_of(number: u64) -> Guarantee {
+    match number {
+        0 => Guarantee::Exact,
+        LOCAL => Guarantee::Local,
+        OPEN => Guarantee::Open,
+        CLOSED => Guarantee::Closed,
+        over => Guarantee::Bounded(over),
+    }
+}
+
+/// The caller's key out of a name that the library gave it: `prefix:{policy/key}rule:`, escaped.
+fn key_of(name: &str) -> Result<String, StoreError> {
+    let odd =
+        || StoreError::misconfigured(format_args!("{name}: a server is asked by text of up to 200 bytes"));
+    let inner = name.split_once(":{").and_then(|(_, rest)| rest.split_once('}')).ok_or_else(odd)?.0;
+    let key = inner.split_once('/').ok_or_else(odd)?.1;
+    let mut bytes = Vec::with_capacity(key.len());
+    let mut rest = key.as_bytes();
+    while let [byte, more @ ..] = rest {
+        rest = more;
+        match byte {
+            b'%' => {
+                let hex = rest.get(..2).and_then(|hex| str::from_utf8(hex).ok()).ok_or_else(odd)?;
+                bytes.push(u8::from_str_radix(hex, 16).map_err(|_| odd())?);
+                rest = &rest[2..];
+            }
+            // A hash, which cannot be read back.
+            b'#' => return Err(odd()),
+            plain => bytes.push(*plain),
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| odd())
+}
+
+impl std::fmt::Debug for RemoteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteStore").field("policy", &self.shared.strict.policy()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throttlekit::rate::shared::SharedForm;
+    use throttlekit::store::KeySpace;
+    use throttlekit::{Limit, Rate};
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_back_as_it_was_given() {
+        let form = SharedForm::of(&Limit::gcra(Rate::per_second(1)).unwrap()).unwrap();
+        let space = KeySpace::new("tk", "a/pi {}", "", &form);
+        for key in ["alice", "", "{x}/y:%#z", "ключ", &"k".repeat(200)] {
+            assert_eq!(key_of(&space.key(key.as_bytes(), key.as_bytes())).as_deref(), Ok(key));
+        }
+        let long = "k".repeat(201);
+        assert!(key_of(&space.key(long.as_bytes(), long.as_bytes())).is_err(), "a hash stands for it");
+        assert!(key_of(&space.key(&[0xff], &[0xff])).is_err(), "the wire carries text");
+    }
+
+    #[test]
+    fn what_an_answer_is_worth_survives_its_number() {
+        let bounds =
+            [Guarantee::Exact, Guarantee::Bounded(7), Guarantee::Local, Guarantee::Open, Guarantee::Closed];
+        for guarantee in bounds {
+            assert_eq!(worth_of(worth(guarantee)), guarantee);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The bearer token that goes with every call.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use tonic::metadata::{Ascii, MetadataValue};
+
+/// A token, and where it came from. One from a file is read again when the server refuses it: files are rotated.
+pub(crate) struct Token {
+    file: Option<PathBuf>,
+    header: Mutex<MetadataValue<Ascii>>,
+}
+
+impl Token {
+    pub(crate) fn given(token: &str) -> Result<Self, String> {
+        Ok(Self { file: None, header: Mutex::new(header(token)?) })
+    }
+
+    pub(crate) fn from_file(path: &Path) -> Result<Self, String> {
+        let header = header(&read(path)?)?;
+        Ok(Self { file: Some(path.to_owned()), header: Mutex::new(header) })
+    }
+
+    pub(crate) fn header(&self) -> MetadataValue<Ascii> {
+        self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes what the file says now, if it says something else.
+    pub(crate) fn refused(&self) {
+        let Some(file) = &self.file else { return };
+        if let Ok(header) = read(file).and_then(|token| header(&token)) {
+            *self.header.lock().unwrap_or_else(PoisonError::into_inner) = header;
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn header(token: &str) -> Result<MetadataValue<Ascii>, String> {
+    let token = token.trim();
+    if token.is_empty() {
+        return Err("the token is empty".into());
+    }
+    let mut header: MetadataValue<Ascii> =
+        format!("Bearer {token}").parse().map_err(|_| "a token is printable ASCII".to_owned())?;
+    header.set_sensitive(true);
+    Ok(header)
+}

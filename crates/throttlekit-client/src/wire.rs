@@ -1,0 +1,135 @@
+//! From what the wire says to what the library says, once.
+
+use std::time::Duration;
+
+use throttlekit::store::{Epoch, Lent, Loan, StoreError, Term, Want};
+use throttlekit::{Axis, Cost, Decision, Forecast, Guarantee, Retry, Timestamp};
+use throttlekit_proto::v1;
+
+use crate::{ClientError, RemoteAnswer};
+
+/// How far apart the clocks of a server that tells no durations and of this machine may be.
+const SKEW_MAX: Duration = Duration::from_millis(250);
+
+pub(crate) fn units(wire: i64) -> u64 {
+    u64::try_from(wire).unwrap_or(0)
+}
+
+fn instant(wire: i64) -> Timestamp {
+    Timestamp::from_millis(units(wire))
+}
+
+/// Costs are at least 1 on the wire, where 0 stands for 1.
+pub(crate) fn cost(cost: Cost) -> Result<i64, ClientError> {
+    match i64::try_from(cost) {
+        Ok(0) => Err(ClientError::invalid("a cost is at least 1 on the wire: peek instead")),
+        Ok(cost) => Ok(cost),
+        Err(_) => Err(ClientError::invalid(format_args!("a cost is at most {}", i64::MAX))),
+    }
+}
+
+/// Keys are text on the wire.
+pub(crate) fn key(key: &[u8]) -> Result<&str, ClientError> {
+    str::from_utf8(key).map_err(|_| ClientError::invalid("a key is not UTF-8: send it as text, in hex say"))
+}
+
+pub(crate) fn answer(decision: Option<v1::Decision>) -> Result<RemoteAnswer, ClientError> {
+    let told =
+        decision.ok_or_else(|| ClientError::Failed("the server left an ask without an answer".into()))?;
+    Ok(RemoteAnswer {
+        decision: Decision {
+            allowed: told.allowed,
+            limit: units(told.limit),
+            remaining: units(told.remaining),
+            reset_at: instant(told.reset_at),
+            retry_after: retry(&told),
+        },
+        guarantee: guarantee(&told.guarantee, told.overshoot_bound),
+        binding_axis: axis(&told.binding_axis),
+        shadow_denied: told.shadow_denied,
+        outage: None,
+    })
+}
+
+/// Servers that do not say what to do about waiting say how long.
+fn retry(told: &v1::Decision) -> Retry {
+    let wait = Retry::after(Duration::from_millis(units(told.retry_after_ms)));
+    match told.retry() {
+        v1::Retry::Never => Retry::Never,
+        v1::Retry::OnRelease => Retry::OnRelease,
+        v1::Retry::Now => Retry::Now,
+        v1::Retry::Unspecified | v1::Retry::After => wait,
+    }
+}
+
+/// Servers that say nothing are taken by their word.
+fn guarantee(label: &str, overshoot: i64) -> Guarantee {
+    match label {
+        "bounded" => Guarantee::Bounded(units(overshoot)),
+        "local" => Guarantee::Local,
+        "open" => Guarantee::Open,
+        "closed" => Guarantee::Closed,
+        _ => Guarantee::Exact,
+    }
+}
+
+pub(crate) fn axis(label: &str) -> Option<Axis> {
+    Axis::ALL.into_iter().find(|axis| axis.label() == label)
+}
+
+pub(crate) fn forecast(told: Option<v1::Forecast>) -> Result<Forecast, ClientError> {
+    let told = told.ok_or_else(|| ClientError::Failed("the server forecast nothing".into()))?;
+    Ok(Forecast {
+        spendable_now: units(told.spendable_now),
+        next_replenish_at: instant(told.next_replenish_at),
+        full_at: instant(told.full_at),
+    })
+}
+
+/// What a server lent, for a holder that asked at this term, received at `now` of the wall clock.
+///
+/// The duration counts from when the holder sent its request. Of a server that tells an instant only, as much of it is
+/// trusted as clocks may be apart.
+pub(crate) fn lent(
+    lease: &v1::Lease,
+    term: Term,
+    want: Want,
+    now: Timestamp,
+    unnamed: impl FnOnce() -> Epoch,
+) -> Result<Lent, StoreError> {
+    let granted = u64::try_from(lease.capacity).map_err(|_| StoreError::bad_state("a lease below zero"))?;
+    let until = instant(lease.expiry_ms);
+    let told = Duration::from_millis(units(lease.lease_for_ms));
+    let (lives, theirs) = if told.is_zero() {
+        (until.since(now).saturating_sub(SKEW_MAX), now)
+    } else {
+        (told, Timestamp::from_millis(units(lease.expiry_ms.saturating_sub(lease.lease_for_ms))))
+    };
+    let lives = match term {
+        Term::Window => Some(lives),
+        Term::Rolling(hold) => Some(lives.min(hold)),
+        Term::Carry => None,
+    };
+    // Units of different leases are spent under one deadline only if they are of one window. A lease that can be handed
+    // back is of one, and its end tells it apart.
+    let epoch = match lease.epoch.parse() {
+        Ok(epoch) => Epoch(epoch),
+        Err(_) if !lease.return_id.is_empty() => Epoch(units(lease.expiry_ms)),
+        Err(_) => unnamed(),
+    };
+    let decision = Decision {
+        allowed: granted > 0,
+        limit: units(lease.limit),
+        // Only whether there may be more is told.
+        remaining: u64::from(granted >= want.wants),
+        reset_at: until,
+        retry_after: if granted > 0 { Retry::Now } else { wait(lease) },
+    };
+    Ok(Lent { now: theirs, loan: Loan { granted, epoch, lives, decision } })
+}
+
+fn wait(lease: &v1::Lease) -> Retry {
+    let told = units(lease.retry_after_ms)
+        .max(units(lease.refresh_interval_ms) * u64::from(lease.retry_after_ms == 0));
+    Retry::After(Duration::from_millis(told.max(1)))
+}

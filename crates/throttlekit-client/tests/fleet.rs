@@ -1,0 +1,220 @@
+//! Laws `lease-coupled` and `lease-rolling` over real sockets: many clients that spend what one server lends, however the network and the server behave.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use throttlekit::{Clock, Limit, Timestamp, WallClock};
+use throttlekit_client::{Ask, Batch, FleetLimiter, Guarantee, Mode};
+use throttlekit_proto::v1::fleet_client::FleetClient;
+use throttlekit_proto::v1::{ReserveRequest, Returned};
+use throttlekit_server::engine::Backend;
+
+use common::{Proxy, Running, client_of, runtime};
+
+const WINDOW: Duration = Duration::from_millis(500);
+const LIMIT: u64 = 300;
+const CLIENTS: usize = 4;
+const THREADS: usize = 3;
+const POLICY: &str = "  api: {rate: {algorithm: fixed_window, limit: 300, per: 500ms}, fleet: {}}\n";
+
+/// Units that surely passed within each window, by the store's own clock, which is this machine's.
+#[derive(Default)]
+struct Book {
+    windows: Mutex<BTreeMap<u64, u64>>,
+    outages: AtomicU64,
+}
+
+impl Book {
+    fn window(at: Timestamp) -> u64 {
+        at.as_nanos() / WINDOW.as_nanos() as u64
+    }
+
+    /// An ask that passed between two instants. One that spans an edge may be of either window, and counts for none.
+    fn passed(&self, units: u64, before: Timestamp, after: Timestamp) {
+        if Self::window(before) == Self::window(after) {
+            *self.windows.lock().unwrap().entry(Self::window(before)).or_default() += units;
+        }
+    }
+
+    /// The most that passed in one window, and how many windows there were.
+    fn most(&self) -> (u64, usize) {
+        let windows = self.windows.lock().unwrap();
+        (windows.values().copied().max().unwrap_or(0), windows.len())
+    }
+}
+
+fn limiter(address: std::net::SocketAddr) -> FleetLimiter {
+    let client = client_of(address).deadline(Duration::from_millis(200)).build().unwrap();
+    let window = Limit::fixed_window(LIMIT, WINDOW).unwrap();
+    let fleet = client.fleet("api", window).batch(Batch::Fixed(20));
+    fleet.tune(|tier| tier.mode(Mode::Leased).return_after(Some(Duration::from_millis(50)))).build().unwrap()
+}
+
+/// Asks at costs of 1 to 7 until told to stop.
+async fn spend(limiter: FleetLimiter, seed: u64, book: Arc<Book>, stop: Arc<AtomicBool>) {
+    let mut dice = seed;
+    while !stop.load(Relaxed) {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let cost = 1 + (dice >> 33) % 7;
+        let before = WallClock.now();
+        let answer = limiter.check(Ask::of("k").cost(cost)).await.unwrap();
+        let after = WallClock.now();
+        if answer.decision.allowed {
+            assert_eq!(answer.guarantee, Guarantee::Exact);
+            book.passed(cost, before, after);
+            // So that units lie in purses when windows end.
+            tokio::time::sleep(Duration::from_micros((dice >> 40) % 2_000)).await;
+        } else {
+            book.outages.fetch_add(u64::from(answer.outage.is_some()), Relaxed);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+struct Crew {
+    book: Arc<Book>,
+    stop: Arc<AtomicBool>,
+    spenders: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Crew {
+    fn start(address: std::net::SocketAddr) -> Self {
+        let (book, stop) = (Arc::new(Book::default()), Arc::new(AtomicBool::new(false)));
+        let mut spenders = Vec::new();
+        for client in 0..CLIENTS {
+            let limiter = limiter(address);
+            for thread in 0..THREADS {
+                let seed = (client * THREADS + thread) as u64;
+                spenders.push(tokio::spawn(spend(limiter.clone(), seed, book.clone(), stop.clone())));
+            }
+        }
+        Self { book, stop, spenders }
+    }
+
+    async fn stop(self) -> Arc<Book> {
+        self.stop.store(true, Relaxed);
+        for spender in self.spenders {
+            spender.await.unwrap();
+        }
+        self.book
+    }
+}
+
+#[test]
+fn lease_coupled_many_clients_never_pass_more_than_the_limit_in_a_window_and_reach_it() {
+    let server = Running::start(POLICY, Backend::memory());
+    let book = runtime().block_on(async {
+        let crew = Crew::start(server.address());
+        tokio::time::sleep(WINDOW * 8).await;
+        crew.stop().await
+    });
+    let (most, windows) = book.most();
+    assert!(most <= LIMIT, "{most} of {LIMIT}");
+    assert!(most * 10 >= LIMIT * 9, "{most} of {LIMIT} is not tight");
+    assert!(windows >= 6, "{windows} windows");
+    assert_eq!(book.outages.load(Relaxed), 0);
+}
+
+#[test]
+fn lease_coupled_holds_while_answers_are_late_and_connections_break() {
+    let server = Running::start(POLICY, Backend::memory());
+    let book = runtime().block_on(async {
+        let proxy = Proxy::to(server.address(), 60, 40).await;
+        let crew = Crew::start(proxy.address);
+        tokio::time::sleep(WINDOW * 8).await;
+        proxy.heal();
+        tokio::time::sleep(WINDOW * 3).await;
+        crew.stop().await
+    });
+    let (most, windows) = book.most();
+    assert!(most <= LIMIT, "{most} of {LIMIT}");
+    assert!(windows >= 6 && most > LIMIT / 4, "{most} in {windows} windows: nothing was examined");
+    assert!(book.outages.load(Relaxed) > 0, "the network did not misbehave");
+}
+
+#[test]
+fn lease_coupled_holds_while_the_server_is_killed_and_started_again() {
+    // What a store keeps outlives the server.
+    let mut server = Running::start(POLICY, Backend::memory());
+    let clients = runtime();
+    let _on = clients.enter();
+    let crew = Crew::start(server.address());
+    for _ in 0..3 {
+        std::thread::sleep(WINDOW * 2);
+        server.kill();
+        std::thread::sleep(WINDOW / 2);
+        server.restart();
+    }
+    std::thread::sleep(WINDOW * 3);
+    let book = clients.block_on(crew.stop());
+    let (most, windows) = book.most();
+    assert!(most <= LIMIT, "{most} of {LIMIT}");
+    assert!(windows >= 8 && most > LIMIT / 2, "{most} in {windows} windows: nothing was examined");
+    assert!(book.outages.load(Relaxed) > 0, "the server was never away");
+}
+
+/// What is handed back is there for others; the same return again is not.
+#[test]
+fn a_return_counts_once_however_often_it_arrives() {
+    let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {}}\n";
+    let server = Running::start(policy, Backend::memory());
+    runtime().block_on(async {
+        let mut raw = FleetClient::connect(format!("http://{}", server.address())).await.unwrap();
+        let ask = |wants, returned| ReserveRequest {
+            policy: "api".into(),
+            key: "k".into(),
+            wants,
+            returned,
+            ..ReserveRequest::default()
+        };
+        let first = raw.reserve(ask(80, None)).await.unwrap().into_inner().lease.unwrap();
+        assert_eq!(first.capacity, 80);
+        let back = Returned { return_id: first.return_id, units: 50, epoch: first.epoch };
+        for _ in 0..3 {
+            raw.reserve(ask(0, Some(back.clone()))).await.unwrap();
+        }
+        let second = raw.reserve(ask(1_000, None)).await.unwrap().into_inner().lease.unwrap();
+        assert_eq!(second.capacity, 70, "20 that were left, and 50 that came back once");
+    });
+}
+
+#[test]
+fn what_a_limiter_holds_goes_back_when_it_closes() {
+    let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {}}\n";
+    let server = Running::start(policy, Backend::memory());
+    runtime().block_on(async {
+        let client = server.client().build().unwrap();
+        let hour = Limit::fixed_window(100, Duration::from_secs(3_600)).unwrap();
+        let fleet = client.fleet("api", hour).batch(Batch::Fixed(60));
+        let fleet = fleet.tune(|tier| tier.mode(Mode::Leased).return_after(None)).build().unwrap();
+        assert!(fleet.check(Ask::of("a key: {1}").cost(10)).await.unwrap().decision.allowed);
+        assert_eq!(fleet.stats().units_lent, 60);
+        let strict = client.limiter("api");
+        assert_eq!(strict.peek("a key: {1}").await.unwrap().decision.remaining, 40);
+        fleet.close().await.unwrap();
+        assert_eq!(strict.peek("a key: {1}").await.unwrap().decision.remaining, 90);
+        assert!(fleet.try_check("a key: {1}").is_none());
+    });
+}
+
+/// A cost that no lease covers does not empty the window for others.
+#[test]
+fn more_than_the_limit_is_never_and_reserves_nothing() {
+    let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {}}\n";
+    let server = Running::start(policy, Backend::memory());
+    runtime().block_on(async {
+        let client = server.client().build().unwrap();
+        let hour = Limit::fixed_window(100, Duration::from_secs(3_600)).unwrap();
+        let fleet = client.fleet("api", hour).build().unwrap();
+        let answer = fleet.check(Ask::of("k").cost(101)).await.unwrap();
+        assert_eq!(answer.decision.retry_after, throttlekit_client::Retry::Never);
+        assert_eq!((fleet.stats().leases, answer.decision.remaining), (0, 100));
+        let long = "k".repeat(300);
+        assert_eq!(fleet.check(&long).await.unwrap().decision.remaining, 99);
+        assert_eq!(client.limiter("api").peek(&long).await.unwrap().decision.remaining, 99);
+    });
+}

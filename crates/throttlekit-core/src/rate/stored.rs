@@ -1,0 +1,256 @@
+//! What a store keeps of a key, whatever becomes of the numbers of its limit.
+//!
+//! A [`State`] speaks the language of one limit: ticks of its pace, windows of its grid. A store that outlives its
+//! limits keeps instants instead, as scripts and tables do, and reads them as the limit that asks would. So what a key
+//! has used goes on counting when a limit of the same kind takes the place of another.
+
+use alloc::borrow::Cow;
+
+use super::shared::{NANOS, Numbers, SharedForm};
+use super::{Count, Limit, Mark, Rule, Settle, State, UNITS_MAX, Window};
+use crate::{Cost, Timestamp};
+
+/// What a store keeps of one key. The default is a key that was never seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// A bucket: when it is full again, in microseconds, and ticks beyond that of whoever wrote it.
+    Bucket {
+        /// Whole microseconds.
+        full: u64,
+        /// Ticks.
+        rest: u64,
+    },
+    /// A window, of whichever limit began it.
+    Window {
+        /// In microseconds.
+        end: u64,
+        /// Units used in it.
+        used: u64,
+    },
+    /// A state that reads the same under every limit of its kind and shape; or none.
+    Plain(State),
+}
+
+impl Default for Stored {
+    fn default() -> Self {
+        Self::Plain(State::Fresh)
+    }
+}
+
+impl Stored {
+    /// The state, as `form` reads it at `now`. A window that is over says nothing.
+    pub fn state(&self, form: &SharedForm, now: Timestamp) -> Cow<'_, State> {
+        match (self, form.limit()) {
+            (Self::Bucket { full, rest }, Limit::Gcra(rule)) => {
+                Cow::Owned(State::Tat(rule.tat(*full, *rest)))
+            }
+            (&Self::Window { end, used }, Limit::Window(rule)) if now < instant(end) => {
+                let last = Timestamp::from_nanos(instant(end).as_nanos().saturating_sub(1));
+                Cow::Owned(State::Count(Count { window: rule.grid.index(last), used }))
+            }
+            (Self::Plain(state), _) => Cow::Borrowed(state),
+            _ => Cow::Owned(State::Fresh),
+        }
+    }
+
+    /// The numbers of a bucket, or of a window that is not over, as a script tells them. Others have none.
+    pub fn numbers(&self, now: Timestamp) -> Numbers {
+        match *self {
+            Self::Bucket { full, rest } => Numbers::of([full, rest].map(|number| number as i64)),
+            Self::Window { end, used } if now < instant(end) => {
+                Numbers::of([end, used].map(|number| number as i64))
+            }
+            _ => Numbers::of([]),
+        }
+    }
+
+    /// When the window ends that is kept, if it is not over.
+    pub fn end(&self, now: Timestamp) -> Option<Timestamp> {
+        match *self {
+            Self::Window { end, .. } => Some(instant(end)).filter(|end| now < *end),
+            _ => None,
+        }
+    }
+
+    /// Takes the cost of an ask that the limit allowed at the same instant.
+    pub fn charge(&mut self, form: &SharedForm, cost: Cost, now: Timestamp) {
+        match form.limit() {
+            _ if cost == 0 => {}
+            Limit::Window(rule) => self.count(rule, cost, now),
+            limit => self.change(form, now, |state| limit.charge(state, cost, now)),
+        }
+    }
+
+    /// Replaces what a charge that left `mark` took by what was used.
+    pub fn settle(&mut self, form: &SharedForm, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) {
+        match form.limit() {
+            Limit::Window(rule) if actual > charged => self.count(rule, actual - charged, now),
+            Limit::Window(_) => self.take_back(form, mark, charged - actual),
+            limit => self.change(form, now, |state| limit.settle(state, mark, charged, actual, now)),
+        }
+    }
+
+    /// Takes units back into the window they came from, if it is the one that is kept.
+    pub fn take_back(&mut self, form: &SharedForm, mark: Mark, units: Cost) {
+        let (Self::Window { end, used }, Limit::Window(rule)) = (self, form.limit()) else { return };
+        if mark != Mark::NONE && rule.grid.end(mark.0) == instant(*end) {
+            *used = used.saturating_sub(units);
+        }
+    }
+
+    /// When it says no more than nothing would, under `form`.
+    pub fn idle_at(&self, form: &SharedForm) -> Timestamp {
+        match *self {
+            Self::Bucket { full, rest } => instant(full.saturating_add(u64::from(rest > 0))),
+            Self::Window { used: 0, .. } => Timestamp::EPOCH,
+            Self::Window { end, .. } => instant(end),
+            Self::Plain(ref state) => form.limit().idle_at(state),
+        }
+    }
+
+    /// Becomes at least as much as both, so that no key that starts from it has more than either.
+    pub fn join(&mut self, other: &Self, form: &SharedForm, now: Timestamp) {
+        match (&mut *self, other) {
+            (Self::Bucket { full, rest }, Self::Bucket { full: more, rest: ticks }) => {
+                (*full, *rest) = (*full, *rest).max((*more, *ticks));
+            }
+            (Self::Window { end, used }, &Self::Window { end: other_end, used: other_used }) => {
+                let (soon, soon_used) = (*end, *used).min((other_end, other_used));
+                let (late, late_used) = (*end, *used).max((other_end, other_used));
+                // Two that are under way are of different grids: nobody who was in either may be better off.
+                let both = now < instant(soon);
+                (*end, *used) = (late, if both { late_used.max(soon_used) } else { late_used });
+            }
+            (Self::Plain(State::Fresh), _) => self.clone_from(other),
+            (Self::Plain(state), Self::Plain(other)) => form.limit().join(state, other),
+            _ => {}
+        }
+    }
+
+    /// Counts units in the window that is kept, or, if that is over, in the one of the limit that holds now.
+    fn count(&mut self, rule: &Window, units: Cost, now: Timestamp) {
+        match self {
+            Self::Window { end, used } if now < instant(*end) => {
+                *used = used.saturating_add(units).min(UNITS_MAX);
+            }
+            _ => {
+                let end = rule.grid.end(rule.grid.index(now)).as_nanos() / NANOS;
+                *self = Self::Window { end, used: units.min(UNITS_MAX) };
+            }
+        }
+    }
+
+    fn change(&mut self, form: &SharedForm, now: Timestamp, by: impl FnOnce(&mut State)) {
+        if let (Self::Plain(state), Limit::SlidingWindow(_) | Limit::SlidingLog(_)) =
+            (&mut *self, form.limit())
+        {
+            return by(state);
+        }
+        let before = self.state(form, now).into_owned();
+        let mut after = before.clone();
+        by(&mut after);
+        if after != before {
+            *self = Self::of(form, after);
+        }
+    }
+
+    fn of(form: &SharedForm, state: State) -> Self {
+        match (form.limit(), state) {
+            (Limit::Gcra(rule), State::Tat(tat)) => {
+                let (full, rest) = rule.split(tat.0);
+                Self::Bucket { full, rest }
+            }
+            (_, state) => Self::Plain(state),
+        }
+    }
+}
+
+fn instant(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::super::Rate;
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::EPOCH + SECOND * seconds as u32
+    }
+
+    fn window(limit: u64, seconds: u32) -> SharedForm {
+        SharedForm::of(&Limit::fixed_window(limit, SECOND * seconds).unwrap()).unwrap()
+    }
+
+    fn left(stored: &Stored, form: &SharedForm, now: Timestamp) -> u64 {
+        form.limit().decide(&stored.state(form, now), 0, now).remaining
+    }
+
+    #[test]
+    fn what_was_used_of_a_window_stays_used_until_its_end() {
+        let mut stored = Stored::default();
+        stored.charge(&window(100, 10), 70, at(605));
+        // More units, fewer units, longer windows, shorter ones, and some on another grid.
+        for (limit, seconds, want) in [(200, 10, 130), (50, 10, 0), (100, 60, 30), (100, 5, 30), (100, 7, 30)]
+        {
+            assert_eq!(left(&stored, &window(limit, seconds), at(609)), want, "{limit} in {seconds} s");
+            assert_eq!(left(&stored, &window(limit, seconds), at(610)), limit, "{limit} in {seconds} s");
+        }
+        stored.charge(&window(200, 60), 10, at(609));
+        assert_eq!(
+            stored,
+            Stored::Window { end: 610_000_000, used: 80 },
+            "the window that is under way counts on"
+        );
+        stored.charge(&window(200, 60), 10, at(610));
+        assert_eq!(stored, Stored::Window { end: 660_000_000, used: 10 });
+    }
+
+    #[test]
+    fn units_of_a_window_from_before_go_back_to_no_other() {
+        let (ten, sixty) = (window(100, 10), window(100, 60));
+        let mut stored = Stored::default();
+        stored.charge(&ten, 70, at(605));
+        let mark = ten.limit().mark(&stored.state(&ten, at(605)), at(605));
+        stored.charge(&sixty, 5, at(609));
+        assert!(!sixty.ends_a_window(stored.end(at(609)).unwrap()));
+        stored.settle(&sixty, Mark::NONE, 5, 0, at(609));
+        stored.settle(&ten, mark, 70, 60, at(609));
+        assert_eq!(stored, Stored::Window { end: 610_000_000, used: 65 });
+    }
+
+    #[test]
+    fn a_bucket_is_full_when_it_would_have_been() {
+        let bucket = |rate| SharedForm::of(&Limit::gcra(rate).unwrap()).unwrap();
+        let (slow, fast) = (bucket(Rate::per_second(3).burst(30)), bucket(Rate::per_second(5).burst(10)));
+        let mut stored = Stored::default();
+        stored.charge(&slow, 10, at(100));
+        let full = at(103) + Duration::from_nanos(333_333_334);
+        assert_eq!(slow.limit().peek(&stored.state(&slow, at(100)), at(100)).reset_at, full);
+        // A whole pace knows no rests: it counts one as a microsecond.
+        let seen = fast.limit().peek(&stored.state(&fast, at(100)), at(100));
+        assert_eq!((seen.reset_at, seen.remaining), (at(103) + Duration::from_micros(333_334), 0));
+        assert_eq!(left(&stored, &fast, at(103)), 8);
+        stored.charge(&fast, 1, at(103));
+        assert_eq!(stored, Stored::Bucket { full: 103_533_334, rest: 0 });
+    }
+
+    #[test]
+    fn whoever_is_forgotten_starts_from_no_less_than_they_had() {
+        let (hour, day) = (window(100, 3_600), window(100, 86_400));
+        let (mut few, mut many) = (Stored::default(), Stored::default());
+        few.charge(&day, 1, at(10));
+        many.charge(&hour, 100, at(10));
+        for (one, other) in [(&few, &many), (&many, &few)] {
+            let mut lost = one.clone();
+            lost.join(other, &hour, at(20));
+            assert_eq!(lost, Stored::Window { end: 86_400_000_000, used: 100 });
+        }
+        few.join(&many, &hour, at(3_600));
+        assert_eq!(few, Stored::Window { end: 86_400_000_000, used: 1 }, "what is over says nothing");
+    }
+}

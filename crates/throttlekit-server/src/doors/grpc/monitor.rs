@@ -1,0 +1,74 @@
+//! The monitor: what the server sees of itself. It changes nothing.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::stream::{self, Stream};
+use throttlekit_proto::v1::monitor_server::Monitor;
+use throttlekit_proto::v1::{GetSnapshotRequest, GetSnapshotResponse, WatchRequest, WatchResponse};
+use tonic::{Request, Response, Status};
+
+use super::status;
+use crate::access::{Caller, Door};
+use crate::engine::Engine;
+use crate::reload::Reloader;
+use crate::seeing::{Hub, snapshot};
+
+/// The longest name of a policy that is looked for.
+const POLICY_BYTES_MAX: usize = 1_024;
+
+/// Serves the monitor.
+#[derive(Clone)]
+pub struct MonitorDoor {
+    hub: Arc<Hub>,
+    engine: Engine,
+    reloader: Arc<Reloader>,
+}
+
+impl MonitorDoor {
+    /// Of this engine, as this hub sees it, and of the file that it runs.
+    pub fn new(hub: Arc<Hub>, engine: Engine, reloader: Arc<Reloader>) -> Self {
+        Self { hub, engine, reloader }
+    }
+}
+
+#[tonic::async_trait]
+impl Monitor for MonitorDoor {
+    /// Of the policies that the caller may look at; refused if there are some and it may look at none.
+    async fn get_snapshot(
+        &self,
+        request: Request<GetSnapshotRequest>,
+    ) -> Result<Response<GetSnapshotResponse>, Status> {
+        let caller = Caller::of(request.extensions());
+        let may = |policy: &str| caller.may(Door::Monitor, policy, b"");
+        let seen = snapshot(&self.hub, &self.engine, &self.reloader.status(), |policy| may(policy).is_ok());
+        if seen.policies.is_empty() {
+            may("").map_err(status)?;
+        }
+        Ok(Response::new(GetSnapshotResponse { snapshot: Some(seen) }))
+    }
+
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<WatchResponse, Status>> + Send>>;
+
+    /// Of one policy, or of all that the caller may look at.
+    async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let caller = Caller::of(request.extensions());
+        let one = request.into_inner().policy;
+        if one.len() > POLICY_BYTES_MAX {
+            return Err(Status::invalid_argument("no policy has so long a name"));
+        }
+        if !one.is_empty() {
+            caller.may(Door::Monitor, &one, b"").map_err(status)?;
+        }
+        let wants = move |policy: &str| {
+            (one.is_empty() || one == policy) && caller.may(Door::Monitor, policy, b"").is_ok()
+        };
+        let full = |_| Status::resource_exhausted("as many watch as may at a time: try again later");
+        let watch = self.hub.watch(wants).map_err(full)?;
+        let told = stream::unfold(watch, |mut watch| async move {
+            let denial = watch.next().await?;
+            Some((Ok(WatchResponse { denial: Some(denial.into()) }), watch))
+        });
+        Ok(Response::new(Box::pin(told)))
+    }
+}

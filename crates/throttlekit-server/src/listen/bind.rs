@@ -1,0 +1,42 @@
+//! Which addresses may be listened on without TLS.
+
+use std::net::SocketAddr;
+
+/// Whether an address may be listened on. In the clear only this machine is served, unless that is asked for
+/// (`--allow-plaintext`); then the warning is to be shown.
+pub fn judge_bind(
+    address: SocketAddr,
+    has_tls: bool,
+    allow_plaintext: bool,
+) -> Result<Option<String>, String> {
+    if has_tls || address.ip().to_canonical().is_loopback() {
+        return Ok(None);
+    }
+    if !allow_plaintext {
+        return Err(format!(
+            "{address} can be reached from other machines, and there is no TLS: give --tls-cert and --tls-key, or say \
+             --allow-plaintext if something in front encrypts and decides who may connect"
+        ));
+    }
+    Ok(Some(format!(
+        "listening on {address} WITHOUT TLS: everyone on the way can read keys and tokens and change answers"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_the_clear_only_this_machine_is_served() {
+        let judge = |address: &str, tls, allowed| judge_bind(address.parse().unwrap(), tls, allowed);
+        for local in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(judge(local, false, false), Ok(None), "{local}");
+        }
+        for open in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[2001:db8::1]:1"] {
+            assert!(judge(open, false, false).unwrap_err().contains("--allow-plaintext"), "{open}");
+            assert!(judge(open, false, true).unwrap().unwrap().contains("WITHOUT TLS"), "{open}");
+            assert_eq!(judge(open, true, false), Ok(None), "{open}");
+        }
+    }
+}

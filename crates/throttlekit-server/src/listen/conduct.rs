@@ -1,0 +1,223 @@
+//! How a client behaves on one connection, counted cheaply enough to be done for each request.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Limits;
+
+/// How often counts of what was abandoned begin anew.
+const WINDOW: Duration = Duration::from_secs(10);
+/// An HTTP/2 preface; no HTTP/1 request that keeps its connection is shorter.
+const FIRST_BYTES: u64 = 24;
+
+/// What one connection did so far.
+#[derive(Debug, Default)]
+pub(super) struct Conduct {
+    received_bytes: AtomicU64,
+    /// Requests whose answer is not over.
+    active: AtomicU32,
+    begun: AtomicU64,
+    /// Answers that wait for the client to take them.
+    waiting: AtomicU32,
+    /// Parts of answers that the client took.
+    taken: AtomicU64,
+    abandoned: AtomicU32,
+    begun_in_window: AtomicU32,
+    offended: Notify,
+    abandoned_max: u32,
+}
+
+impl Conduct {
+    pub(super) fn new(limits: &Limits) -> Arc<Self> {
+        Arc::new(Self { abandoned_max: limits.abandoned_max, ..Self::default() })
+    }
+
+    /// Returns once the client has given up more than it may.
+    pub(super) async fn offended(&self) {
+        self.offended.notified().await;
+    }
+
+    fn abandon(&self) {
+        let abandoned = self.abandoned.fetch_add(1, Ordering::Relaxed) + 1;
+        if abandoned >= self.abandoned_max && abandoned > self.begun_in_window.load(Ordering::Relaxed) / 2 {
+            self.offended.notify_one();
+        }
+    }
+}
+
+/// One request, from its headers to the end of its answer.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    conduct: Arc<Conduct>,
+    /// Whether the next move is the client's.
+    is_waiting: bool,
+    is_over: bool,
+}
+
+impl Exchange {
+    pub(super) fn begin(conduct: Arc<Conduct>) -> Self {
+        conduct.active.fetch_add(1, Ordering::Relaxed);
+        conduct.begun.fetch_add(1, Ordering::Relaxed);
+        conduct.begun_in_window.fetch_add(1, Ordering::Relaxed);
+        Self { conduct, is_waiting: false, is_over: false }
+    }
+
+    /// Part of an answer is there for the client to take.
+    pub(super) fn offer(&mut self) {
+        if !self.is_waiting {
+            self.is_waiting = true;
+            self.conduct.waiting.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The client takes all there is, and waits for us.
+    pub(super) fn taken(&mut self) {
+        self.conduct.taken.fetch_add(1, Ordering::Relaxed);
+        if self.is_waiting {
+            self.is_waiting = false;
+            self.conduct.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The whole answer was handed over.
+    pub(super) fn finish(&mut self) {
+        self.taken();
+        self.is_over = true;
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.conduct.active.fetch_sub(1, Ordering::Relaxed);
+        if self.is_waiting {
+            self.conduct.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        if !self.is_over {
+            self.conduct.abandon();
+        }
+    }
+}
+
+/// What is to become of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Fine,
+    /// Nothing was asked for long: it is told to go.
+    Idle,
+    /// Its first bytes did not come in time: it is closed.
+    Mute,
+    /// It takes none of its answers: it is closed.
+    Stalled,
+}
+
+/// Looks at a connection from time to time.
+#[derive(Debug)]
+pub(super) struct Watch {
+    conduct: Arc<Conduct>,
+    since: Instant,
+    window_since: Instant,
+    begun: u64,
+    asked_at: Instant,
+    taken: u64,
+    taken_at: Instant,
+}
+
+impl Watch {
+    pub(super) fn new(conduct: Arc<Conduct>, now: Instant) -> Self {
+        Self { conduct, since: now, window_since: now, begun: 0, asked_at: now, taken: 0, taken_at: now }
+    }
+
+    /// How often to look, so that each time-out is noticed within half of itself.
+    pub(super) fn every(limits: &Limits) -> Duration {
+        let shortest = limits.handshake_max.min(limits.stall_max).min(limits.idle_max);
+        (shortest / 2).max(Duration::from_millis(10))
+    }
+
+    pub(super) fn judge(&mut self, now: Instant, limits: &Limits) -> Verdict {
+        let conduct = &self.conduct;
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        if now - self.window_since >= WINDOW {
+            self.window_since = now;
+            conduct.abandoned.store(0, Ordering::Relaxed);
+            conduct.begun_in_window.store(0, Ordering::Relaxed);
+        }
+        if now - self.since >= limits.handshake_max && read(&conduct.received_bytes) < FIRST_BYTES {
+            return Verdict::Mute;
+        }
+        let (begun, taken) = (read(&conduct.begun), read(&conduct.taken));
+        if begun != self.begun || conduct.active.load(Ordering::Relaxed) > 0 {
+            (self.begun, self.asked_at) = (begun, now);
+        }
+        if taken != self.taken || conduct.waiting.load(Ordering::Relaxed) == 0 {
+            (self.taken, self.taken_at) = (taken, now);
+        }
+        if now - self.taken_at >= limits.stall_max {
+            Verdict::Stalled
+        } else if now - self.asked_at >= limits.idle_max {
+            Verdict::Idle
+        } else {
+            Verdict::Fine
+        }
+    }
+}
+
+/// A connection whose received bytes are counted.
+#[derive(Debug)]
+pub(super) struct Counted<I> {
+    pub(super) io: I,
+    pub(super) conduct: Arc<Conduct>,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Counted<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.io).poll_read(cx, buf);
+        let read = (buf.filled().len() - before) as u64;
+        self.conduct.received_bytes.fetch_add(read, Ordering::Relaxed);
+        polled
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Counted<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+use futures_util::FutureExt;
+
+use super::*;
+
+fn limits() -> Limits {
+    Limits { abandoned_max: 4, ..Limits::default() }
+}
+
+fn watched(limits: &Limits) -> (Arc<Conduct>, Watch, Instant) {
+    let (conduct, now) = (Conduct::new(limits), Instant::now());
+    conduct.received_bytes.store(FIRST_BYTES, Ordering::Relaxed);
+    (conduct.clone(), Watch::new(conduct, now), now)
+}
+
+#[test]
+fn a_connection_that_says_nothing_is_closed_at_the_handshakes_time_and_not_before() {
+    let limits = limits();
+    let (conduct, mut watch, now) = watched(&limits);
+    conduct.received_bytes.store(FIRST_BYTES - 1, Ordering::Relaxed);
+    let tick = Duration::from_millis(1);
+    assert_eq!(watch.judge(now + limits.handshake_max - tick, &limits), Verdict::Fine);
+    assert_eq!(watch.judge(now + limits.handshake_max, &limits), Verdict::Mute);
+}
+
+#[test]
+fn a_connection_is_idle_only_while_nothing_is_asked() {
+    let limits = limits();
+    let (conduct, mut watch, now) = watched(&limits);
+    let asked = Exchange::begin(conduct);
+    let much_later = now + limits.idle_max * 3;
+    assert_eq!(watch.judge(much_later, &limits), Verdict::Fine);
+    drop(asked);
+    assert_eq!(watch.judge(much_later + limits.idle_max / 2, &limits), Verdict::Fine);
+    assert_eq!(watch.judge(much_later + limits.idle_max, &limits), Verdict::Idle);
+}
+
+#[test]
+fn a_client_that_takes_nothing_stalls_and_one_that_waits_for_us_does_not() {
+    let limits = limits();
+    let (conduct, mut watch, now) = watched(&limits);
+    let mut asked = Exchange::begin(conduct);
+    asked.offer();
+    assert_eq!(watch.judge(now + limits.stall_max / 2, &limits), Verdict::Fine);
+    assert_eq!(watch.judge(now + limits.stall_max, &limits), Verdict::Stalled);
+    asked.taken();
+    assert_eq!(watch.judge(now + limits.stall_max * 3, &limits), Verdict::Fine);
+}
+
+#[test]
+fn who_gives_up_most_of_what_it_asks_offends() {
+    let conduct = Conduct::new(&limits());
+    for _ in 0..3 {
+        drop(Exchange::begin(conduct.clone()));
+    }
+    assert!(conduct.offended().now_or_never().is_none());
+    drop(Exchange::begin(conduct.clone()));
+    assert!(conduct.offended().now_or_never().is_some());
+}
+
+#[test]
+fn who_gives_up_less_than_half_does_not_offend() {
+    let conduct = Conduct::new(&limits());
+    for turn in 0..300 {
+        let mut asked = Exchange::begin(conduct.clone());
+        if turn % 3 != 0 {
+            asked.finish();
+        }
+    }
+    assert!(conduct.offended().now_or_never().is_none());
+}

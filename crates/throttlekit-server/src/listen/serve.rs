@@ -1,0 +1,130 @@
+//! Takes connections until it is told to stop, and then lets them end.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+use tower::Service;
+
+use super::connection::{self, Shared};
+use super::counters::count;
+use super::room::{Full, Room};
+use super::{Counters, Limits, Peer, Stats, Tls};
+
+/// How long to wait when the system has no connection to give, such as for want of file descriptors.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Beyond the grace that each connection has.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+/// What is spoken on a listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Speaks {
+    /// HTTP/2 alone: gRPC.
+    #[default]
+    Http2,
+    /// HTTP/1.1 and HTTP/2.
+    Http,
+}
+
+/// How a listener serves.
+#[derive(Clone, Debug, Default)]
+pub struct ListenOptions {
+    /// What connections and requests may cost.
+    pub limits: Limits,
+    /// The certificate, if connections are encrypted.
+    pub tls: Option<Tls>,
+    /// What is spoken.
+    pub speaks: Speaks,
+    /// What happens is counted here.
+    pub counters: Arc<Counters>,
+}
+
+/// Serves whoever connects until `shutdown` is over. Then takes nobody in, tells everybody to go, waits for what is
+/// under way up to the grace of [`Limits`], and ends the rest. Each request carries its [`Peer`] as an extension.
+pub async fn serve<S, B>(
+    listener: TcpListener,
+    service: S,
+    options: ListenOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Stats
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+    B: Body + Default + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let http = connection::http(&options);
+    let shared = Arc::new(Shared { options, http, asking: AtomicUsize::new(0) });
+    let ListenOptions { limits, counters, .. } = &shared.options;
+    let (room, (close, closing)) = (Arc::<Room>::default(), watch::channel(false));
+    // Never sent on: it ends when the last connection has dropped its end.
+    let (alive, mut gone) = mpsc::channel::<Infallible>(1);
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shutdown.as_mut() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let Some((tcp, address)) = taken(accepted, counters).await else { continue };
+        let peer = Peer::at(address);
+        let seat = match room.seat(&peer, limits) {
+            Ok(seat) => seat,
+            Err(full) => {
+                // Closed at once: an answer would cost what there is none left of.
+                count(if full == Full::All { &counters.over_cap } else { &counters.over_peer_cap });
+                continue;
+            }
+        };
+        count(&counters.accepted);
+        let held = (seat, alive.clone());
+        let (service, shared, closing) = (service.clone(), shared.clone(), closing.clone());
+        tokio::spawn(async move {
+            connection::run(tcp, peer, service, &shared, closing).await;
+            drop(held);
+        });
+    }
+    drop((listener, alive));
+    // Fails if nobody is connected.
+    let _ = close.send(true);
+    if timeout(limits.grace + END_WITHIN, gone.recv()).await.is_err() {
+        tracing::warn!("connections outlived their grace and are abandoned");
+    }
+    counters.stats()
+}
+
+/// The connection, if there is one. Lack of file descriptors passes; a listener that gave up would not.
+async fn taken(
+    accepted: io::Result<(TcpStream, SocketAddr)>,
+    counters: &Counters,
+) -> Option<(TcpStream, SocketAddr)> {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    match accepted {
+        Ok(accepted) => Some(accepted),
+        // Of one connection that was gone before it was taken.
+        Err(error)
+            if matches!(
+                error.kind(),
+                ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+            ) =>
+        {
+            None
+        }
+        Err(error) => {
+            count(&counters.accept_errors);
+            tracing::warn!(%error, "no connection can be taken; trying again");
+            sleep(ACCEPT_AGAIN_AFTER).await;
+            None
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Certificates, and taking over new ones without a restart.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use sha2::{Digest, Sha256};
+use tokio_rustls::TlsAcceptor;
+
+use super::Speaks;
+
+/// A certificate file larger than this is none: 1 MiB.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The files of `--tls-cert`, `--tls-key` and `--tls-client-ca`, as far as they were given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Our certificate and those that lead to its authority, in PEM.
+    pub cert: Option<PathBuf>,
+    /// The key to it, in PEM.
+    pub key: Option<PathBuf>,
+    /// Authorities of client certificates, in PEM. With it nobody connects without one.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// TLS as it is spoken now. Cheap to clone; all clones take over new certificates together.
+#[derive(Clone)]
+pub struct Tls {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    files: Files,
+    now: ArcSwap<Loaded>,
+}
+
+#[derive(Clone)]
+struct Files {
+    cert: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+}
+
+struct Loaded {
+    /// Of all that was read, to see whether there is something new.
+    digest: [u8; 32],
+    http2: Arc<ServerConfig>,
+    http: Arc<ServerConfig>,
+}
+
+impl Tls {
+    /// Reads the files. No files: no TLS. Some that are of no use without others are an error that names them: a server
+    /// that was meant to be encrypted does not start in the clear.
+    pub fn load(files: &TlsFiles) -> Result<Option<Self>, String> {
+        let Some(files) = Files::whole(files)? else { return Ok(None) };
+        let now = ArcSwap::from_pointee(files.load()?);
+        Ok(Some(Self { shared: Arc::new(Shared { files, now }) }))
+    }
+
+    /// Whether clients must show a certificate.
+    pub fn demands_certificates(&self) -> bool {
+        self.shared.files.client_ca.is_some()
+    }
+
+    /// Reads the files again. Says whether there was something new; on an error what was in force stays.
+    pub fn reload(&self) -> Result<bool, String> {
+        let loaded = self.shared.files.load()?;
+        let is_new = loaded.digest != self.shared.now.load().digest;
+        if is_new {
+            self.shared.now.store(Arc::new(loaded));
+        }
+        Ok(is_new)
+    }
+
+    /// Reads the files again and again, for as long as it is polled.
+    pub async fn follow(&self, every: Duration) {
+        // An error is told once, not at each turn.
+        let mut told = None;
+        loop {
+            tokio::time::sleep(every).await;
+            let this = self.clone();
+            let reloaded = tokio::task::spawn_blocking(move || this.reload()).await;
+            let reloaded = reloaded.unwrap_or_else(|error| Err(error.to_string()));
+            match &reloaded {
+                Ok(true) => tracing::info!("new TLS certificates are in force"),
+                Err(error) if told.as_ref() != Some(error) => {
+                    tracing::error!(%error, "TLS certificates cannot be reloaded: the old ones stay");
+                }
+                _ => {}
+            }
+            told = reloaded.err();
+        }
+    }
+
+    pub(super) fn acceptor(&self, speaks: Speaks) -> TlsAcceptor {
+        let now = self.shared.now.load();
+        TlsAcceptor::from(match speaks {
+            Speaks::Http2 => now.http2.clone(),
+            Speaks::Http => now.http.clone(),
+        })
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("demands_certificates", &self.demands_certificates())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Files {
+    fn whole(given: &TlsFiles) -> Result<Option<Self>, String> {
+        let TlsFiles { cert, key, client_ca } = given.clone();
+        let missing = match (cert, key) {
+            (Some(cert), Some(key)) => return Ok(Some(Self { cert, key, client_ca })),
+            (None, None) if client_ca.is_none() => return Ok(None),
+            (Some(_), None) => "--tls-cert is given and --tls-key is missing",
+            (None, Some(_)) => "--tls-key is given and --tls-cert is missing",
+            (None, None) => "--tls-client-ca is given and --tls-cert and --tls-key are missing",
+        };
+        Err(format!("{missing}: TLS needs both, and nothing is served in the clear by mistake"))
+    }
+
+    fn load(&self) -> Result<Loaded, String> {
+        let (cert, key) = (read(&self.cert)?, read(&self.key)?);
+        let client_ca = self.client_ca.as_deref().map(read).transpose()?;
+        let mut digest = Sha256::new();
+        for part in [Some(&cert), Some(&key), client_ca.as_ref()].into_iter().flatten() {
+            digest.update((part.len() as u64).to_be_bytes());
+            digest.update(part);
+        }
+        let config = self.config(&cert, &key, client_ca.as_deref())?;
+        let with = |protocols: &[&[u8]]| {
+            let mut config = config.clone();
+            config.alpn_protocols = protocols.iter().map(|&name| name.to_vec()).collect();
+            Arc::new(config)
+        };
+        let (http2, http) = (with(&[b"h2"]), with(&[b"h2", b"http/1.1"]));
+        Ok(Loaded { digest: digest.finalize().into(), http2, http })
+    }
+
+    fn config(&self, cert: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<ServerConfig, String> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let chain = certificates(&self.cert, cert)?;
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| format!("{}: no private key in PEM: {error}", self.key.display()))?;
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        let builder = match (client_ca, &self.client_ca) {
+            (Some(pem), Some(path)) => {
+                let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
+                let mut roots = RootCertStore::empty();
+                for root in certificates(path, pem)? {
+                    roots.add(root).map_err(|error| wrong(&error))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+                builder.with_client_cert_verifier(verifier.build().map_err(|error| wrong(&error))?)
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        builder.with_single_cert(chain, key).map_err(|error| {
+            format!("{} and {} do not go together: {error}", self.cert.display(), self.key.display())
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        if std::fs::metadata(path)?.len() > FILE_BYTES_MAX {
+            return Err(std::io::Error::other("longer than 1 MiB"));
+        }
+        std::fs::read(path)
+    };
+    read().map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let all = all.map_err(|error| format!("{}: no certificates in PEM: {error}", path.display()))?;
+    if all.is_empty() { Err(format!("{}: holds no certificate", path.display())) } else { Ok(all) }
+}

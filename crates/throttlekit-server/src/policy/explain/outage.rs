@@ -1,0 +1,58 @@
+//! What happens while the store is away.
+
+use throttlekit::Limit;
+
+use super::super::model::{OutageSpec, PolicySpec, Scope};
+use super::words::count;
+
+pub(super) fn outage(policy: &PolicySpec, choice: OutageSpec) -> Vec<String> {
+    let limits = limits(policy);
+    let on_store =
+        policy.concurrency.as_ref().is_some_and(|slots| matches!(slots.scope, Scope::Key | Scope::Fleet));
+    if limits.is_empty() && policy.concurrency.is_none() {
+        return Vec::new();
+    }
+    if limits.is_empty() && !on_store {
+        return vec!["Counted in each server by itself: no store is asked.".into()];
+    }
+    let away = match choice {
+        OutageSpec::Closed => "While the store is away, calls are refused.".into(),
+        OutageSpec::Open => "While the store is away, everything passes, uncounted.".into(),
+        OutageSpec::Local { nodes } => {
+            let shares: Vec<String> = limits.iter().map(|(name, limit)| share(name, limit, nodes)).collect();
+            let shares = if shares.is_empty() { "its part".into() } else { shares.join("; ") };
+            format!(
+                "While the store is away, each of at most {} servers goes on with {shares}.",
+                count(nodes.get().into())
+            )
+        }
+    };
+    vec![format!("Counted on the store that all servers share. {away}")]
+}
+
+/// Every limit of the policy that the library takes, and what it is called.
+fn limits(policy: &PolicySpec) -> Vec<(String, Limit)> {
+    let rates = policy.rate.iter().map(|rate| {
+        let name = rate.name.as_ref().map_or("the rate".to_owned(), |name| format!("`{name}`"));
+        (name, rate.to_limit())
+    });
+    let cost = policy.cost.iter().map(|cost| ("the cost".to_owned(), cost.to_limit()));
+    let fair = policy.fair.iter().map(|fair| ("the fair budget".to_owned(), fair.to_limit()));
+    rates.chain(cost).chain(fair).filter_map(|(name, limit)| Some((name, limit.ok()?))).collect()
+}
+
+fn share(name: &str, limit: &Limit, nodes: std::num::NonZeroU32) -> String {
+    match limit.share(nodes) {
+        None => format!("nothing of {name}, whose part is less than a unit"),
+        Some(part) => {
+            let total = part.units().saturating_mul(nodes.get().into());
+            let (part, total, all) = (count(part.units()), count(total), count(limit.units()));
+            match limit {
+                Limit::Gcra(_) => format!(
+                    "{part} of {name} at once and its pace divided by {nodes}, together {total} of {all} at once"
+                ),
+                _ => format!("{part} of {name} in each window, together {total} of {all}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Rates, and what leasing does to them.
+
+use std::time::Duration;
+
+use super::super::check::HOLD_DEFAULT;
+use super::super::limits::BUCKETS_DEFAULT;
+use super::super::model::{Algorithm, FleetSpec, LeaseMode, Period, RateSpec};
+use super::super::span::Span;
+use super::words::{count, each, every, some, whom, zone};
+
+/// What a rate counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counts {
+    /// What calls cost.
+    Units,
+    /// Calls: what they cost is counted elsewhere in the policy.
+    Calls,
+}
+
+/// What a rate lets pass.
+pub(super) fn rate(rate: &RateSpec, counts: Counts) -> String {
+    let name = rate.name.as_ref().map_or(String::new(), |name| format!("`{name}`: "));
+    let what = if counts == Counts::Units { "unit" } else { "call" };
+    let (units, who, per) = (some(rate.limit, what), whom(rate.by), rate.per);
+    let twice = count(rate.limit.saturating_mul(2));
+    match rate.algorithm {
+        Algorithm::Gcra | Algorithm::TokenBucket => {
+            let (burst, pace) = (rate.capacity(), every(rate.limit, span(per)));
+            let most = count(rate.limit.saturating_add(burst));
+            let burst = count(burst);
+            let never = if counts == Counts::Units {
+                format!(" A call that costs more than {burst} never passes.")
+            } else {
+                String::new()
+            };
+            format!(
+                "{name}{units} {} {who}, up to {burst} at once after quiet: one comes back {pace}, and no {per} sees more \
+                 than {most}.{never}",
+                each(per)
+            )
+        }
+        Algorithm::FixedWindow => format!(
+            "{name}{units} in each window of {per} {who}. Around the edge between two windows up to {twice} can pass within {per}."
+        ),
+        Algorithm::SlidingWindow => {
+            let buckets = rate.buckets.unwrap_or(BUCKETS_DEFAULT);
+            format!(
+                "{name}{units} in any {per} {who}, as counted in {}: nearly exact.",
+                some(buckets.into(), "part")
+            )
+        }
+        Algorithm::SlidingLog => {
+            format!("{name}{units} in any {per} {who}, exactly: each admission is remembered for {per}.")
+        }
+        Algorithm::Quota => format!(
+            "{name}{units} {} {who}, from midnight at {}. Around that midnight up to {twice} can pass in a short time.",
+            each(per),
+            zone(rate.utc_offset_minutes)
+        ),
+    }
+}
+
+/// What leasing does to its bound.
+pub(super) fn lease(rate: &RateSpec) -> Option<String> {
+    let lease = rate.lease.as_ref()?;
+    let name = rate.name.as_ref().map_or("The rate".to_owned(), |name| format!("`{name}`"));
+    if lease.mode == LeaseMode::CachedDeny {
+        return Some(format!(
+            "{name}: servers remember denials, and do not ask the store while one holds. The bound stays."
+        ));
+    }
+    let batch = lease
+        .batch
+        .map_or("as many as it learns to need".to_owned(), |batch| format!("up to {}", count(batch)));
+    let busy = if lease.mode == LeaseMode::Auto { " of busy keys" } else { "" };
+    let fetch = format!(
+        "{name} is leased: each server fetches units{busy} in batches, {batch}, and spends them by itself."
+    );
+    Some(match rate.algorithm {
+        Algorithm::Gcra | Algorithm::TokenBucket => {
+            let hold = lease.hold.map_or(HOLD_DEFAULT, |hold| hold.0);
+            let beyond = units_in(hold, rate.limit, span(rate.per));
+            format!(
+                "{fetch} They live for {}, so up to {} beyond the rate can pass in any interval, however many servers there are.",
+                Span(hold),
+                some(beyond, "unit")
+            )
+        }
+        _ => format!(
+            "{fetch} They live until their window ends, so no window of the store's clock sees more than {}, however many \
+             servers there are; what one server holds, the others cannot spend meanwhile.",
+            count(rate.limit)
+        ),
+    })
+}
+
+/// What clients that hold units do to its bound.
+pub(super) fn reserved(fleet: &FleetSpec, rate: Option<&RateSpec>) -> String {
+    let most = count(fleet.lease_max.unwrap_or(1_000_000));
+    let share = match fleet.share.unwrap_or(1) {
+        1 => String::new(),
+        share => format!(" and one in {} of what is left", count(share)),
+    };
+    let beyond = match rate.map(|rate| (rate.algorithm, rate)) {
+        Some((Algorithm::Gcra | Algorithm::TokenBucket, rate)) => {
+            let units = some(units_in(RESERVED_FOR, rate.limit, span(rate.per)), "unit");
+            format!(
+                " They live for {}, so up to {units} beyond the rate can pass in any interval.",
+                Span(RESERVED_FOR)
+            )
+        }
+        _ => " They live until their window ends, so the window's limit holds.".into(),
+    };
+    format!("Clients may reserve units and spend them by themselves: up to {most}{share} at a time.{beyond}")
+}
+
+/// For how long clients hold units of a smooth rate.
+const RESERVED_FOR: Duration = Duration::from_secs(1);
+
+/// How many units come back in this time, begun ones counted.
+fn units_in(time: Duration, limit: u64, per: Duration) -> u64 {
+    let units = (time.as_nanos().saturating_mul(u128::from(limit))).div_ceil(per.as_nanos().max(1));
+    u64::try_from(units).unwrap_or(u64::MAX)
+}
+
+/// The length of a period that is no part of the calendar.
+fn span(per: Period) -> Duration {
+    match per {
+        Period::Span(span) => span.0,
+        Period::Calendar(_) => Duration::ZERO,
+    }
+}

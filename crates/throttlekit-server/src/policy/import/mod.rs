@@ -1,0 +1,259 @@
+//! Files of the rate limit service that Envoy's documentation describes, turned into policies.
+//!
+//! There a file is one domain with a tree of descriptors. Here each limit of the tree becomes a policy, and the way to
+//! it a rule of the domain. Limits are fixed windows aligned to the epoch, as they are there.
+
+mod wire;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::check::{Finding, Level, NAME_CHARS_MAX, VERSION, check};
+use super::error::{PolicyError, did_you_mean};
+use super::load::located;
+use super::model::{Algorithm, Period, PolicyFile, PolicySpec, RateSpec};
+use super::read;
+use super::span::Span;
+use super::tree::{self, shown};
+use wire::{Descriptor, Domain, RateLimit};
+
+use crate::doors::envoy::{DomainSpec, EntrySpec, RuleSpec};
+
+/// What came of a file of another service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Imported {
+    /// The same limits as policies.
+    pub file: PolicyFile,
+    /// What is different now, and what to look at.
+    pub notes: Vec<String>,
+}
+
+/// Reads a file of `envoyproxy/ratelimit`.
+///
+/// Nothing is dropped in silence: what cannot be kept is an error, what matters less is a note.
+pub fn import_envoy(text: &str) -> Result<Imported, PolicyError> {
+    let root = tree::plant(text)?;
+    let domain: Domain = read::read(text, &root)?;
+    let mut import = Import::new(&domain.domain);
+    let wrong = |(path, message): Wrong| {
+        let level = Level::Error;
+        located(text, &root, Finding { path, level, message })
+    };
+    if domain.domain.is_empty() {
+        return Err(wrong((
+            "domain".into(),
+            "a domain has a name: the one that Envoy's filter sends".into(),
+        )));
+    }
+    import.walk("descriptors", &domain.descriptors.unwrap_or_default(), &[]).map_err(wrong)?;
+    let imported = import.finish();
+    match check(&imported.file).into_iter().find(|finding| finding.level == Level::Error) {
+        Some(found) => Err(PolicyError::at(text, found.path, None, found.message)),
+        None => Ok(imported),
+    }
+}
+
+/// A path into the file that is read, and what is wrong there.
+type Wrong = (String, String);
+
+/// As that service counts them: a month has 30 days, a year 365.
+const UNITS: [(&str, u64); 7] = [
+    ("second", 1),
+    ("minute", 60),
+    ("hour", 3_600),
+    ("day", 86_400),
+    ("week", 7 * 86_400),
+    ("month", 30 * 86_400),
+    ("year", 365 * 86_400),
+];
+
+struct Import {
+    domain: String,
+    policies: BTreeMap<String, PolicySpec>,
+    rules: Vec<RuleSpec>,
+    notes: Vec<String>,
+}
+
+impl Import {
+    fn new(domain: &str) -> Self {
+        Self { domain: domain.to_owned(), policies: BTreeMap::new(), rules: Vec::new(), notes: Vec::new() }
+    }
+
+    fn walk(&mut self, at: &str, level: &[Descriptor], above: &[EntrySpec]) -> Result<(), Wrong> {
+        let mut seen = HashMap::new();
+        for (index, descriptor) in level.iter().enumerate() {
+            let at = format!("{at}[{index}]");
+            let entry = entry(&at, descriptor)?;
+            if let Some(first) = seen.insert((entry.key.clone(), entry.value.clone()), index) {
+                return Err((
+                    at,
+                    format!("the same key and value as descriptor {first} of this list: keep one"),
+                ));
+            }
+            let entries: Vec<EntrySpec> = above.iter().cloned().chain([entry]).collect();
+            self.remark(&entries, descriptor);
+            let inner = descriptor.descriptors.as_deref().unwrap_or_default();
+            match &descriptor.rate_limit {
+                Some(limit) => self.limit(&at, descriptor, limit, &entries)?,
+                // A value without a limit is let through, though its key may have one.
+                None if inner.is_empty() || has_wider(level, descriptor) => {
+                    self.rules.push(RuleSpec { entries: entries.clone(), policy: None, unlimited: true });
+                }
+                None => {}
+            }
+            self.walk(&format!("{at}.descriptors"), inner, &entries)?;
+        }
+        Ok(())
+    }
+
+    fn limit(
+        &mut self,
+        at: &str,
+        spec: &Descriptor,
+        limit: &RateLimit,
+        entries: &[EntrySpec],
+    ) -> Result<(), Wrong> {
+        let at = format!("{at}.rate_limit");
+        let path = path_of(entries);
+        if let Some(replaced) = limit.replaces.as_ref().filter(|names| !names.is_empty()) {
+            let names: Vec<_> =
+                replaced.iter().map(|replaced| format!("`{}`", shown(&replaced.name))).collect();
+            self.notes.push(format!(
+                "{path}: `replaces` is not supported: {} is still asked where both match, so less passes than before",
+                names.join(", ")
+            ));
+        }
+        if limit.unlimited {
+            if limit.unit.is_some() {
+                return Err((
+                    format!("{at}.unit"),
+                    "an unlimited descriptor has no unit: drop one of them".into(),
+                ));
+            }
+            self.rules.push(RuleSpec { entries: entries.to_vec(), policy: None, unlimited: true });
+            return Ok(());
+        }
+        let rate = rate(&at, limit)?;
+        let name = self.free_name(entries);
+        let description = limit.name.as_ref().map(|name| format!("Was named {name}."));
+        let policy =
+            PolicySpec { description, rate: vec![rate], shadow: spec.shadow_mode, ..PolicySpec::default() };
+        self.policies.insert(name.clone(), policy);
+        self.rules.push(RuleSpec { entries: entries.to_vec(), policy: Some(name), unlimited: false });
+        Ok(())
+    }
+
+    /// What is not kept, and changes no decision or only rare ones.
+    fn remark(&mut self, entries: &[EntrySpec], descriptor: &Descriptor) {
+        let path = path_of(entries);
+        if descriptor.detailed_metric || descriptor.value_to_metric {
+            self.notes.push(format!(
+                "{path}: metrics have the policy's name and no values: detailed_metric and value_to_metric are left out"
+            ));
+        }
+        if descriptor.quota_mode {
+            self.notes.push(format!("{path}: quota_mode is left out: the limit denies like any other"));
+        }
+        if descriptor.shadow_mode && descriptor.rate_limit.is_none() {
+            self.notes.push(format!("{path}: shadow_mode has no limit to go with, and is left out"));
+        }
+    }
+
+    /// A name that says domain and path, and that no other policy has.
+    fn free_name(&self, entries: &[EntrySpec]) -> String {
+        let whole = format!("{}/{}", self.domain, path_of(entries));
+        let clean = |c: char| if c.is_whitespace() || c.is_control() { '_' } else { c };
+        // Room for a number behind.
+        let stem: String = whole.chars().map(clean).take(NAME_CHARS_MAX - 8).collect();
+        let numbered = (2..).map(|number| format!("{stem}~{number}"));
+        std::iter::once(stem.clone())
+            .chain(numbered)
+            .find(|name| !self.policies.contains_key(name))
+            .unwrap_or(stem)
+    }
+
+    fn finish(self) -> Imported {
+        // As it was matched there.
+        let domain =
+            DomainSpec { domain: self.domain, rules: self.rules, tree: true, ..DomainSpec::default() };
+        let file = PolicyFile {
+            version: VERSION,
+            policies: self.policies,
+            envoy: vec![domain],
+            ..PolicyFile::default()
+        };
+        Imported { file, notes: self.notes }
+    }
+}
+
+fn entry(at: &str, descriptor: &Descriptor) -> Result<EntrySpec, Wrong> {
+    let value = descriptor.value.clone().filter(|value| !value.is_empty());
+    let stars = value.as_ref().map_or(0, |value| value.matches('*').count());
+    let prefix = value.as_ref().is_some_and(|value| value.ends_with('*'));
+    if descriptor.key.is_empty() {
+        return Err((format!("{at}.key"), "a descriptor has a key".into()));
+    }
+    if stars > usize::from(prefix) {
+        let message = "only a `*` at the end stands for any text here: write a rule for each prefix";
+        return Err((format!("{at}.value"), message.into()));
+    }
+    if descriptor.share_threshold && !prefix {
+        let message = "share_threshold is for values that end in `*`: drop it";
+        return Err((format!("{at}.share_threshold"), message.into()));
+    }
+    Ok(EntrySpec { key: descriptor.key.clone(), value, shared: descriptor.share_threshold, by: 0 })
+}
+
+fn rate(at: &str, limit: &RateLimit) -> Result<RateSpec, Wrong> {
+    let unit = limit.unit.as_deref().unwrap_or_default();
+    let Some((_, seconds)) = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)) else {
+        let hint = did_you_mean(unit, UNITS.iter().map(|(name, _)| *name));
+        let hint = if hint.is_empty() { "." } else { &hint };
+        let message = format!(
+            "`{}` is no unit{hint} Units are second, minute, hour, day, week, month, year",
+            shown(unit)
+        );
+        return Err((format!("{at}.unit"), message));
+    };
+    let seconds = limit.unit_multiplier.unwrap_or(1).checked_mul(*seconds).filter(|seconds| *seconds > 0);
+    let Some(seconds) = seconds else {
+        return Err((
+            format!("{at}.unit_multiplier"),
+            "write a number from 1 that keeps the window below 100 years".into(),
+        ));
+    };
+    let Some(requests) = limit.requests_per_unit.filter(|requests| *requests > 0) else {
+        let message = "a limit of 0 refuses everything, which is no limit here: turn such requests away in Envoy itself";
+        return Err((format!("{at}.requests_per_unit"), message.into()));
+    };
+    Ok(RateSpec {
+        name: None,
+        algorithm: Algorithm::FixedWindow,
+        limit: requests,
+        per: Period::Span(Span(Duration::from_secs(seconds))),
+        burst: None,
+        buckets: None,
+        early_retry: false,
+        utc_offset_minutes: 0,
+        by: 0,
+        lease: None,
+    })
+}
+
+/// Whether a sibling matches what `descriptor` does, and more.
+fn has_wider(level: &[Descriptor], descriptor: &Descriptor) -> bool {
+    let value = descriptor.value.as_deref().unwrap_or_default();
+    let wider = |other: &Descriptor| match other.value.as_deref().unwrap_or_default() {
+        "" => !value.is_empty(),
+        other => other != value && other.strip_suffix('*').is_some_and(|prefix| value.starts_with(prefix)),
+    };
+    level.iter().any(|other| other.key == descriptor.key && wider(other))
+}
+
+fn path_of(entries: &[EntrySpec]) -> String {
+    let steps = entries.iter().map(|entry| match &entry.value {
+        Some(value) => format!("{}={value}", entry.key),
+        None => entry.key.clone(),
+    });
+    steps.collect::<Vec<_>>().join("/")
+}

@@ -1,0 +1,66 @@
+//! What the reference shows is what the server reads.
+
+use super::*;
+
+const PAGE: &str = include_str!("../../../../../docs/policies.md");
+
+/// The blocks of the page in this language.
+fn blocks(language: &str) -> Vec<&'static str> {
+    let opening = format!("```{language}\n");
+    let all = PAGE.split(opening.as_str()).skip(1);
+    all.map(|block| block.split("```").next().unwrap_or_default()).collect()
+}
+
+#[test]
+fn every_file_of_the_reference_is_read_without_a_warning() {
+    let files = blocks("yaml");
+    assert_eq!(files.len(), 7);
+    for text in files {
+        assert_eq!(warned(text), "", "{text}");
+    }
+}
+
+#[test]
+fn the_first_file_is_explained_as_the_reference_says() {
+    assert_eq!(explain(&parse(blocks("yaml")[0]).unwrap()), blocks("text")[0]);
+}
+
+#[test]
+fn every_key_of_the_schema_is_in_the_reference() {
+    let schema = schema();
+    let types = [
+        "Defaults",
+        "PolicySpec",
+        "OverrideSpec",
+        "RateSpec",
+        "LeaseSpec",
+        "CostSpec",
+        "ConcurrencySpec",
+        "AdaptiveSpec",
+        "FairSpec",
+        "PriceSpec",
+        "FleetSpec",
+    ];
+    let keys = types.iter().flat_map(|name| schema["$defs"][name]["properties"].as_object().unwrap().keys());
+    let missing: Vec<_> = keys.filter(|key| !PAGE.contains(&format!("`{key}`"))).collect();
+    assert_eq!(missing, Vec::<&String>::new());
+}
+
+#[test]
+fn the_caps_of_the_reference_are_those_of_the_code() {
+    let rows = [
+        ("bytes of a file", BYTES_MAX),
+        ("levels of nesting", DEPTH_MAX),
+        ("keys and values in all", NODES_MAX),
+        ("bytes of one text", SCALAR_BYTES_MAX),
+        ("policies", POLICIES_MAX),
+        ("overrides of a policy", OVERRIDES_MAX),
+        ("weights of a fair budget", WEIGHTS_MAX),
+        ("rules for Envoy", RULES_MAX),
+    ];
+    for (what, cap) in rows {
+        let row = PAGE.lines().find(|line| line.starts_with(&format!("| {what} |"))).unwrap();
+        let digits: String = row.chars().filter(char::is_ascii_digit).take(cap.to_string().len()).collect();
+        assert_eq!(digits, cap.to_string(), "{row}");
+    }
+}

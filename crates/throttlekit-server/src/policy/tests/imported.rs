@@ -1,0 +1,175 @@
+//! Files of Envoy's rate limit service.
+
+use super::*;
+
+fn refused_import(text: &str) -> String {
+    import_envoy(text).expect_err("the file is refused").to_string()
+}
+
+#[test]
+fn a_whole_domain_becomes_policies_and_rules() {
+    let imported = import_envoy(DOMAIN).unwrap_or_else(|error| panic!("{error}"));
+    let text = serde_saphyr::to_string(&imported.file).unwrap();
+    assert_eq!(text, IMPORTED);
+    assert_eq!(imported.notes, NOTES);
+    let (back, warnings) = load(&text).unwrap_or_else(|errors| panic!("{}", errors[0]));
+    assert_eq!(back, imported.file);
+    assert_eq!(warnings, []);
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused_with_its_place() {
+    let table = [
+        (
+            "domain: ''\n",
+            "domain: a domain has a name: the one that Envoy's filter sends\n at line 1, column 9",
+        ),
+        (
+            "domain: d\ndescriptors:\n  - key: a\n    rate_limits: {}\n",
+            "descriptors[0]: unknown key `rate_limits`; did you mean `rate_limit`? Keys here: key, value, rate_limit, \
+             descriptors, shadow_mode, quota_mode, detailed_metric, value_to_metric, share_threshold\n at line 4, column 5",
+        ),
+        (
+            "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minuet, requests_per_unit: 5}\n",
+            "descriptors[0].rate_limit.unit: `minuet` is no unit; did you mean `minute`? Units are second, minute, hour, \
+             day, week, month, year\n at line 4, column 24",
+        ),
+        (
+            "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minute, requests_per_unit: 0}\n",
+            "descriptors[0].rate_limit.requests_per_unit: a limit of 0 refuses everything, which is no limit here: turn such \
+             requests away in Envoy itself\n at line 4, column 51",
+        ),
+        (
+            "domain: d\ndescriptors:\n  - key: a\n    value: x*y\n",
+            "descriptors[0].value: only a `*` at the end stands for any text here: write a rule for each prefix\n at line 4, column 12",
+        ),
+        (
+            "domain: d\ndescriptors:\n  - key: a\n  - key: a\n",
+            "descriptors[1]: the same key and value as descriptor 0 of this list: keep one\n at line 4, column 5",
+        ),
+        (
+            "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unlimited: true, unit: day}\n",
+            "descriptors[0].rate_limit.unit: an unlimited descriptor has no unit: drop one of them\n at line 4, column 41",
+        ),
+    ];
+    for (text, says) in table {
+        let told = refused_import(text);
+        assert!(told.starts_with(says), "{told}");
+    }
+}
+
+#[test]
+fn long_and_odd_paths_get_names_of_their_own() {
+    let long = "x".repeat(200);
+    let text = format!(
+        "domain: d\ndescriptors:\n  - {{key: '{long}a b', rate_limit: {{unit: day, requests_per_unit: 1}}}}\n  \
+         - {{key: '{long}c', rate_limit: {{unit: DAY, requests_per_unit: 2}}}}\n"
+    );
+    let imported = import_envoy(&text).unwrap();
+    let names: Vec<_> = imported.file.policies.keys().map(|name| name.chars().count()).collect();
+    assert_eq!(names, [120, 122]);
+}
+
+const DOMAIN: &str = "---
+domain: shop
+descriptors:
+  # Every address, each for itself.
+  - key: remote_address
+    rate_limit: {unit: second, requests_per_unit: 10}
+  # The office is let through.
+  - key: remote_address
+    value: 10.0.0.1
+  - key: remote_address
+    value: 10.9.*
+    share_threshold: true
+    rate_limit: {unit: minute, requests_per_unit: 1000}
+  - key: plan
+    value: free
+    detailed_metric: true
+    descriptors:
+      - key: path
+        value: /search
+        shadow_mode: true
+        rate_limit: {name: search, unit: HOUR, requests_per_unit: 100}
+      - key: path
+        value: /files/*
+        rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 20, replaces: [{name: search}]}
+  - key: plan
+    value: staff
+    rate_limit: {unlimited: true}
+  - key: code
+    value: 404
+    rate_limit: {unit: month, requests_per_unit: 5}
+";
+
+const NOTES: [&str; 2] = [
+    "plan=free: metrics have the policy's name and no values: detailed_metric and value_to_metric are left out",
+    "plan=free/path=/files/*: `replaces` is not supported: `search` is still asked where both match, so less passes than before",
+];
+
+const IMPORTED: &str = r#"version: 1
+policies:
+  shop/code=404:
+    rate:
+    - algorithm: fixed_window
+      limit: 5
+      per: 30d
+  shop/plan=free/path=/files/*:
+    rate:
+    - algorithm: fixed_window
+      limit: 20
+      per: 5m
+  shop/plan=free/path=/search:
+    description: Was named search.
+    rate:
+    - algorithm: fixed_window
+      limit: 100
+      per: 1h
+    shadow: true
+  shop/remote_address:
+    rate:
+    - algorithm: fixed_window
+      limit: 10
+      per: 1s
+  shop/remote_address=10.9.*:
+    rate:
+    - algorithm: fixed_window
+      limit: 1000
+      per: 1m
+envoy:
+- domain: shop
+  rules:
+  - entries:
+    - key: remote_address
+    policy: shop/remote_address
+  - entries:
+    - key: remote_address
+      value: "10.0.0.1"
+    unlimited: true
+  - entries:
+    - key: remote_address
+      value: 10.9.*
+      shared: true
+    policy: shop/remote_address=10.9.*
+  - entries:
+    - key: plan
+      value: free
+    - key: path
+      value: /search
+    policy: shop/plan=free/path=/search
+  - entries:
+    - key: plan
+      value: free
+    - key: path
+      value: /files/*
+    policy: shop/plan=free/path=/files/*
+  - entries:
+    - key: plan
+      value: staff
+    unlimited: true
+  - entries:
+    - key: code
+      value: "404"
+    policy: shop/code=404
+  tree: true
+"#;

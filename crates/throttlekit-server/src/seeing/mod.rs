@@ -1,0 +1,25 @@
+//! What a server shows of itself: metrics, the monitor's snapshots, denials as they happen, logs and traces.
+//!
+//! A [`Hub`] is told of every decision and costs it little: counters are raised at once, and all else is done on the
+//! telemetry's own thread. Nothing here decides anything. Everything kept has a bound, whatever keys and policies
+//! strangers name; keys are shown by the monitor alone, and never become labels.
+
+mod denials;
+mod hub;
+mod json;
+mod latency;
+mod logs;
+mod metrics;
+mod outage;
+mod shown;
+mod snapshot;
+mod watch;
+
+pub use denials::Denial;
+pub use hub::{Hub, HubOptions};
+pub use latency::Summary;
+pub use logs::{LogFormat, logs};
+pub use metrics::{METRICS_CONTENT_TYPE, metrics};
+pub use outage::mind_store;
+pub use snapshot::snapshot;
+pub use watch::{TooManyWatchers, Watch};

@@ -1,0 +1,70 @@
+//! What a server shows of itself: the page of metrics, the monitor over a socket, and the dashboard that reads them.
+#![recursion_limit = "256"] // The engine's futures hold each other many deep.
+
+mod dashboard;
+mod monitor;
+mod page;
+mod strict;
+
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit_server::access::Principal;
+use throttlekit_server::engine::{Ask, Backend, Engine, EngineOptions};
+use throttlekit_server::reload::{Loaded, Reloader};
+use throttlekit_server::seeing::{Hub, HubOptions};
+
+/// `api` lets 3 a minute pass, `tried` would let 1, `slots` holds 2.
+const FILE: &str = "
+version: 1
+policies:
+  api: { rate: { limit: 3, per: 1m, algorithm: fixed-window } }
+  tried: { rate: { limit: 1, per: 1m, algorithm: fixed-window }, shadow: true }
+  slots: { concurrency: { limit: 2 } }
+  quiet: { rate: { limit: 9, per: 1s } }
+";
+
+/// A reloader, and the folder of its file.
+struct InFolder(Arc<Reloader>, tempfile::TempDir);
+
+impl InFolder {
+    fn path(&self) -> PathBuf {
+        self.1.path().join("policies.yaml")
+    }
+}
+
+impl Deref for InFolder {
+    type Target = Reloader;
+
+    fn deref(&self) -> &Reloader {
+        &self.0
+    }
+}
+
+/// An engine in memory that runs the file, watched by a hub.
+fn started(options: HubOptions) -> (Arc<Hub>, Engine, InFolder) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policies.yaml");
+    std::fs::write(&path, FILE).unwrap();
+    let loaded = Loaded::read(&path).unwrap();
+    let reloader = Reloader::new(path, &loaded);
+    let hub = Hub::start(options).unwrap();
+    let options = EngineOptions { witness: hub.clone(), ..EngineOptions::over(Backend::memory()) };
+    (hub, Engine::start(options, loaded.file).unwrap(), InFolder(reloader, folder))
+}
+
+/// Asks five times each of `api` and `tried`, and three times for a slot, which are held.
+async fn load(hub: &Hub, engine: &Engine) {
+    for policy in ["api", "tried"] {
+        for _ in 0..5 {
+            engine.check(Ask { policy, key: b"al\x1bice", others: &[], cost: 1 }).await.unwrap();
+        }
+    }
+    for _ in 0..3 {
+        let ask = Ask { policy: "slots", key: b"bob", others: &[], cost: 1 };
+        engine.admit(&Principal::anyone(), ask, 1.0, None).await.unwrap();
+    }
+    assert!(hub.flush(Duration::from_secs(20)));
+}

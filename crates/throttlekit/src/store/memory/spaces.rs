@@ -1,0 +1,193 @@
+//! Which keys are kept together: those of one limit of one policy, whatever its numbers are today.
+//!
+//! A limit that is changed asks for the same keys, and finds in them what it left there under other numbers.
+
+use std::sync::{PoisonError, RwLock};
+
+use hashbrown::HashTable;
+use throttlekit_core::Timestamp;
+use throttlekit_core::rate::Limit;
+use throttlekit_core::rate::shared::{Kind, SharedForm};
+use throttlekit_core::rate::stored::Stored;
+
+use crate::memory::{Debts, Shards};
+use crate::store::StoreError;
+use crate::store::key::space_of;
+use crate::store::streams::Search;
+use crate::{KeyHash, TrustedHash};
+
+/// How many limits one store keeps at a time. Beyond, those make room whose keys owe nothing any more.
+pub(super) const SPACES_MAX: usize = 1_024;
+
+pub(super) struct Spaces {
+    table: RwLock<Table>,
+    /// Operators name policies and limits, not strangers.
+    hash: TrustedHash,
+}
+
+#[derive(Default)]
+struct Table {
+    spaces: HashTable<(u64, Space)>,
+    search: Search,
+}
+
+/// The keys of one limit.
+pub(super) struct Space {
+    /// What all its keys have in common.
+    name: (Box<str>, Box<str>),
+    /// Its limit, or the one of those it had that remembers longest.
+    form: SharedForm,
+    pub(super) keys: Shards<Stored>,
+}
+
+impl Debts<Stored> for SharedForm {
+    fn idle_at(&self, state: &Stored) -> Timestamp {
+        state.idle_at(self)
+    }
+
+    fn join(&self, state: &mut Stored, other: &Stored, now: Timestamp) {
+        state.join(other, self, now);
+    }
+}
+
+impl Spaces {
+    pub(super) fn new() -> Self {
+        Self { table: RwLock::default(), hash: TrustedHash::random() }
+    }
+
+    /// Goes to the keys among which this one is, under a limit of this form. `keys_max` are kept apart.
+    pub(super) fn visit<T>(
+        &self,
+        key: &str,
+        form: &SharedForm,
+        keys_max: usize,
+        now: Timestamp,
+        visit: impl FnOnce(&Space) -> T,
+    ) -> Result<T, StoreError> {
+        let name = space_of(key);
+        let hash = self.hash_of(name);
+        {
+            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, space)) = table.spaces.find(hash, |(_, space)| space.is(name, form))
+                && !space.forgets_before(form)
+            {
+                return Ok(visit(space));
+            }
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.space(hash, name, form, keys_max, now).map(visit)
+    }
+
+    /// Forgets a key, whichever limits it was asked for.
+    pub(super) fn remove(&self, fingerprint: u64) {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.spaces.iter().for_each(|(_, space)| space.keys.remove(fingerprint));
+    }
+
+    fn hash_of(&self, (head, tail): (&str, &str)) -> u64 {
+        let part = |text: &str| self.hash.fingerprint(text.as_bytes());
+        part(head) ^ part(tail).rotate_left(32)
+    }
+}
+
+impl Table {
+    fn space(
+        &mut self,
+        hash: u64,
+        name: (&str, &str),
+        form: &SharedForm,
+        keys_max: usize,
+        now: Timestamp,
+    ) -> Result<&Space, StoreError> {
+        if self.spaces.find(hash, |(_, space)| space.is(name, form)).is_none() {
+            self.make_room(now)?;
+            let name = (name.0.into(), name.1.into());
+            let space = Space { name, form: *form, keys: Shards::new(keys_max) };
+            self.spaces.insert_unique(hash, (hash, space), |(hash, _)| *hash);
+        }
+        let found = self.spaces.find_mut(hash, |(_, space)| space.is(name, form));
+        let (_, space) = found.ok_or_else(|| StoreError::unavailable("a limit came and went"))?;
+        if space.forgets_before(form) {
+            space.form = *form;
+        }
+        Ok(space)
+    }
+
+    /// Nobody is among the keys of any space while the table is held for writing, so none that is under way is lost.
+    fn make_room(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        if self.spaces.len() >= SPACES_MAX && self.search.is_due(now) {
+            self.spaces.retain(|(_, space)| !space.keys.is_idle(&space.form, now));
+        }
+        if self.spaces.len() >= SPACES_MAX {
+            return Err(StoreError::misconfigured(format_args!(
+                "the keys of {SPACES_MAX} limits are in use, which is as many as it keeps"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Space {
+    /// States of different kinds and shapes never meet, though a caller should call their keys alike.
+    fn is(&self, (head, tail): (&str, &str), form: &SharedForm) -> bool {
+        *self.name.0 == *head
+            && *self.name.1 == *tail
+            && same_kind(self.form.kind(), form.kind())
+            && self.form.shape() == form.shape()
+    }
+
+    /// Only a log owes for as long as whoever asks remembers.
+    fn forgets_before(&self, form: &SharedForm) -> bool {
+        matches!(form.limit(), Limit::SlidingLog(_)) && self.form.limit().period() < form.limit().period()
+    }
+}
+
+fn same_kind(one: Kind, other: Kind) -> bool {
+    one == other || (one.is_window() && other.is_window())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn day(limit: u64) -> SharedForm {
+        SharedForm::of(&Limit::fixed_window(limit, Duration::from_secs(86_400)).unwrap()).unwrap()
+    }
+
+    fn use_one(spaces: &Spaces, policy: usize, now: Timestamp) -> Result<(), StoreError> {
+        let (key, form) = (format!("tk:{{{policy}/a}}w:"), day(5));
+        spaces.visit(&key, &form, 10, now, |space| {
+            space.keys.lock(7).change(&form, now, |stored| stored.charge(&form, 1, now));
+        })
+    }
+
+    fn used(spaces: &Spaces, policy: usize, form: &SharedForm, now: Timestamp) -> bool {
+        let key = format!("tk:{{{policy}/b}}w:");
+        spaces.visit(&key, form, 10, now, |space| space.keys.lock(7).state(form, now).is_some()).unwrap()
+    }
+
+    /// Policies come and go with every reload, for years.
+    #[test]
+    fn limits_that_nobody_owes_anything_make_room_and_no_others() {
+        let (spaces, now) = (Spaces::new(), Timestamp::from_millis(1_700_000_000_000));
+        assert!((0..SPACES_MAX).all(|policy| use_one(&spaces, policy, now).is_ok()));
+        let refused = use_one(&spaces, SPACES_MAX, now);
+        assert!(matches!(refused, Err(StoreError::Misconfigured(_))), "{refused:?}");
+        assert!(used(&spaces, 0, &day(50), now), "changed or not, it is the same limit");
+        let tomorrow = now + Duration::from_secs(86_400);
+        use_one(&spaces, SPACES_MAX, tomorrow).unwrap();
+        assert!(!used(&spaces, 0, &day(5), tomorrow));
+    }
+
+    #[test]
+    fn kinds_and_shapes_are_kept_apart_under_any_key() {
+        let (spaces, now) = (Spaces::new(), Timestamp::from_millis(1_700_000_000_000));
+        use_one(&spaces, 1, now).unwrap();
+        let sliding = Limit::sliding_window(5, Duration::from_secs(86_400)).unwrap();
+        assert!(!used(&spaces, 1, &SharedForm::of(&sliding).unwrap(), now));
+        assert!(!used(&spaces, 2, &day(5), now));
+        assert!(used(&spaces, 1, &day(5), now));
+    }
+}
