@@ -6,6 +6,7 @@ mod parts;
 mod plots;
 mod proto;
 mod prove;
+mod prove_abuse;
 mod prove_admission;
 mod prove_budget;
 mod prove_failover;
@@ -57,6 +58,7 @@ usage: cargo xtask <command>
                            N simulated fleets under faults (default 10000), and every planted bug; or one of them told again
   prove lease-scale [--picture FILE]
                            what leasing costs and strands from eight nodes to ten thousand
+  prove abuse [--small]    what attacks on the server cost its other clients, and how much it grows under them
   prove lease-model [--small]
                            every state of small worlds of nodes that lease, and a story for each assumption removed
   plots                    draw the pictures of the documents
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         ["prove", "fair", ref rest @ ..] => {
             prove::prove_all("fair", &throttlekit_conformance::fair::laws(), rest)
         }
+        ["prove", "abuse", ref rest @ ..] => prove_abuse::run(rest),
         ["prove", "budget", ref rest @ ..] => prove_budget::run(rest),
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "metering", ref rest @ ..] => prove_metering::run(rest),

@@ -1,7 +1,10 @@
 //! The `throttlekit` command.
 
 mod lint;
+mod migrate;
 mod serve;
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -19,11 +22,21 @@ enum Command {
     Serve(serve::Args),
     /// Check a policy file, and say in words what it does
     Lint(lint::Args),
+    /// Create or upgrade what a PostgreSQL store needs, once
+    Migrate(migrate::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
         Command::Lint(args) => lint::run(&args),
+        Command::Migrate(args) => migrate::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

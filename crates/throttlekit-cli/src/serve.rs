@@ -17,6 +17,9 @@ pub(crate) struct Args {
     /// Where counts are kept: `memory`, `redis://…`, `redis+cluster://a,b`, `postgres://…`
     #[arg(long, env = "THROTTLEKIT_STORE", default_value = "memory", hide_env_values = true)]
     store: String,
+    /// Create or upgrade what the store needs first, as `throttlekit migrate` does
+    #[arg(long)]
+    migrate: bool,
     /// The longest a call to the store may take, in milliseconds; the store's own default unless given
     #[arg(long)]
     store_deadline_ms: Option<u64>,
@@ -34,6 +37,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 async fn serve(args: Args) -> anyhow::Result<()> {
     let url = StoreUrl::parse(&args.store).map_err(anyhow::Error::msg)?;
+    if args.migrate {
+        url.migrate().await.map_err(anyhow::Error::msg)?;
+    }
     let deadline = args.store_deadline_ms.map(Duration::from_millis);
     let backend = url.connect(deadline).await.map_err(anyhow::Error::msg)?;
     let mut options = ServerOptions::new(args.policies, backend);
@@ -45,20 +51,12 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         "throttlekit serves {} policies on {} (store: {})",
         server.engine().policies().len(),
         server.grpc(),
-        args_kind(&url)
+        url.kind()
     );
     stopped().await?;
     eprintln!("stopping: no new requests, those under way end");
     server.stop().await;
     Ok(())
-}
-
-fn args_kind(url: &StoreUrl) -> &'static str {
-    match url {
-        StoreUrl::Memory => "memory",
-        StoreUrl::Redis(_) => "redis",
-        StoreUrl::Postgres(_) => "postgres",
-    }
 }
 
 /// Waits for whoever wants it to stop.

@@ -14,9 +14,11 @@ const SECONDS_MAX: &str = "300";
 /// If it cannot be had: a test that needs a real client fails without it.
 pub fn interpreter(package: &str) -> PathBuf {
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/engines");
-    let done = |result: std::io::Result<()>| result.unwrap_or_else(|error| panic!("{}: {error}", cache.display()));
+    let done =
+        |result: std::io::Result<()>| result.unwrap_or_else(|error| panic!("{}: {error}", cache.display()));
     done(fs::create_dir_all(&cache));
-    let turn = File::create(cache.join(format!("{package}.lock"))).and_then(|file| file.lock().map(|()| file));
+    let turn =
+        File::create(cache.join(format!("{package}.lock"))).and_then(|file| file.lock().map(|()| file));
     let _turn = turn.unwrap_or_else(|error| panic!("{package}: {error}"));
     let folder = cache.join(package);
     let (python, ready) = (folder.join("bin/python"), folder.join("ready"));

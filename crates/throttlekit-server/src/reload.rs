@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use sha2::{Digest, Sha256};
 use throttlekit::{Clock, Timestamp, WallClock};
 
+use crate::access::{Access, Secrets};
 use crate::engine::{Engine, Reloaded};
 use crate::policy::{self, PolicyFile};
 
@@ -30,6 +31,8 @@ pub struct ConfigStatus {
 pub struct Reloader {
     path: PathBuf,
     status: ArcSwap<ConfigStatus>,
+    access: Arc<ArcSwap<Access>>,
+    secrets: Secrets,
     /// What was looked at last, good or not, so that the same is not judged twice.
     seen: tokio::sync::Mutex<[u8; 32]>,
 }
@@ -60,18 +63,21 @@ impl Loaded {
 }
 
 impl Reloader {
-    /// Looks after the file that was just put in force.
-    pub fn new(path: PathBuf, loaded: &Loaded) -> Arc<Self> {
+    /// Looks after the file that is about to be put in force. The secrets hold where it names no principals.
+    pub fn new(path: PathBuf, loaded: &Loaded, secrets: Secrets) -> Result<Arc<Self>, String> {
+        let access = Arc::new(ArcSwap::from_pointee(access(&loaded.file, &secrets)?));
         let status = ConfigStatus {
             hash: short(&loaded.digest),
             loaded_at: WallClock.now(),
             ..ConfigStatus::default()
         };
-        Arc::new(Self {
-            path,
-            status: ArcSwap::from_pointee(status),
-            seen: tokio::sync::Mutex::new(loaded.digest),
-        })
+        let (status, seen) = (ArcSwap::from_pointee(status), tokio::sync::Mutex::new(loaded.digest));
+        Ok(Arc::new(Self { path, status, access, secrets, seen }))
+    }
+
+    /// Who may ask what, as the file in force says.
+    pub fn access(&self) -> Arc<ArcSwap<Access>> {
+        self.access.clone()
     }
 
     /// How it stands.
@@ -95,16 +101,7 @@ impl Reloader {
             return None;
         }
         *seen = digest;
-        let result = match Loaded::of(&bytes) {
-            Ok(loaded) => {
-                let warnings = loaded.warnings.clone();
-                engine.reload(loaded.file).await.map(|mut reloaded| {
-                    reloaded.warnings.extend(warnings);
-                    reloaded
-                })
-            }
-            Err(error) => Err(error),
-        };
+        let result = self.put_in_force(&bytes, engine).await;
         Some(match result {
             Ok(reloaded) => {
                 let before = self.status();
@@ -119,6 +116,16 @@ impl Reloader {
             }
             Err(error) => Err(self.reject(error)),
         })
+    }
+
+    /// Who may ask is judged before anything changes, and changes last.
+    async fn put_in_force(&self, bytes: &[u8], engine: &Engine) -> Result<Reloaded, String> {
+        let Loaded { file, warnings, .. } = Loaded::of(bytes)?;
+        let access = access(&file, &self.secrets)?;
+        let mut reloaded = engine.reload(file).await?;
+        self.access.store(Arc::new(access));
+        reloaded.warnings.extend(warnings);
+        Ok(reloaded)
     }
 
     fn reject(&self, error: String) -> String {
@@ -155,6 +162,10 @@ impl Reloader {
             }
         });
     }
+}
+
+fn access(file: &PolicyFile, secrets: &Secrets) -> Result<Access, String> {
+    file.access.as_ref().map_or_else(|| Ok(Access::open(secrets.clone())), Access::of)
 }
 
 fn short(digest: &[u8; 32]) -> String {

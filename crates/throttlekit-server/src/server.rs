@@ -1,10 +1,14 @@
 //! The doors, the engine and the file, put together.
 
+use std::convert::Infallible;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
 use throttlekit_proto::v1::fleet_server::FleetServer;
 use throttlekit_proto::v1::monitor_server::MonitorServer;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiterServer;
@@ -12,13 +16,19 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
+use tower::{Layer, Service};
 
+use crate::access::{Identify, Secrets};
 use crate::doors::envoy::EnvoyDoor;
 use crate::doors::grpc::{FleetDoor, MonitorDoor, RateLimiterDoor, health};
+use crate::doors::http::HttpDoor;
 use crate::engine::{Backend, Engine, EngineOptions};
 use crate::listen::{self, ListenOptions, Speaks, Tls};
 use crate::reload::{Loaded, Reloader};
-use crate::seeing::{Hub, HubOptions};
+use crate::seeing::{Hub, HubOptions, METRICS_CONTENT_TYPE, metrics, mind_store};
+
+/// How often certificates are looked at.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(60);
 
 /// What a server is made of.
 #[derive(Clone)]
@@ -33,6 +43,14 @@ pub struct ServerOptions {
     pub hub: HubOptions,
     /// Where gRPC is served.
     pub grpc: SocketAddr,
+    /// Where HTTP is served, if it is.
+    pub http: Option<SocketAddr>,
+    /// How many proxies stand before the HTTP door, for the address of a client that none of them may make up.
+    pub trusted_hops: u8,
+    /// Where metrics are served, if they are: for Prometheus, apart from whoever asks.
+    pub metrics: Option<SocketAddr>,
+    /// What the monitor and reservations ask for where the file names no principals.
+    pub secrets: Secrets,
     /// What connections and requests may cost.
     pub limits: listen::Limits,
     /// The certificate, if connections are encrypted.
@@ -50,6 +68,10 @@ impl ServerOptions {
             engine: EngineOptions::over(backend),
             hub: HubOptions::default(),
             grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
+            http: None,
+            trusted_hops: 0,
+            metrics: None,
+            secrets: Secrets::default(),
             limits: listen::Limits::default(),
             tls: None,
             reflection: false,
@@ -63,8 +85,12 @@ pub struct Server {
     reloader: Arc<Reloader>,
     hub: Arc<Hub>,
     grpc: SocketAddr,
+    http: Option<SocketAddr>,
+    metrics: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     doors: JoinSet<()>,
+    /// Ends with the server.
+    minding: JoinSet<()>,
 }
 
 impl Server {
@@ -72,17 +98,43 @@ impl Server {
     pub async fn start(options: ServerOptions) -> Result<Self, String> {
         let loaded = Loaded::read(&options.policies)?;
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        let reloader = Reloader::new(options.policies.clone(), &loaded);
+        let reloader = Reloader::new(options.policies.clone(), &loaded, options.secrets.clone())?;
         let hub = Hub::start(options.hub.clone()).map_err(|error| error.to_string())?;
         let engine = EngineOptions { witness: hub.clone(), ..options.engine.clone() };
         let engine = Engine::start(engine, loaded.file)?;
-        let listener = bind(options.grpc, "--listen").await?;
-        let grpc = listener.local_addr().map_err(|error| error.to_string())?;
-        reloader.watch(engine.clone(), options.reload_every);
+        let (grpc_listener, grpc) = bind(options.grpc, "--listen").await?;
         let (stop, stopped) = watch::channel(false);
-        let mut server = Self { engine, reloader, hub, grpc, stop, doors: JoinSet::new() };
-        server.open(listener, server.grpc_doors(&options)?, Speaks::Http2, &options, stopped);
-        server.doors.spawn(crate::seeing::mind_store(server.hub.clone(), server.engine.clone()));
+        let mut server = Self {
+            engine,
+            reloader,
+            hub,
+            grpc,
+            http: None,
+            metrics: None,
+            stop,
+            doors: JoinSet::new(),
+            minding: JoinSet::new(),
+        };
+        let identify = Identify::by(server.reloader.access());
+        let grpc_doors = identify.layer(server.grpc_doors(&options)?);
+        server.open(grpc_listener, grpc_doors, Speaks::Http2, &options, stopped.clone());
+        if let Some(address) = options.http {
+            let (listener, address) = bind(address, "--http").await?;
+            server.http = Some(address);
+            let door = HttpDoor::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_router();
+            server.open(listener, identify.layer(door), Speaks::Http, &options, stopped.clone());
+        }
+        if let Some(address) = options.metrics {
+            let (listener, address) = bind(address, "--metrics").await?;
+            server.metrics = Some(address);
+            let page = metrics_page(server.hub.clone(), server.engine.clone(), server.reloader.clone());
+            server.open(listener, page, Speaks::Http, &options, stopped);
+        }
+        server.reloader.watch(server.engine.clone(), options.reload_every);
+        server.minding.spawn(mind_store(server.hub.clone(), server.engine.clone()));
+        if let Some(tls) = options.tls {
+            server.minding.spawn(async move { tls.follow(CERTIFICATES_EVERY).await });
+        }
         Ok(server)
     }
 
@@ -104,14 +156,20 @@ impl Server {
         Ok(routes.prepare())
     }
 
-    fn open(
+    fn open<S, B>(
         &mut self,
         listener: TcpListener,
-        service: Routes,
+        service: S,
         speaks: Speaks,
         options: &ServerOptions,
         mut stopped: watch::Receiver<bool>,
-    ) {
+    ) where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+        B: Body + Default + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
         let (limits, tls) = (options.limits.clone(), options.tls.clone());
         let options = ListenOptions { limits, tls, speaks, ..ListenOptions::default() };
         self.doors.spawn(async move {
@@ -126,6 +184,16 @@ impl Server {
     /// Where gRPC is served.
     pub fn grpc(&self) -> SocketAddr {
         self.grpc
+    }
+
+    /// Where HTTP is served, if it is.
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// Where metrics are served, if they are.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
     }
 
     /// The engine behind the doors.
@@ -147,8 +215,17 @@ impl Server {
     }
 }
 
-async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, String> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| format!("{address}: {error}: choose another with {flag}"))
+async fn bind(address: SocketAddr, flag: &str) -> Result<(TcpListener, SocketAddr), String> {
+    let wrong = |error: std::io::Error| format!("{address}: {error}: choose another with {flag}");
+    let listener = TcpListener::bind(address).await.map_err(wrong)?;
+    let bound = listener.local_addr().map_err(wrong)?;
+    Ok((listener, bound))
+}
+
+fn metrics_page(hub: Arc<Hub>, engine: Engine, reloader: Arc<Reloader>) -> axum::Router {
+    let page = move || {
+        let text = metrics(&hub, &engine, &reloader.status());
+        std::future::ready(([(http::header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text))
+    };
+    axum::Router::new().route("/metrics", axum::routing::get(page))
 }

@@ -37,6 +37,25 @@ impl StoreUrl {
         Err("a store is `memory`, `redis://host:port`, `redis+cluster://host:port,host:port` or `postgres://host/db`".into())
     }
 
+    /// `memory`, `redis` or `postgres`: what may be shown, since an address may hold a password.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Redis(_) => "redis",
+            Self::Postgres(_) => "postgres",
+        }
+    }
+
+    /// Creates or upgrades what a store needs before it can be used: PostgreSQL a schema, the others nothing.
+    pub async fn migrate(&self) -> Result<(), String> {
+        match self {
+            Self::Memory | Self::Redis(_) => Ok(()),
+            Self::Postgres(url) => {
+                PostgresStore::builder(url).migrate().await.map_err(|error| error.to_string())
+            }
+        }
+    }
+
     /// Reaches it. No call takes longer than the deadline; as long as the store's own unless stated.
     pub async fn connect(&self, deadline: Option<Duration>) -> Result<Backend, String> {
         let redis = |builder: throttlekit_redis::Builder| match deadline {

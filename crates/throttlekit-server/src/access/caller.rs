@@ -1,10 +1,17 @@
 //! Who asks, and what it may.
 
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::Principal;
+use super::grant::Grant;
 use crate::engine::Refusal;
 
 /// What can be asked, for allow-lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Door {
     /// Check, CheckMany: asks that are charged.
     Check,
@@ -22,16 +29,31 @@ pub enum Door {
     Monitor,
 }
 
-/// Who asks, and what it may. Put into a request's extensions by whoever accepted the connection.
+/// Who asks, and what it may. Put into a request's extensions by [`Identify`](super::Identify).
 #[derive(Clone, Debug)]
 pub struct Caller {
     principal: Principal,
+    rights: Rights,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Rights {
+    /// Everything.
+    All,
+    /// Everything but, perhaps, what shows or lends a lot at once.
+    Open { monitor: bool, reserve: bool },
+    /// What is listed.
+    Listed(Arc<[Grant]>),
 }
 
 impl Caller {
-    /// Nobody in particular, who may do everything: where a file names no principals.
+    pub(super) fn new(principal: Principal, rights: Rights) -> Self {
+        Self { principal, rights }
+    }
+
+    /// Nobody in particular, who may do everything: where nobody looked who it is, as in tests of a door.
     pub fn anyone() -> Self {
-        Self { principal: Principal::anyone() }
+        Self::new(Principal::anyone(), Rights::All)
     }
 
     /// Whoever sent a request.
@@ -45,7 +67,51 @@ impl Caller {
     }
 
     /// Whether it may use this door for this policy and key; if not, a refusal that says so.
-    pub fn may(&self, _door: Door, _policy: &str, _key: &[u8]) -> Result<(), Refusal> {
-        Ok(())
+    pub fn may(&self, door: Door, policy: &str, key: &[u8]) -> Result<(), Refusal> {
+        let allowed = match &self.rights {
+            Rights::Listed(grants) => grants.iter().any(|grant| grant.allows(door, policy, key)),
+            _ => return self.may_use(door),
+        };
+        // The key is not repeated: refusals are logged.
+        let policy = policy.escape_debug();
+        let why = || format!("{} may not use {door:?} for this key of policy `{policy}`", self.said());
+        if allowed { Ok(()) } else { Err(Refusal::Forbidden(why())) }
+    }
+
+    /// Whether it may use this door at all: for what is of no policy, and for leases, which are their owner's.
+    pub fn may_use(&self, door: Door) -> Result<(), Refusal> {
+        let why = match (&self.rights, door) {
+            (Rights::Open { monitor: false, .. }, Door::Monitor) => NO_MONITOR.into(),
+            (Rights::Open { reserve: false, .. }, Door::Reserve) => NO_FLEET.into(),
+            (Rights::Listed(grants), _) if !grants.iter().any(|grant| grant.opens(door)) => {
+                format!("{} may not use {door:?}", self.said())
+            }
+            _ => return Ok(()),
+        };
+        Err(Refusal::Forbidden(why))
+    }
+
+    /// Why a request to this path needs a secret that the caller did not show.
+    pub(super) fn lacks_secret_for(&self, path: &str) -> Option<&'static str> {
+        match self.rights {
+            Rights::Open { monitor: false, .. } if path.starts_with("/throttlekit.v1.Monitor/") => {
+                Some(NO_MONITOR)
+            }
+            Rights::Open { reserve: false, .. } if path.starts_with("/throttlekit.v1.Fleet/") => {
+                Some(NO_FLEET)
+            }
+            _ => None,
+        }
+    }
+
+    fn said(&self) -> String {
+        match self.principal.name() {
+            "" => "a caller without a name".into(),
+            name => format!("`{}`", name.escape_debug()),
+        }
     }
 }
+
+const NO_MONITOR: &str = "the monitor wants the secret that the server was given, or, if it was given none, a caller on its machine";
+const NO_FLEET: &str =
+    "reserving wants the secret that the server was given, or, if it was given none, a caller on its machine";

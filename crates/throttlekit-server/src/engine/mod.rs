@@ -14,7 +14,7 @@ mod variant;
 mod view;
 mod witness;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ pub use backend::Backend;
 use leases::{Leases, NotDebited};
 use loans::{Loan, Loans};
 use served::{Place, Served};
+use variant::Variant;
 pub use view::{GuardView, PolicyView, Reloaded, StoreHealth};
 pub use witness::Witness;
 
@@ -37,6 +38,8 @@ use crate::policy::PolicyFile;
 
 /// How often leases are looked at that nobody asks about.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
+/// How often it is looked whether anyone still asks a policy that is gone.
+const UNUSED_TRIES_MAX: u32 = 40;
 
 /// What an engine is made of.
 #[derive(Clone)]
@@ -304,12 +307,12 @@ impl Engine {
         let _alone = self.shared.reloading.lock().await;
         let before = self.shared.running.load_full();
         let (running, reloaded) = Running::of(file, &self.shared.options, Some(&before))?;
-        let gone: Vec<_> = before.policies.values().filter(|served| !running.has(served)).cloned().collect();
+        let kept: HashSet<_> = running.variants().map(Arc::as_ptr).collect();
+        let gone: Vec<_> =
+            before.variants().filter(|variant| !kept.contains(&Arc::as_ptr(variant))).cloned().collect();
         self.shared.running.store(Arc::new(running));
-        // Those who asked before may still be at it: what they fetch after this lapses with its window.
-        for served in gone {
-            served.close().await;
-        }
+        drop(before);
+        tokio::spawn(close_when_unused(gone));
         Ok(reloaded)
     }
 
@@ -389,8 +392,23 @@ impl Running {
         Ok((Self { file: Arc::new(file), policies }, reloaded))
     }
 
-    fn has(&self, served: &Arc<Served>) -> bool {
-        self.policies.get(&*served.name).is_some_and(|mine| Arc::ptr_eq(mine, served))
+    fn variants(&self) -> impl Iterator<Item = &Arc<Variant>> {
+        self.policies.values().flat_map(|served| served.variants())
+    }
+}
+
+/// Hands back what policies that are gone had fetched, when those who still asked them are answered. What is fetched after
+/// that lapses with its window.
+async fn close_when_unused(gone: Vec<Arc<Variant>>) {
+    let used = |variant: &Arc<Variant>| Arc::strong_count(variant) > 1;
+    for _ in 0..UNUSED_TRIES_MAX {
+        if !gone.iter().any(used) {
+            break;
+        }
+        tokio::time::sleep(SWEEP_EVERY).await;
+    }
+    for variant in gone {
+        variant.close().await;
     }
 }
 

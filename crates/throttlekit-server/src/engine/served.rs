@@ -18,7 +18,8 @@ use crate::policy::{Defaults, OutageSpec, OverrideSpec, PolicySpec};
 /// How long a client's slot is held without a heartbeat, unless the file says otherwise.
 const LEASE_FOR: Duration = Duration::from_secs(2);
 
-/// One policy that runs.
+/// One policy that runs. Cheap to clone, but for overrides.
+#[derive(Clone)]
 pub(super) struct Served {
     pub(super) name: Arc<str>,
     pub(super) spec: PolicySpec,
@@ -50,6 +51,10 @@ impl Served {
         warnings: &mut Vec<String>,
     ) -> Result<Self, String> {
         let on_outage = on_outage(spec.on_outage.or(place.defaults.on_outage).unwrap_or_default());
+        if let Some(same) = before.filter(|before| before.on_outage == on_outage && alike(&before.spec, spec))
+        {
+            return Ok(Self { spec: spec.clone(), ..same.clone() });
+        }
         let calls = before.map(|before| before.calls.clone()).unwrap_or_default();
         let store = Counted::new(place.backend.clone(), calls.clone());
         let in_force = |error: String| format!("policy `{name}`: {error}");
@@ -183,11 +188,21 @@ impl Served {
 
     /// Hands back what was fetched and not spent.
     pub(super) async fn close(&self) {
-        self.base.close().await;
-        for variant in self.whole.values().chain(self.prefixes.values()) {
+        for variant in self.variants() {
             variant.close().await;
         }
     }
+
+    /// All that holds for some key. What several keys share comes as often.
+    pub(super) fn variants(&self) -> impl Iterator<Item = &Arc<Variant>> {
+        std::iter::once(&self.base).chain(self.whole.values()).chain(self.prefixes.values())
+    }
+}
+
+/// Whether two files ask the same of a policy, whatever they say about it.
+fn alike(one: &PolicySpec, other: &PolicySpec) -> bool {
+    let asked = |spec: &PolicySpec| PolicySpec { description: None, shadow: false, ..spec.clone() };
+    asked(one) == asked(other)
 }
 
 fn overridden(spec: &PolicySpec, instead: &OverrideSpec, common: &Common<'_>) -> Result<Variant, String> {

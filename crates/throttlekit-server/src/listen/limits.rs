@@ -18,7 +18,7 @@ pub struct Limits {
     /// Streams ended for a client's errors, until its connection ends: 256.
     pub error_resets_max: usize,
     /// Requests of a connection that were given up by the client within ten seconds, until the connection ends. They
-    /// count only where they are most of what it asked: 1 000.
+    /// count only where they are most of what it asked: 5 000.
     pub abandoned_max: u32,
     /// Bytes of the headers of a request, as HTTP/2 counts them: 16 KiB.
     pub header_bytes_max: u32,
@@ -63,7 +63,7 @@ impl Default for Limits {
             streams_max: 256,
             pending_resets_max: 20,
             error_resets_max: 256,
-            abandoned_max: 1_000,
+            abandoned_max: 5_000,
             header_bytes_max: 16 * 1024,
             headers_max: 64,
             message_bytes_max: 64 * 1024,

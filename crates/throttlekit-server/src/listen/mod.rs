@@ -17,6 +17,7 @@ mod tls;
 
 pub use bind::judge_bind;
 pub use body::Delivery;
+pub(crate) use connection::{is_grpc, say};
 pub use counters::{Counters, Stats};
 pub use limits::Limits;
 pub use peer::Peer;

@@ -283,8 +283,8 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
             "additionalProperties" => {
                 assert_eq!(says, &json!(false));
                 let known = schema.get("properties").and_then(Value::as_object);
-                let object = value.as_object().unwrap();
-                object.keys().all(|name| known.is_some_and(|known| known.contains_key(name)))
+                let mut names = value.as_object().into_iter().flat_map(|object| object.keys());
+                names.all(|name| known.is_some_and(|known| known.contains_key(name)))
             }
             "properties" => {
                 for (name, schema) in says.as_object().unwrap() {
@@ -294,8 +294,8 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
             }
             "items" => value
                 .as_array()
-                .unwrap()
-                .iter()
+                .into_iter()
+                .flatten()
                 .try_for_each(|value| fits(document, says, value))
                 .map(|()| true)?,
             "minimum" => !value.is_number() || value.as_f64() >= says.as_f64(),

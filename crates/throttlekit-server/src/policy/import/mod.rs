@@ -173,7 +173,6 @@ impl Import {
     }
 
     fn finish(self) -> Imported {
-        // As it was matched there.
         let domain =
             DomainSpec { domain: self.domain, rules: self.rules, tree: true, ..DomainSpec::default() };
         let file = PolicyFile {
@@ -201,7 +200,12 @@ fn entry(at: &str, descriptor: &Descriptor) -> Result<EntrySpec, Wrong> {
         let message = "share_threshold is for values that end in `*`: drop it";
         return Err((format!("{at}.share_threshold"), message.into()));
     }
-    Ok(EntrySpec { key: descriptor.key.clone(), value, shared: descriptor.share_threshold, by: 0 })
+    Ok(EntrySpec {
+        key: descriptor.key.clone(),
+        value,
+        shared: descriptor.share_threshold,
+        ..EntrySpec::default()
+    })
 }
 
 fn rate(at: &str, limit: &RateLimit) -> Result<RateSpec, Wrong> {

@@ -318,8 +318,8 @@ envoy:
 13:37 envoy[0].rules[3].entries[0].shared: only values that a prefix `abc*` matches can be counted together
 13:53 envoy[0].rules[3].policy: this policy holds slots, which Envoy's service never gives back: use one without concurrency
 13:53 envoy[0].rules[3].policy: this policy counts by key 1 of a call, which no entry brings: give one `by: 1`
-14:28 envoy[0].rules[4].entries[0].by: a call has 4 keys, counted from 0
-14:61 envoy[0].rules[4].entries[1].by: its value is not counted by itself, so it is no part of a key: leave `by` out
+14:33 envoy[0].rules[4].entries[0].by: a call has 4 keys, counted from 0
+14:64 envoy[0].rules[4].entries[1].by: its value is not counted by itself, so it is no part of a key: leave `by` out
 15:13 envoy[1].domain: the domain `d` stands here twice: put its rules together"#;
     assert_eq!(refused(text), says);
 }

@@ -1,0 +1,19 @@
+//! `throttlekit migrate`.
+
+use throttlekit_server::StoreUrl;
+
+/// What to prepare.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The store: `postgres://…`, as a role that may create a schema
+    #[arg(long, env = "THROTTLEKIT_STORE", hide_env_values = true)]
+    store: String,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let url = StoreUrl::parse(&args.store).map_err(anyhow::Error::msg)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(url.migrate()).map_err(anyhow::Error::msg)?;
+    println!("the store is ready");
+    Ok(())
+}

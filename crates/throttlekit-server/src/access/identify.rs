@@ -1,0 +1,89 @@
+//! The layer that says who sent a request.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arc_swap::ArcSwap;
+use futures_util::future::Either;
+use http::{Request, Response};
+use tonic::Status;
+use tower::{Layer, Service};
+
+use super::{Access, Unknown};
+use crate::listen::{Peer, is_grpc, say};
+
+/// What is answered to everybody: whether the server is well, which whoever sends traffic to it must know.
+const OPEN_PATHS: [&str; 4] = ["/grpc.health.v1.Health/", "/healthz", "/livez", "/readyz"];
+
+/// Puts a [`Caller`](super::Caller) into each request, or refuses it: UNAUTHENTICATED, or 401. Believes the connection
+/// and the token, and no other header.
+#[derive(Clone, Debug)]
+pub struct Identify {
+    access: Arc<ArcSwap<Access>>,
+}
+
+impl Identify {
+    /// By what is in force when a request comes.
+    pub fn by(access: Arc<ArcSwap<Access>>) -> Self {
+        Self { access }
+    }
+
+    fn judge<B>(&self, request: &mut Request<B>) -> Result<(), Status> {
+        let path = request.uri().path();
+        if OPEN_PATHS.iter().any(|open| path.starts_with(open)) {
+            return Ok(());
+        }
+        let peer = request.extensions().get::<Peer>();
+        let caller = self.access.load().identify(request.headers(), peer).map_err(|unknown| {
+            Status::unauthenticated(match unknown {
+                Unknown::WrongToken => "this token is nobody's",
+                Unknown::NoToken => {
+                    "show a token: `authorization: Bearer …`, or a client certificate that is listed"
+                }
+            })
+        })?;
+        if let Some(why) = caller.lacks_secret_for(path) {
+            return Err(Status::unauthenticated(why));
+        }
+        request.extensions_mut().insert(caller);
+        Ok(())
+    }
+}
+
+impl<S> Layer<S> for Identify {
+    type Service = Identified<S>;
+
+    fn layer(&self, inner: S) -> Identified<S> {
+        Identified { identify: self.clone(), inner }
+    }
+}
+
+/// A service whose callers are known.
+#[derive(Clone, Debug)]
+pub struct Identified<S> {
+    identify: Identify,
+    inner: S,
+}
+
+impl<S, B, R> Service<Request<B>> for Identified<S>
+where
+    S: Service<Request<B>, Response = Response<R>, Error = Infallible>,
+    R: Default,
+{
+    type Response = Response<R>;
+    type Error = Infallible;
+    type Future = Either<Ready<Result<Response<R>, Infallible>>, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        match self.identify.judge(&mut request) {
+            Ok(()) => Either::Right(self.inner.call(request)),
+            Err(status) => Either::Left(ready(Ok(say(is_grpc(request.headers()), status)))),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+use super::*;
+use crate::engine::Refusal;
+use crate::listen::Peer;
+
+const BILLING: &str = "the token of billing";
+const OPS: &str = "the token of operations";
+
+fn digest(token: &str) -> String {
+    use sha2::Digest;
+    sha2::Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn spec(text: &str) -> AccessSpec {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+fn access() -> Access {
+    let (billing, ops) = (digest(BILLING), digest(OPS));
+    let text = format!(
+        "principals:
+  billing:
+    token_sha256: {billing}
+    certificate: spiffe://mesh/billing
+    allow:
+      - doors: [check, debit]
+        policies: [chat, 'api-*']
+        keys: acme/
+      - {{doors: [peek], policies: [chat]}}
+  ops: {{token_sha256: {ops}, certificate: 'dns:Ops.Example', allow: [{{doors: [monitor]}}]}}
+  idle: {{certificate: 'spiffe://mesh/idle'}}
+"
+    );
+    Access::of(&spec(&text)).unwrap()
+}
+
+fn headers(pairs: &[(&'static str, &str)]) -> http::HeaderMap {
+    pairs.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect()
+}
+
+fn bearer(token: &str) -> http::HeaderMap {
+    headers(&[("authorization", &format!("Bearer {token}"))])
+}
+
+fn at(address: &str) -> Peer {
+    Peer::at(format!("{address}:9").parse().unwrap())
+}
+
+fn with_names(names: &[&str]) -> Peer {
+    Peer { names: names.iter().map(ToString::to_string).collect(), ..at("192.0.2.1") }
+}
+
+#[test]
+fn a_principal_may_what_is_listed_and_nothing_else() {
+    let caller = access().identify(&bearer(BILLING), None).unwrap();
+    assert_eq!(caller.principal().name(), "billing");
+    let table = [
+        (Door::Check, "chat", "acme/1", true),
+        (Door::Check, "api-", "acme/", true),
+        (Door::Check, "api-v2", "acme/x", true),
+        (Door::Debit, "chat", "acme/1", true),
+        (Door::Peek, "chat", "other", true),
+        (Door::Peek, "api-v2", "acme/1", false),
+        (Door::Check, "chat", "acme", false),
+        (Door::Check, "chat", "", false),
+        (Door::Check, "chat", "evil/acme/", false),
+        (Door::Check, "chats", "acme/1", false),
+        (Door::Check, "cha", "acme/1", false),
+        (Door::Check, "api", "acme/1", false),
+        (Door::Check, "", "acme/1", false),
+        (Door::Check, "*", "acme/1", false),
+        (Door::Admit, "chat", "acme/1", false),
+        (Door::Reserve, "chat", "acme/1", false),
+        (Door::Envoy, "chat", "acme/1", false),
+        (Door::Monitor, "chat", "acme/1", false),
+    ];
+    for (door, policy, key, allowed) in table {
+        let may = caller.may(door, policy, key.as_bytes());
+        assert_eq!(may.is_ok(), allowed, "{door:?} {policy} {key}");
+        assert!(allowed || matches!(may, Err(Refusal::Forbidden(_))));
+    }
+    assert!(caller.may_use(Door::Peek).is_ok());
+    assert!(matches!(caller.may_use(Door::Admit), Err(Refusal::Forbidden(_))));
+}
+
+#[test]
+fn a_refusal_does_not_repeat_the_key() {
+    let caller = access().identify(&bearer(BILLING), None).unwrap();
+    let refusal = caller.may(Door::Check, "chat", b"secret-key").unwrap_err();
+    assert!(!refusal.to_string().contains("secret-key"), "{refusal}");
+}
+
+#[test]
+fn certificates_are_known_by_their_names() {
+    let name = |names: &[&str]| {
+        let found = access().identify(&http::HeaderMap::new(), Some(&with_names(names)));
+        found.map(|caller| caller.principal().name().to_owned())
+    };
+    assert_eq!(name(&["dns:x", "spiffe://mesh/billing"]), Ok("billing".into()));
+    assert_eq!(name(&["dns:ops.example"]), Ok("ops".into()));
+    assert_eq!(name(&["spiffe://mesh/billing/x"]), Err(Unknown::NoToken));
+    assert_eq!(name(&["dns:spiffe://mesh/billing"]), Err(Unknown::NoToken));
+}
+
+#[test]
+fn a_wrong_token_is_refused_even_with_a_good_certificate() {
+    let peer = with_names(&["spiffe://mesh/billing"]);
+    for wrong in ["", "x", "the token of billin", "the token of billing!"] {
+        let refused = access().identify(&bearer(wrong), Some(&peer)).unwrap_err();
+        assert_eq!(refused, Unknown::WrongToken, "{wrong}");
+    }
+    let basic = headers(&[("authorization", "Basic dGhlIHRva2VuIG9mIGJpbGxpbmc=")]);
+    assert_eq!(access().identify(&basic, Some(&peer)).unwrap_err(), Unknown::WrongToken);
+    let two = headers(&[("x-fleet-secret", OPS), ("authorization", &format!("Bearer {BILLING}"))]);
+    assert_eq!(access().identify(&two, None).unwrap_err(), Unknown::WrongToken);
+}
+
+#[test]
+fn nobody_in_particular_may_nothing_unless_stated() {
+    let none = http::HeaderMap::new();
+    assert_eq!(access().identify(&none, Some(&at("127.0.0.1"))).unwrap_err(), Unknown::NoToken);
+    assert_eq!(
+        Access::of(&AccessSpec::default()).unwrap().identify(&none, None).unwrap_err(),
+        Unknown::NoToken
+    );
+    let some = Access::of(&spec("anonymous: [{doors: [check], policies: [public]}]")).unwrap();
+    let caller = some.identify(&none, None).unwrap();
+    assert!(caller.may(Door::Check, "public", b"k").is_ok());
+    assert!(caller.may(Door::Check, "chat", b"k").is_err());
+    assert!(caller.may(Door::Peek, "public", b"k").is_err());
+}
+
+#[test]
+fn old_clients_show_their_token_in_headers_of_their_own() {
+    let caller = access().identify(&headers(&[("x-monitor-secret", OPS)]), None).unwrap();
+    assert_eq!(caller.principal().name(), "ops");
+    assert!(caller.may(Door::Monitor, "any", b"any").is_ok());
+}
+
+#[test]
+fn without_a_list_the_monitor_and_reserving_are_for_this_machine() {
+    let open = Access::open(Secrets::default());
+    let may = |peer: Option<&Peer>, headers: &http::HeaderMap, door| {
+        open.identify(headers, peer).unwrap().may(door, "p", b"k").is_ok()
+    };
+    let none = http::HeaderMap::new();
+    // What a stranger could write to look like this machine.
+    let forged = headers(&[
+        ("x-forwarded-for", "127.0.0.1"),
+        ("forwarded", "for=127.0.0.1"),
+        ("x-real-ip", "127.0.0.1"),
+        ("host", "localhost"),
+        ("x-monitor-secret", ""),
+    ]);
+    for door in [Door::Monitor, Door::Reserve] {
+        for local in ["127.0.0.1", "127.8.8.8", "[::1]", "[::ffff:127.0.0.1]"] {
+            assert!(may(Some(&at(local)), &none, door), "{local}");
+        }
+        assert!(!may(Some(&at("192.0.2.1")), &none, door));
+        assert!(!may(Some(&at("192.0.2.1")), &forged, door));
+        assert!(!may(None, &forged, door));
+    }
+    for door in [Door::Check, Door::Peek, Door::Debit, Door::Admit, Door::Envoy] {
+        assert!(may(Some(&at("192.0.2.1")), &none, door));
+    }
+}
+
+#[test]
+fn a_secret_is_demanded_from_everybody() {
+    let monitor = Secret::of(b"look");
+    let open = Access::open(Secrets { monitor, fleet: Secret::of(b"lend") });
+    let may = |headers: &http::HeaderMap, door| {
+        open.identify(headers, Some(&at("127.0.0.1"))).unwrap().may(door, "p", b"k").is_ok()
+    };
+    assert!(!may(&http::HeaderMap::new(), Door::Monitor));
+    assert!(may(&headers(&[("x-monitor-secret", "look")]), Door::Monitor));
+    assert!(may(&bearer("look"), Door::Monitor));
+    assert!(!may(&bearer("look"), Door::Reserve));
+    assert!(may(&headers(&[("x-fleet-secret", "lend")]), Door::Reserve));
+    assert!(!may(&headers(&[("x-fleet-secret", "lend")]), Door::Monitor));
+    assert!(may(&bearer("nonsense"), Door::Check));
+}
+
+#[test]
+fn a_list_that_cannot_work_is_refused_with_its_reason() {
+    let same = digest(BILLING);
+    let table = [
+        ("principals: {a: {}}".into(), "nobody can be known"),
+        ("principals: {a: {token_sha256: abc}}".into(), "64 hexadecimal digits"),
+        ("principals: {a: {token_env: THROTTLEKIT_NO_SUCH}}".into(), "THROTTLEKIT_NO_SUCH"),
+        ("principals: {a: {token_file: /no/such/file}}".into(), "/no/such/file"),
+        ("principals: {a: {certificate: 'cn:x'}}".into(), "neither `dns:host`"),
+        ("anonymous: [{doors: []}]".into(), "without doors"),
+        ("anonymous: [{doors: [check], policies: ['a*b']}]".into(), "at the end"),
+        (
+            format!("principals: {{a: {{token_sha256: {same}}}, b: {{token_sha256: {same}}}}}"),
+            "token of another",
+        ),
+        (
+            "principals: {a: {certificate: 'dns:x'}, b: {certificate: 'dns:X'}}".into(),
+            "certificate of another",
+        ),
+    ];
+    for (text, why) in table {
+        let error = Access::of(&spec(&text)).unwrap_err();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+    assert!(serde_saphyr::from_str::<AccessSpec>("anonymous: [{doors: [everything]}]").is_err());
+    assert!(serde_saphyr::from_str::<AccessSpec>("principal: {}").is_err());
+}
+
+#[test]
+fn tokens_come_from_files_without_white_space_and_not_short() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    let text =
+        format!("principals: {{a: {{token_file: '{}', allow: [{{doors: [check]}}]}}}}", path.display());
+    std::fs::write(&path, "short\n").unwrap();
+    assert!(Access::of(&spec(&text)).unwrap_err().contains("too few"));
+    std::fs::write(&path, format!("{BILLING}\n")).unwrap();
+    let access = Access::of(&spec(&text)).unwrap();
+    assert_eq!(access.identify(&bearer(BILLING), None).unwrap().principal().name(), "a");
+    assert!(!format!("{access:?}").contains("token of"), "{access:?}");
+}
+
+#[test]
+fn secrets_show_nothing() {
+    let secret = Secret::of(b"hunter2hunter2").unwrap();
+    assert_eq!(format!("{secret:?}"), "Secret(…)");
+    assert!(Secret::of(b"").is_none());
+}

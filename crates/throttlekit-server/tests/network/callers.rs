@@ -1,0 +1,55 @@
+//! Who is let in, over the wire.
+
+use std::sync::Arc;
+
+use throttlekit_proto::v1::{ReserveRequest, ReserveResponse};
+use throttlekit_server::access::{Access, AccessSpec, Secret, Secrets};
+use throttlekit_server::listen::ListenOptions;
+use tonic::Code;
+
+use crate::client::{Client, Failure};
+use crate::target::Target;
+
+const RESERVE: &str = "/throttlekit.v1.Fleet/Reserve";
+
+async fn reserve(client: &Client, headers: &[(&'static str, &str)]) -> Result<ReserveResponse, Failure> {
+    let ask = ReserveRequest { policy: "lent".into(), key: "k".into(), ..ReserveRequest::default() };
+    client.call(RESERVE, headers, &ask).await
+}
+
+#[tokio::test]
+async fn reserving_is_for_this_machine_or_for_who_has_the_secret() {
+    let target = Target::open(ListenOptions::default()).await;
+    let client = Client::connect(target.address).await.unwrap();
+    assert!(reserve(&client, &[]).await.is_ok());
+    let secrets = Secrets { fleet: Secret::of(b"lend me some"), ..Secrets::default() };
+    target.access.store(Arc::new(Access::open(secrets)));
+    assert_eq!(reserve(&client, &[]).await.unwrap_err().code(), Code::Unauthenticated);
+    let wrong = [("x-fleet-secret", "lend me")];
+    assert_eq!(reserve(&client, &wrong).await.unwrap_err().code(), Code::Unauthenticated);
+    assert!(reserve(&client, &[("x-fleet-secret", "lend me some")]).await.is_ok());
+    assert!(reserve(&client, &[("authorization", "Bearer lend me some")]).await.is_ok());
+    assert!(client.check("api", "k").await.is_ok());
+}
+
+#[tokio::test]
+async fn tokens_are_asked_for_and_lists_change_without_a_restart() {
+    let spec = |allow: &str| {
+        let digest = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae";
+        let text = format!("principals: {{foo: {{token_sha256: {digest}, allow: [{allow}]}}}}");
+        Access::of(&serde_saphyr::from_str::<AccessSpec>(&text).unwrap()).unwrap()
+    };
+    let allowed = spec("{doors: [check], policies: [api], keys: acme/}");
+    let target = Target::start(ListenOptions::default(), allowed).await;
+    let client = Client::connect(target.address).await.unwrap();
+    let check = async |headers: &[(&'static str, &str)], key: &str| {
+        client.check_as(headers, "api", key).await.map_err(|failure| failure.code()).map(|_| ())
+    };
+    let token = [("authorization", "Bearer foo")];
+    assert_eq!(check(&[], "acme/1").await, Err(Code::Unauthenticated));
+    assert_eq!(check(&[("authorization", "Bearer bar")], "acme/1").await, Err(Code::Unauthenticated));
+    assert_eq!(check(&token, "acme/1").await, Ok(()));
+    assert_eq!(check(&token, "other/1").await, Err(Code::PermissionDenied));
+    target.access.store(Arc::new(spec("{doors: [peek]}")));
+    assert_eq!(check(&token, "acme/1").await, Err(Code::PermissionDenied));
+}

@@ -1,0 +1,127 @@
+//! A gRPC client as small as can be, so that every byte and every limit is ours to choose.
+
+use h2::client::SendRequest;
+use http::{HeaderMap, Request};
+use hyper::body::Bytes;
+use prost::Message;
+use throttlekit_proto::v1::{CheckRequest, CheckResponse};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, ToSocketAddrs};
+use tonic::Code;
+
+#[derive(Clone)]
+pub(crate) struct Client {
+    send: SendRequest<Bytes>,
+}
+
+/// Why there was no answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The server said so.
+    Status(Code),
+    /// The connection or the stream is gone.
+    Lost(String),
+}
+
+impl Failure {
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::Status(code) => *code,
+            Self::Lost(why) => panic!("no status: {why}"),
+        }
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Lost(error.to_string())
+    }
+}
+
+impl Client {
+    pub(crate) async fn connect(address: impl ToSocketAddrs) -> Result<Self, Failure> {
+        let tcp = TcpStream::connect(address).await?;
+        tcp.set_nodelay(true)?;
+        Self::over(tcp).await
+    }
+
+    pub(crate) async fn over<I>(io: I) -> Result<Self, Failure>
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (send, connection) = h2::client::handshake(io).await?;
+        tokio::spawn(connection);
+        Ok(Self { send })
+    }
+
+    /// Sends these bytes as the body, framed by the caller, and gives what came before the trailers.
+    pub(crate) async fn raw(
+        &self,
+        path: &str,
+        headers: &[(&'static str, &str)],
+        body: Bytes,
+    ) -> Result<Vec<u8>, Failure> {
+        let mut request = Request::post(format!("http://server{path}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut ready = self.send.clone().ready().await?;
+        let (response, mut sending) = ready.send_request(request.body(()).expect("a request"), false)?;
+        // A server that refuses early ends the stream while we send.
+        let _ = sending.send_data(body, true);
+        let response = response.await?;
+        if let Some(status) = status(response.headers()) {
+            return Err(Failure::Status(status));
+        }
+        let (mut body, mut answer) = (response.into_body(), Vec::new());
+        while let Some(chunk) = body.data().await {
+            let chunk = chunk?;
+            body.flow_control().release_capacity(chunk.len())?;
+            answer.extend_from_slice(&chunk);
+        }
+        match status(&body.trailers().await?.unwrap_or_default()) {
+            Some(Code::Ok) => Ok(answer),
+            Some(code) => Err(Failure::Status(code)),
+            None => Err(Failure::Lost("no trailers".into())),
+        }
+    }
+
+    pub(crate) async fn call<R: Message + Default>(
+        &self,
+        path: &str,
+        headers: &[(&'static str, &str)],
+        message: &impl Message,
+    ) -> Result<R, Failure> {
+        let answer = self.raw(path, headers, framed(&message.encode_to_vec())).await?;
+        Ok(R::decode(answer.get(5..).unwrap_or_default())?)
+    }
+
+    pub(crate) async fn check(&self, policy: &str, key: &str) -> Result<CheckResponse, Failure> {
+        self.check_as(&[], policy, key).await
+    }
+
+    pub(crate) async fn check_as(
+        &self,
+        headers: &[(&'static str, &str)],
+        policy: &str,
+        key: &str,
+    ) -> Result<CheckResponse, Failure> {
+        let ask = CheckRequest { policy: policy.into(), key: key.into(), ..CheckRequest::default() };
+        self.call(CHECK, headers, &ask).await
+    }
+}
+
+pub(crate) const CHECK: &str = "/throttlekit.v1.RateLimiter/Check";
+
+/// A message with the five bytes that gRPC puts before it.
+pub(crate) fn framed(message: &[u8]) -> Bytes {
+    let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
+    [&[0], &length[..], message].concat().into()
+}
+
+fn status(headers: &HeaderMap) -> Option<Code> {
+    let status = headers.get("grpc-status")?;
+    Some(Code::from_bytes(status.as_bytes()))
+}

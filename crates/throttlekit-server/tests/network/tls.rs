@@ -1,0 +1,207 @@
+//! Encrypted, and by whom.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tempfile::TempDir;
+use throttlekit_server::access::{Access, AccessSpec};
+use throttlekit_server::listen::{ListenOptions, Speaks, Tls, TlsFiles};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::Code;
+
+use crate::client::{Client, Failure};
+use crate::target::Target;
+
+/// An authority, and what it signed.
+struct Authority {
+    folder: TempDir,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+struct Signed {
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let (folder, key) = (tempfile::tempdir().unwrap(), KeyPair::generate().unwrap());
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        std::fs::write(folder.path().join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        Self { folder, issuer: Issuer::new(params, key) }
+    }
+
+    fn ca(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    fn sign(&self, file: &str, name: SanType) -> Signed {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.subject_alt_names = vec![name];
+        let path = |end: &str| self.folder.path().join(format!("{file}.{end}"));
+        let signed = Signed { cert: path("pem"), key: path("key") };
+        std::fs::write(&signed.cert, params.signed_by(&key, &self.issuer).unwrap().pem()).unwrap();
+        std::fs::write(&signed.key, key.serialize_pem()).unwrap();
+        signed
+    }
+
+    fn server(&self) -> Signed {
+        self.sign("server", SanType::DnsName("server.test".try_into().unwrap()))
+    }
+
+    fn client(&self, uri: &str) -> Signed {
+        self.sign("client", SanType::URI(uri.try_into().unwrap()))
+    }
+}
+
+fn files(server: &Signed, client_ca: Option<PathBuf>) -> TlsFiles {
+    TlsFiles { cert: Some(server.cert.clone()), key: Some(server.key.clone()), client_ca }
+}
+
+fn options(files: &TlsFiles) -> ListenOptions {
+    ListenOptions { tls: Tls::load(files).unwrap(), ..ListenOptions::default() }
+}
+
+fn connector(ca: &Path, me: Option<&Signed>, protocol: &[u8]) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match me {
+        Some(me) => builder
+            .with_client_auth_cert(
+                vec![CertificateDer::from_pem_file(&me.cert).unwrap()],
+                PrivateKeyDer::from_pem_file(&me.key).unwrap(),
+            )
+            .unwrap(),
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![protocol.to_vec()];
+    TlsConnector::from(Arc::new(config))
+}
+
+async fn connect(target: &Target, ca: &Path, me: Option<&Signed>) -> Result<Client, Failure> {
+    let tcp = TcpStream::connect(target.address).await?;
+    let name = ServerName::try_from("server.test").unwrap();
+    Client::over(connector(ca, me, b"h2").connect(name, tcp).await?).await
+}
+
+#[tokio::test]
+async fn a_client_that_trusts_the_authority_is_served() {
+    let authority = Authority::new();
+    let target = Target::open(options(&files(&authority.server(), None))).await;
+    let client = connect(&target, &authority.ca(), None).await.unwrap();
+    assert!(client.check("api", "k").await.unwrap().decision.unwrap().allowed);
+    assert!(connect(&target, &Authority::new().ca(), None).await.is_err());
+}
+
+#[tokio::test]
+async fn what_is_not_encrypted_is_not_served() {
+    let authority = Authority::new();
+    let target = Target::open(options(&files(&authority.server(), None))).await;
+    let client = Client::connect(target.address).await;
+    let answer = match client {
+        Ok(client) => client.check("api", "k").await.map(|_| ()),
+        Err(failure) => Err(failure),
+    };
+    assert!(matches!(answer, Err(Failure::Lost(_))), "{answer:?}");
+    assert_eq!(target.stop().await.handshake_failures, 1);
+}
+
+#[tokio::test]
+async fn without_a_client_certificate_of_the_authority_nobody_connects() {
+    let authority = Authority::new();
+    let target = Target::open(options(&files(&authority.server(), Some(authority.ca())))).await;
+    let stranger = Authority::new();
+    let forged = stranger.client("spiffe://mesh/billing");
+    for me in [None, Some(&forged)] {
+        // In TLS 1.3 the client learns of it with its first request.
+        let answer = match connect(&target, &authority.ca(), me).await {
+            Ok(client) => client.check("api", "k").await.map(|_| ()),
+            Err(failure) => Err(failure),
+        };
+        assert!(matches!(answer, Err(Failure::Lost(_))), "{answer:?}");
+    }
+    let known = authority.client("spiffe://mesh/billing");
+    let client = connect(&target, &authority.ca(), Some(&known)).await.unwrap();
+    assert!(client.check("api", "k").await.is_ok());
+    assert_eq!(target.stop().await.handshake_failures, 2);
+}
+
+#[tokio::test]
+async fn the_name_in_a_client_certificate_says_what_it_may() {
+    let authority = Authority::new();
+    let spec: AccessSpec = serde_saphyr::from_str(
+        "principals: {billing: {certificate: 'spiffe://mesh/billing', allow: [{doors: [check], policies: [api]}]}}",
+    )
+    .unwrap();
+    let files = files(&authority.server(), Some(authority.ca()));
+    let target = Target::start(options(&files), Access::of(&spec).unwrap()).await;
+    let billing = authority.client("spiffe://mesh/billing");
+    let client = connect(&target, &authority.ca(), Some(&billing)).await.unwrap();
+    assert!(client.check("api", "k").await.is_ok());
+    assert_eq!(client.check("chat", "k").await.unwrap_err().code(), Code::PermissionDenied);
+    let other = authority.client("spiffe://mesh/other");
+    let client = connect(&target, &authority.ca(), Some(&other)).await.unwrap();
+    assert_eq!(client.check("api", "k").await.unwrap_err().code(), Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_taken_over_and_a_bad_one_is_not() {
+    let authority = Authority::new();
+    let files = files(&authority.server(), None);
+    let tls = Tls::load(&files).unwrap().unwrap();
+    let target = Target::open(ListenOptions { tls: Some(tls.clone()), ..ListenOptions::default() }).await;
+    assert_eq!(tls.reload(), Ok(false));
+    // Another authority's, in the same files.
+    let next = Authority::new();
+    let new = next.server();
+    std::fs::copy(&new.cert, files.cert.as_ref().unwrap()).unwrap();
+    assert!(tls.reload().unwrap_err().contains("do not go together"));
+    assert!(connect(&target, &authority.ca(), None).await.is_ok());
+    std::fs::copy(&new.key, files.key.as_ref().unwrap()).unwrap();
+    assert_eq!(tls.reload(), Ok(true));
+    assert!(connect(&target, &authority.ca(), None).await.is_err());
+    assert!(connect(&target, &next.ca(), None).await.is_ok());
+}
+
+#[tokio::test]
+async fn http_1_is_offered_only_where_it_is_spoken() {
+    let authority = Authority::new();
+    let files = files(&authority.server(), None);
+    for (speaks, is_offered) in [(Speaks::Http2, false), (Speaks::Http, true)] {
+        let target = Target::open(ListenOptions { speaks, ..options(&files) }).await;
+        let tcp = TcpStream::connect(target.address).await.unwrap();
+        let name = ServerName::try_from("server.test").unwrap();
+        let stream = connector(&authority.ca(), None, b"http/1.1").connect(name, tcp).await;
+        assert_eq!(stream.is_ok(), is_offered, "{speaks:?}");
+    }
+}
+
+#[test]
+fn half_of_tls_is_an_error_that_names_what_is_missing() {
+    let some = || Some(PathBuf::from("/nowhere"));
+    let table = [
+        (some(), None, None, "--tls-key is missing"),
+        (some(), None, some(), "--tls-key is missing"),
+        (None, some(), None, "--tls-cert is missing"),
+        (None, some(), some(), "--tls-cert is missing"),
+        (None, None, some(), "--tls-cert and --tls-key are missing"),
+        (some(), some(), None, "/nowhere"),
+    ];
+    for (cert, key, client_ca, why) in table {
+        let error = Tls::load(&TlsFiles { cert, key, client_ca }).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+    assert!(Tls::load(&TlsFiles::default()).unwrap().is_none());
+}
