@@ -1,9 +1,12 @@
 //! `throttlekit serve`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use throttlekit_server::access::{Secret, Secrets};
+use throttlekit_server::listen::{Tls, TlsFiles, judge_bind};
+use throttlekit_server::seeing::{LogFormat, logs};
 use throttlekit_server::{Server, ServerOptions, StoreUrl};
 
 /// What to serve, and where.
@@ -14,6 +17,12 @@ pub(crate) struct Args {
     /// Where gRPC is served
     #[arg(long, default_value = "127.0.0.1:50051")]
     listen: SocketAddr,
+    /// Where HTTP and JSON are served
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    http: SocketAddr,
+    /// Where Prometheus finds /metrics
+    #[arg(long, default_value = "127.0.0.1:9464")]
+    metrics: SocketAddr,
     /// Where counts are kept: `memory`, `redis://…`, `redis+cluster://a,b`, `postgres://…`
     #[arg(long, env = "THROTTLEKIT_STORE", default_value = "memory", hide_env_values = true)]
     store: String,
@@ -26,16 +35,67 @@ pub(crate) struct Args {
     /// The region of this instance, for budgets that regions share
     #[arg(long, env = "THROTTLEKIT_REGION", default_value = "default")]
     region: String,
+    /// What this instance is called in the monitor
+    #[arg(long, env = "THROTTLEKIT_NODE_ID", default_value = "")]
+    node_id: String,
     /// How often the policy file is looked at, in milliseconds
     #[arg(long, default_value_t = 1_000)]
     reload_every_ms: u64,
+    /// The certificate, in PEM
+    #[arg(long)]
+    tls_cert: Option<PathBuf>,
+    /// Its key, in PEM
+    #[arg(long)]
+    tls_key: Option<PathBuf>,
+    /// Authorities of client certificates, in PEM: nobody connects without one
+    #[arg(long)]
+    tls_client_ca: Option<PathBuf>,
+    /// Listen beyond this machine without TLS
+    #[arg(long)]
+    allow_plaintext: bool,
+    /// A file with the secret that the monitor asks for; else THROTTLEKIT_MONITOR_SECRET, else only this machine sees it
+    #[arg(long)]
+    monitor_secret_file: Option<PathBuf>,
+    /// A file with the secret that reservations ask for; else THROTTLEKIT_FLEET_SECRET, else only this machine reserves
+    #[arg(long)]
+    fleet_secret_file: Option<PathBuf>,
+    /// How many proxies stand before the HTTP door
+    #[arg(long, default_value_t = 0)]
+    trusted_hops: u8,
+    /// Tell clients what can be asked (grpc.reflection.v1)
+    #[arg(long)]
+    reflection: bool,
+    /// Show keys as hashes in the monitor
+    #[arg(long)]
+    hash_keys: bool,
+    /// How long requests that are under way may take when it stops, in seconds
+    #[arg(long, default_value_t = 30)]
+    grace_s: u64,
+    /// What is logged: `info`, `debug`, `throttlekit_server=debug,warn` …
+    #[arg(long, env = "THROTTLEKIT_LOG", default_value = "info")]
+    log: String,
+    /// Log in JSON
+    #[arg(long)]
+    log_json: bool,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    logs(if args.log_json { LogFormat::Json } else { LogFormat::Text }, &args.log)
+        .map_err(anyhow::Error::msg)?;
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(args))
 }
 
 async fn serve(args: Args) -> anyhow::Result<()> {
+    let files = TlsFiles { cert: args.tls_cert, key: args.tls_key, client_ca: args.tls_client_ca };
+    let tls = Tls::load(&files).map_err(anyhow::Error::msg)?;
+    for address in [args.listen, args.http, args.metrics] {
+        let warning = judge_bind(address, tls.is_some(), args.allow_plaintext).map_err(anyhow::Error::msg)?;
+        warning.iter().for_each(|warning| tracing::warn!("{warning}"));
+    }
+    let secrets = Secrets {
+        monitor: secret(args.monitor_secret_file.as_deref(), "THROTTLEKIT_MONITOR_SECRET")?,
+        fleet: secret(args.fleet_secret_file.as_deref(), "THROTTLEKIT_FLEET_SECRET")?,
+    };
     let url = StoreUrl::parse(&args.store).map_err(anyhow::Error::msg)?;
     if args.migrate {
         url.migrate().await.map_err(anyhow::Error::msg)?;
@@ -43,20 +103,38 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let deadline = args.store_deadline_ms.map(Duration::from_millis);
     let backend = url.connect(deadline).await.map_err(anyhow::Error::msg)?;
     let mut options = ServerOptions::new(args.policies, backend);
-    options.grpc = args.listen;
-    options.engine.region = args.region;
     options.reload_every = Duration::from_millis(args.reload_every_ms.max(10));
+    options.engine.region = args.region;
+    options.hub.node_id = args.node_id;
+    options.hub.hash_keys = args.hash_keys;
+    (options.grpc, options.http, options.metrics) = (args.listen, Some(args.http), Some(args.metrics));
+    (options.trusted_hops, options.secrets) = (args.trusted_hops, secrets);
+    (options.tls, options.reflection) = (tls, args.reflection);
+    options.limits.grace = Duration::from_secs(args.grace_s);
     let server = Server::start(options).await.map_err(anyhow::Error::msg)?;
-    eprintln!(
-        "throttlekit serves {} policies on {} (store: {})",
-        server.engine().policies().len(),
-        server.grpc(),
-        url.kind()
+    let shown = |address: Option<SocketAddr>| address.map_or_else(String::new, |address| address.to_string());
+    tracing::info!(
+        policies = server.engine().policies().len(),
+        store = url.kind(),
+        grpc = %server.grpc(),
+        http = shown(server.http()),
+        metrics = shown(server.metrics()),
+        "throttlekit serves"
     );
     stopped().await?;
-    eprintln!("stopping: no new requests, those under way end");
+    tracing::info!("stopping: no new requests, those under way end");
     server.stop().await;
     Ok(())
+}
+
+/// From a file or the environment, never from the command line, which others can read.
+fn secret(file: Option<&Path>, variable: &str) -> anyhow::Result<Option<Secret>> {
+    let found = match file {
+        Some(path) => Secret::in_file(path).map(Some),
+        None if std::env::var_os(variable).is_some() => Secret::in_env(variable).map(Some),
+        None => Ok(None),
+    };
+    found.map_err(anyhow::Error::msg)
 }
 
 /// Waits for whoever wants it to stop.

@@ -27,7 +27,15 @@ fn env(name: &str) -> String {
 fn spawn(policies: &Path, store: &str, port: u16) -> Child {
     Command::new(env!("CARGO_BIN_EXE_throttlekit"))
         .args(["serve".as_ref(), policies.as_os_str()])
-        .args(["--listen", &format!("127.0.0.1:{port}"), "--migrate"])
+        .args([
+            "--listen",
+            &format!("127.0.0.1:{port}"),
+            "--http",
+            "127.0.0.1:0",
+            "--metrics",
+            "127.0.0.1:0",
+            "--migrate",
+        ])
         .args(["--reload-every-ms", "50", "--store-deadline-ms", "20000"])
         .env("THROTTLEKIT_STORE", store)
         .stdout(Stdio::null())

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit_server::access::Principal;
+use throttlekit_server::access::Secrets;
 use throttlekit_server::engine::{Ask, Backend, Engine, EngineOptions};
 use throttlekit_server::reload::{Loaded, Reloader};
 use throttlekit_server::seeing::{Hub, HubOptions};
@@ -49,7 +50,7 @@ fn started(options: HubOptions) -> (Arc<Hub>, Engine, InFolder) {
     let path = folder.path().join("policies.yaml");
     std::fs::write(&path, FILE).unwrap();
     let loaded = Loaded::read(&path).unwrap();
-    let reloader = Reloader::new(path, &loaded);
+    let reloader = Reloader::new(path, &loaded, Secrets::default()).unwrap();
     let hub = Hub::start(options).unwrap();
     let options = EngineOptions { witness: hub.clone(), ..EngineOptions::over(Backend::memory()) };
     (hub, Engine::start(options, loaded.file).unwrap(), InFolder(reloader, folder))
