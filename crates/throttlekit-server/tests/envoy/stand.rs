@@ -12,9 +12,8 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::IntoResponse;
 use serde_json::Value;
-use throttlekit_server::doors::envoy::EnvoyDoor;
-use throttlekit_server::engine::{Ask, Backend, Engine, EngineOptions};
-use throttlekit_server::policy::PolicyFile;
+use throttlekit_server::engine::{Ask, Backend};
+use throttlekit_server::{Server, ServerOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -37,8 +36,7 @@ pub(crate) struct Stand {
 /// A server on a runtime of its own, so that it can be killed with all its connections.
 struct Running {
     runtime: Runtime,
-    door: EnvoyDoor,
-    engine: Engine,
+    server: Server,
 }
 
 pub(crate) struct Reply {
@@ -85,22 +83,12 @@ impl Stand {
 
     pub(crate) async fn start_server(&mut self) {
         let runtime = Runtime::new().unwrap();
-        let text = fs::read_to_string(ops("policies.yaml")).unwrap();
-        let file: PolicyFile = serde_saphyr::from_str(&text).unwrap();
-        assert_eq!(throttlekit_server::doors::envoy::check(&file), [""; 0]);
-        let (backend, at) = (self.backend.clone(), self.server_at);
-        let (door, engine) = runtime
-            .spawn(async move {
-                let engine = Engine::start(EngineOptions::over(backend), file).unwrap();
-                let door = EnvoyDoor::new(engine.clone());
-                let incoming = tonic::transport::server::TcpIncoming::bind(at).unwrap();
-                let server = tonic::transport::Server::builder().add_service(door.clone().into_service());
-                tokio::spawn(server.serve_with_incoming(incoming));
-                (door, engine)
-            })
-            .await
-            .unwrap();
-        self.server = Some(Running { runtime, door, engine });
+        let options = ServerOptions {
+            grpc: self.server_at,
+            ..ServerOptions::new(ops("policies.yaml"), self.backend.clone())
+        };
+        let server = runtime.spawn(Server::start(options)).await.unwrap().unwrap();
+        self.server = Some(Running { runtime, server });
     }
 
     /// Ends the server and its connections, without a word to anyone.
@@ -144,7 +132,7 @@ impl Stand {
 
     /// Waits until so many tokens have been counted, or the budget has run out.
     pub(crate) async fn until_debited(&self, policy: &str, key: &str, tokens: u64) {
-        let engine = &self.server.as_ref().unwrap().engine;
+        let engine = self.server.as_ref().unwrap().server.engine();
         let left = async || {
             let ask = Ask { policy, key: key.as_bytes(), others: &[], cost: 1 };
             engine.peek(ask).await.unwrap().decision
@@ -156,13 +144,10 @@ impl Stand {
         .await;
     }
 
-    /// Waits until Envoy has found the server again. Asks as one who may ask without end, for `who` is counted.
-    pub(crate) async fn until_asked(&self, who: &str) {
-        assert_ne!(who, "health");
-        let door = self.server.as_ref().unwrap().door.clone();
+    /// Waits until Envoy has found the server again: it tells what is left to somebody else then.
+    pub(crate) async fn until_asked(&self) {
         self.until("Envoy asks again", async |stand| {
-            stand.get("/", &[("x-user", "health")]).await;
-            door.stats().requests > 0
+            stand.get("/", &[("x-user", "scout")]).await.headers.contains("x-ratelimit-remaining")
         })
         .await;
     }

@@ -63,6 +63,9 @@ pub(super) fn judge(request: &RateLimitRequest) -> Result<(), Status> {
         {
             return wrong("a key of an entry has at most 1024 bytes and a value 8192");
         }
+        if descriptor.hits_addend.is_some_and(|units| i64::try_from(units).is_err()) {
+            return wrong("an addend is below 2^63");
+        }
     }
     Ok(())
 }
@@ -93,7 +96,7 @@ impl<'a> Charge<'a> {
     /// Asks. Nothing, where there is nobody to ask.
     pub(super) async fn ask(&self, engine: &Engine) -> Result<Option<Answered>, Refusal> {
         let Self::Of { policy, keys, how } = self else { return Ok(None) };
-        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
         let Some((key, others)) = keys.split_first() else { return Ok(None) };
         let ask = |cost| Ask { policy, key, others, cost };
         let answer: Later<'_> = match *how {

@@ -6,7 +6,6 @@
 
 mod answer;
 mod charge;
-mod check;
 mod key;
 mod matcher;
 mod metadata;
@@ -26,7 +25,6 @@ use throttlekit_proto::envoy::{RateLimitRequest, RateLimitResponse};
 use tonic::{Request, Response, Status};
 
 pub use charge::{DESCRIPTORS_MAX, ENTRIES_MAX, NAME_BYTES_MAX, VALUE_BYTES_MAX};
-pub use check::check;
 pub use key::joined;
 pub use matcher::{Found, Matcher};
 pub use spec::{DomainSpec, EntrySpec, HeadersSpec, RuleSpec};

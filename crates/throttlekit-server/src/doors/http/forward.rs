@@ -23,6 +23,7 @@ use super::HttpDoor;
 use super::problem::Problem;
 use crate::access::{Caller, Door};
 use crate::engine::{Answered, Ask};
+use crate::listen::Peer;
 use crate::policy::PolicySpec;
 
 /// How a proxy asks. It is the proxy's operator who writes this, never the client.
@@ -39,12 +40,12 @@ struct Options {
     deny: Option<u16>,
 }
 
-/// The peer's address, or the client's before so many proxies.
+/// The peer's address, as our own listener or axum's tells it, or the client's before so many proxies.
 pub(super) fn address(hops: u8) -> ClientAddress {
     ClientAddress::behind_proxies(hops).peer_from(|extensions| {
-        let peer = extensions.get::<SocketAddr>().copied();
-        let peer = peer.or_else(|| extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0));
-        peer.map(|peer| peer.ip())
+        let served = extensions.get::<Peer>().map(|peer| peer.address);
+        let served = served.or_else(|| extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0));
+        served.map(|address| address.ip())
     })
 }
 

@@ -14,6 +14,7 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::engine::{Backend, EngineOptions};
+use crate::listen::Peer;
 
 fn engine() -> Engine {
     let file = json!({
@@ -238,7 +239,7 @@ async fn a_proxy_counts_by_a_header_sent_once() {
 async fn an_address_is_read_past_trusted_proxies_and_no_further() {
     let ask = |forwarded: &str| {
         let request = Request::get("/v1/forward-auth/api").header("x-forwarded-for", forwarded);
-        request.extension(SocketAddr::from(([10, 0, 0, 1], 9))).body(Body::empty()).unwrap()
+        request.extension(Peer::at(SocketAddr::from(([10, 0, 0, 1], 9)))).body(Body::empty()).unwrap()
     };
     let left = |response: &Response| response.headers()["x-ratelimit-remaining"].to_str().unwrap().to_owned();
     let behind = HttpDoor::new(engine()).trusted_hops(1).into_router();
@@ -282,8 +283,8 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
             "additionalProperties" => {
                 assert_eq!(says, &json!(false));
                 let known = schema.get("properties").and_then(Value::as_object);
-                let object = value.as_object().unwrap();
-                object.keys().all(|name| known.is_some_and(|known| known.contains_key(name)))
+                let mut names = value.as_object().into_iter().flat_map(|object| object.keys());
+                names.all(|name| known.is_some_and(|known| known.contains_key(name)))
             }
             "properties" => {
                 for (name, schema) in says.as_object().unwrap() {
@@ -293,8 +294,8 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
             }
             "items" => value
                 .as_array()
-                .unwrap()
-                .iter()
+                .into_iter()
+                .flatten()
                 .try_for_each(|value| fits(document, says, value))
                 .map(|()| true)?,
             "minimum" => !value.is_number() || value.as_f64() >= says.as_f64(),

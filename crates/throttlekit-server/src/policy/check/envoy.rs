@@ -7,6 +7,7 @@ use super::super::model::PolicyFile;
 use super::super::tree::shown;
 use super::{At, Report};
 use crate::doors::envoy::{EntrySpec, RuleSpec};
+use crate::engine::KEYS_MAX;
 
 /// How many rules all domains have together at the most.
 pub const RULES_MAX: usize = 10_000;
@@ -56,11 +57,11 @@ fn one_rule(at: &At, rule: &RuleSpec, file: &PolicyFile, report: &mut Report) {
         }
         (None, false) => report.error(at, "it leads nowhere: give it a policy, or say `unlimited: true`"),
         (None, true) => {}
-        (Some(name), false) => leads_to(&at.then("policy"), name, file, report),
+        (Some(name), false) => leads_to(&at.then("policy"), name, rule, file, report),
     }
 }
 
-fn leads_to(at: &At, name: &str, file: &PolicyFile, report: &mut Report) {
+fn leads_to(at: &At, name: &str, rule: &RuleSpec, file: &PolicyFile, report: &mut Report) {
     let Some(policy) = file.policies.get(name) else {
         let names = file.policies.keys().map(String::as_str);
         let hint = if report.findings.len() < HINTS_MAX { did_you_mean(name, names) } else { String::new() };
@@ -72,21 +73,12 @@ fn leads_to(at: &At, name: &str, file: &PolicyFile, report: &mut Report) {
             "this policy holds slots, which Envoy's service never gives back: use one without concurrency",
         );
     }
-    if policy.cost.is_some()
-        && policy.rate.is_empty()
-        && policy.fair.is_none()
-        && policy.concurrency.is_none()
-    {
+    let counted = policy.rate.iter().map(|rate| rate.by).chain(policy.cost.iter().map(|cost| cost.by));
+    let brought = |by: &u8| *by == 0 || rule.entries.iter().any(|entry| entry.by == *by);
+    if let Some(by) = counted.filter(|by| !brought(by)).min() {
         report.error(
             at,
-            "this policy is a budget that is only debited, and Envoy asks before: give it a rate too",
-        );
-    }
-    let further = policy.rate.iter().map(|rate| rate.by).chain(policy.cost.iter().map(|cost| cost.by));
-    if further.max() > Some(0) {
-        report.error(
-            at,
-            "this policy counts further keys of a call, and a descriptor makes one: use one with `by: 0`",
+            format!("this policy counts by key {by} of a call, which no entry brings: give one `by: {by}`"),
         );
     }
     if policy.fleet.is_some() {
@@ -104,5 +96,15 @@ fn one_entry(at: &At, entry: &EntrySpec, report: &mut Report) {
     let prefix = entry.value.as_ref().is_some_and(|value| value.ends_with('*'));
     if entry.shared && !prefix {
         report.error(&at.then("shared"), "only values that a prefix `abc*` matches can be counted together");
+    }
+    if usize::from(entry.by) >= KEYS_MAX {
+        report.error(&at.then("by"), format!("a call has {KEYS_MAX} keys, counted from 0"));
+    }
+    let apart = !entry.shared && (entry.value.is_none() || prefix);
+    if entry.by > 0 && !apart {
+        report.error(
+            &at.then("by"),
+            "its value is not counted by itself, so it is no part of a key: leave `by` out",
+        );
     }
 }

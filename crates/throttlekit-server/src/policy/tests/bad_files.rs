@@ -305,7 +305,7 @@ envoy:
       - {entries: [{key: a}]}
       - {entries: [], unlimited: true, policy: api}
       - {entries: [{key: b, shared: true}], policy: slots}
-      - {entries: [{key: c}], policy: budget}
+      - {entries: [{key: c, by: 4}, {key: d, value: exact, by: 1}], policy: budget}
   - domain: d
 ";
     let says = r#"4:3 policies."a b": the name of a policy has no spaces or invisible characters: `a b`
@@ -317,8 +317,9 @@ envoy:
 12:48 envoy[0].rules[2].policy: `unlimited` and a policy contradict each other: keep one
 13:37 envoy[0].rules[3].entries[0].shared: only values that a prefix `abc*` matches can be counted together
 13:53 envoy[0].rules[3].policy: this policy holds slots, which Envoy's service never gives back: use one without concurrency
-13:53 envoy[0].rules[3].policy: this policy counts further keys of a call, and a descriptor makes one: use one with `by: 0`
-14:39 envoy[0].rules[4].policy: this policy is a budget that is only debited, and Envoy asks before: give it a rate too
+13:53 envoy[0].rules[3].policy: this policy counts by key 1 of a call, which no entry brings: give one `by: 1`
+14:33 envoy[0].rules[4].entries[0].by: a call has 4 keys, counted from 0
+14:64 envoy[0].rules[4].entries[1].by: its value is not counted by itself, so it is no part of a key: leave `by` out
 15:13 envoy[1].domain: the domain `d` stands here twice: put its rules together"#;
     assert_eq!(refused(text), says);
 }

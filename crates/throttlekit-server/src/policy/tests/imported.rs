@@ -171,4 +171,5 @@ envoy:
     - key: code
       value: "404"
     policy: shop/code=404
+  tree: true
 "#;
