@@ -85,13 +85,19 @@ const KEYS_A_ROUND: u64 = 5_000;
 /// What a process of this test binary is to be: `serve`, or `attack NAME ADDRESS MILLISECONDS`.
 const ROLE: &str = "ABUSE_ROLE";
 
+/// How far the attacker steps back, unless `ABUSE_NICE` says otherwise. It goes into the figure, since an attacker that
+/// gets little of the processors does little harm.
+fn attacker_nice() -> String {
+    std::env::var("ABUSE_NICE").unwrap_or_else(|_| "19".into())
+}
+
 /// This test binary again, in another role.
 fn other(role: &str) -> Child {
     // An attacker has a machine of its own. Here it gets what the others leave, so that it is the server's work that
     // slows them down and not the attacker's.
-    let niceness = if role == "serve" { "0" } else { "19" };
+    let niceness = if role == "serve" { "0".into() } else { attacker_nice() };
     Command::new("nice")
-        .args(["-n", niceness])
+        .args(["-n", &niceness])
         .arg(std::env::current_exe().expect("this binary"))
         .args(["--ignored", "--exact", "figures::other_role", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
@@ -261,6 +267,8 @@ async fn figures() {
         broken.push(format!("the server grew by {grown:.1} MiB"));
     }
     figure.insert("name".into(), "prove-abuse".into());
+    figure.insert("attacker_nice".into(), attacker_nice().into());
+    figure.insert("optimised".into(), (!cfg!(debug_assertions)).into());
     figure.insert("grown_mib".into(), round(grown).into());
     figure.insert("keys".into(), keys.into());
     println!("figure: {}", Value::from(figure));
