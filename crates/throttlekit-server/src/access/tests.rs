@@ -228,3 +228,15 @@ fn secrets_show_nothing() {
     assert_eq!(format!("{secret:?}"), "Secret(…)");
     assert!(Secret::of(b"").is_none());
 }
+
+#[test]
+fn the_list_in_the_documentation_is_one() {
+    let page = include_str!("../../../../docs/security.md");
+    let block = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let (file, warnings) = crate::policy::load(block).unwrap();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let access = Access::of(&file.access.unwrap()).unwrap();
+    let caller = access.identify(&bearer("test"), None).unwrap();
+    assert!(caller.may(Door::Check, "api-v1", b"acme/1").is_ok());
+    assert!(caller.may(Door::Check, "api-v1", b"other").is_err());
+}

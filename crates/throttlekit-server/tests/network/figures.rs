@@ -8,14 +8,14 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use throttlekit_proto::v1::{CheckManyRequest, CheckManyResponse};
 use throttlekit_server::listen::{Limits, ListenOptions, Speaks};
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, interval, sleep, timeout_at};
 
 use crate::attack;
 use crate::client::{CHECK, Client, framed};
@@ -26,20 +26,15 @@ const P99_TIMES_MAX: f64 = 2.0;
 /// Below this a time says more about the machine than about the server.
 const P99_FLOOR: Duration = Duration::from_millis(1);
 const GROWTH_MIB_MAX: f64 = 64.0;
-const HONEST_EVERY: Duration = Duration::from_millis(2);
+const HONEST_EVERY: Duration = Duration::from_millis(5);
 
-/// Attacks until it is told to stop.
-type Attack = fn(SocketAddr, Arc<AtomicBool>, Arc<AtomicU64>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+/// One round of an attack, on one connection or a few hundred.
+type Attack = fn(SocketAddr) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Repeats an attack on one connection after the other, and counts them.
 macro_rules! attacks {
     ($(($name:literal, |$address:ident| $once:expr)),* $(,)?) => {
-        &[$(($name, |$address, stop, count| Box::pin(async move {
-            while !stop.load(Ordering::Relaxed) {
-                let _ = timeout(Duration::from_secs(2), $once).await;
-                count.fetch_add(1, Ordering::Relaxed);
-                sleep(Duration::from_millis(10)).await;
-            }
+        &[$(($name, |$address| Box::pin(async move {
+            let _ = $once.await;
         }))),*]
     };
 }
@@ -72,45 +67,110 @@ async fn huge(address: SocketAddr) {
     }
 }
 
-/// A thousand asks of a hundred keys each that nobody asked for before.
+/// Asks of a hundred keys each that nobody asked for before.
 async fn random_keys(address: SocketAddr) {
     use std::hash::{BuildHasher, RandomState};
     let (Ok(client), random) = (Client::connect(address).await, RandomState::new()) else { return };
-    for ask in 0..1_000_u32 {
+    for ask in 0..KEYS_A_ROUND / 100 {
         let keys = (0..100_u32).map(|n| format!("{:016x}", random.hash_one((ask, n)))).collect();
         let ask = CheckManyRequest { policy: "api".into(), keys, ..CheckManyRequest::default() };
         let path = "/throttlekit.v1.RateLimiter/CheckMany";
-        if client.call::<CheckManyResponse>(path, &[], &ask).await.is_err() {
-            return;
-        }
-        KEYS.fetch_add(100, Ordering::Relaxed);
+        let answer = client.call::<CheckManyResponse>(path, &[], &ask).await;
+        assert!(answer.is_ok(), "{answer:?}");
     }
 }
 
-static KEYS: AtomicU64 = AtomicU64::new(0);
+const KEYS_A_ROUND: u64 = 5_000;
 
-/// The server under attack: this test binary again, which serves until its input ends.
+/// What a process of this test binary is to be: `serve`, or `attack NAME ADDRESS MILLISECONDS`.
+const ROLE: &str = "ABUSE_ROLE";
+
+/// How far the attacker steps back, unless `ABUSE_NICE` says otherwise. It goes into the figure, since an attacker that
+/// gets little of the processors does little harm.
+fn attacker_nice() -> String {
+    std::env::var("ABUSE_NICE").unwrap_or_else(|_| "19".into())
+}
+
+/// This test binary again, in another role.
+fn other(role: &str) -> Child {
+    // An attacker has a machine of its own. Here it gets what the others leave, so that it is the server's work that
+    // slows them down and not the attacker's.
+    let niceness = if role == "serve" { "0".into() } else { attacker_nice() };
+    Command::new("nice")
+        .args(["-n", &niceness])
+        .arg(std::env::current_exe().expect("this binary"))
+        .args(["--ignored", "--exact", "figures::other_role", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a child")
+}
+
+/// What a line says after this word.
+fn after<T: FromStr>(line: &str, word: &str) -> Option<T> {
+    line.split_once(word)?.1.trim().parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the other processes of `figures`"]
+async fn other_role() {
+    let role = std::env::var(ROLE).unwrap_or_default();
+    match role.split(' ').collect::<Vec<_>>()[..] {
+        ["serve"] => serve().await,
+        ["attack", name, address, millis] => {
+            let (_, once) = ATTACKS.iter().find(|(known, _)| *known == name).expect("an attack");
+            let (address, millis) = (address.parse().expect("an address"), millis.parse().expect("a time"));
+            println!("rounds {}", attack_for(*once, address, Duration::from_millis(millis)).await);
+        }
+        _ => panic!("this is for `figures`, which sets {ROLE}"),
+    }
+}
+
+async fn attack_for(once: Attack, address: SocketAddr, time: Duration) -> u64 {
+    let (mut rounds, end) = (0, Instant::now() + time);
+    while timeout_at(end, once(address)).await.is_ok() {
+        rounds += 1;
+        sleep(Duration::from_millis(5)).await;
+    }
+    rounds
+}
+
+async fn serve() {
+    let limits = Limits { stall_max: Duration::from_secs(2), ..Limits::default() };
+    let options = ListenOptions { limits, speaks: Speaks::Http, ..ListenOptions::default() };
+    let target = Target::open(options).await;
+    println!("listening {}", target.address);
+    let mut nothing = String::new();
+    let waiting = tokio::task::spawn_blocking(move || std::io::stdin().read_line(&mut nothing));
+    assert!(waiting.await.is_ok());
+    target.stop().await;
+}
+
+/// The server under attack.
 struct Besieged {
     child: Child,
     address: SocketAddr,
 }
 
-const SERVE: &str = "ABUSE_SERVE";
-
 impl Besieged {
     fn start() -> Self {
-        let exe = std::env::current_exe().expect("this binary");
-        let mut child = Command::new(exe)
-            .args(["--ignored", "--exact", "figures::besieged", "--nocapture", "--test-threads=1"])
-            .env(SERVE, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a child");
-        let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let found =
-            lines.map_while(Result::ok).find_map(|line| line.split("listening ").nth(1)?.parse().ok());
-        Self { child, address: found.expect("its address") }
+        let mut child = other("serve");
+        let mut lines =
+            BufReader::new(child.stdout.take().expect("its output")).lines().map_while(Result::ok);
+        let address = lines.find_map(|line| after(&line, "listening")).expect("its address");
+        Self { child, address }
+    }
+
+    /// Has it attacked for so long. How often, in the end.
+    fn attacked(&self, name: &str, time: Duration) -> JoinHandle<u64> {
+        let role = format!("attack {name} {} {}", self.address, time.as_millis());
+        tokio::task::spawn_blocking(move || {
+            let ended = other(&role).wait_with_output().expect("an attacker");
+            assert!(ended.status.success(), "an attacker failed");
+            let text = String::from_utf8_lossy(&ended.stdout);
+            text.lines().find_map(|line| after(line, "rounds")).expect("its rounds")
+        })
     }
 
     fn resident_mib(&self) -> f64 {
@@ -129,34 +189,23 @@ impl Drop for Besieged {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the other process of `figures`"]
-async fn besieged() {
-    if std::env::var_os(SERVE).is_none() {
-        return;
-    }
-    let limits = Limits { stall_max: Duration::from_secs(2), ..Limits::default() };
-    let options = ListenOptions { limits, speaks: Speaks::Http, ..ListenOptions::default() };
-    let target = Target::open(options).await;
-    println!("listening {}", target.address);
-    let mut nothing = String::new();
-    let waiting = tokio::task::spawn_blocking(move || std::io::stdin().read_line(&mut nothing));
-    assert!(waiting.await.is_ok());
-    target.stop().await;
-}
-
-/// Honest requests at a steady pace, measured from when each was due.
+/// Honest requests at a steady pace, whether or not those before were answered.
 async fn honest(client: &Client, time: Duration, times: &mut Vec<Duration>) {
     let (mut due, end) = (interval(HONEST_EVERY), Instant::now() + time);
+    let mut asking = JoinSet::new();
     loop {
         let at = due.tick().await;
         if at >= end {
-            return;
+            break;
         }
-        let answer = client.check("chat", "honest").await;
-        assert!(answer.is_ok(), "an honest request failed: {answer:?}");
-        times.push(at.elapsed());
+        let client = client.clone();
+        asking.spawn(async move {
+            let answer = client.check("chat", "honest").await;
+            assert!(answer.is_ok(), "an honest request failed: {answer:?}");
+            at.elapsed()
+        });
     }
+    times.extend(asking.join_all().await);
 }
 
 fn p99(times: &mut [Duration]) -> Duration {
@@ -164,31 +213,40 @@ fn p99(times: &mut [Duration]) -> Duration {
     times[times.len() * 99 / 100]
 }
 
+struct Size {
+    turns: u32,
+    turn: Duration,
+    keys: u64,
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures, so it wants the machine: cargo xtask prove abuse"]
 async fn figures() {
-    let small = std::env::var_os("ABUSE_SMALL").is_some();
-    let (turns, turn) = if small { (2, Duration::from_secs(1)) } else { (5, Duration::from_secs(2)) };
+    let size = match std::env::var_os("ABUSE_SMALL") {
+        Some(_) => Size { turns: 3, turn: Duration::from_secs(1), keys: 1_000_000 },
+        None => Size { turns: 5, turn: Duration::from_secs(2), keys: 10_000_000 },
+    };
     let server = Besieged::start();
     let client = Client::connect(server.address).await.expect("a connection");
     honest(&client, Duration::from_secs(1), &mut Vec::new()).await;
     let before = server.resident_mib();
     let (mut figure, mut broken) = (Map::new(), Vec::new());
     println!("{:<20}{:>12}{:>12}{:>8}{:>10}{:>10}", "attack", "quiet p99", "p99", "times", "rounds", "MiB");
-    for (name, attack) in ATTACKS {
+    let mut keys = 0;
+    for (name, _) in ATTACKS {
         let (mut quiet, mut attacked) = (Vec::new(), Vec::new());
-        let (count, size) = (Arc::<AtomicU64>::default(), server.resident_mib());
-        for _ in 0..turns {
-            honest(&client, turn, &mut quiet).await;
-            let stop = Arc::<AtomicBool>::default();
-            let attacking = tokio::spawn(attack(server.address, stop.clone(), count.clone()));
-            honest(&client, turn, &mut attacked).await;
-            stop.store(true, Ordering::Relaxed);
-            attacking.await.expect("an attacker does not panic");
+        let (mut rounds, small) = (0, server.resident_mib());
+        for _ in 0..size.turns {
+            honest(&client, size.turn, &mut quiet).await;
+            let attacking = server.attacked(name, size.turn);
+            // Until the attacker's process is there.
+            sleep(Duration::from_millis(100)).await;
+            honest(&client, size.turn - Duration::from_millis(200), &mut attacked).await;
+            rounds += attacking.await.expect("an attacker");
         }
         let (quiet, attacked) = (p99(&mut quiet), p99(&mut attacked));
         let times = attacked.as_secs_f64() / quiet.max(P99_FLOOR).as_secs_f64();
-        let (rounds, grown) = (count.load(Ordering::Relaxed), server.resident_mib() - size);
+        let grown = server.resident_mib() - small;
         println!("{name:<20}{quiet:>12.1?}{attacked:>12.1?}{times:>8.2}{rounds:>10}{grown:>10.1}");
         if times > P99_TIMES_MAX {
             broken.push(format!("{name}: the slowest in a hundred took {times:.2} times as long"));
@@ -197,14 +255,22 @@ async fn figures() {
         let values = json!({"quiet_p99_us": micros(quiet), "p99_us": micros(attacked), "times": round(times),
             "rounds": rounds, "grown_mib": round(grown)});
         figure.insert((*name).into(), values);
+        keys = rounds * KEYS_A_ROUND;
+    }
+    // The last attack was by keys: it goes on until there were as many as were promised.
+    while keys < size.keys {
+        keys += server.attacked("random_keys", size.turn).await.expect("an attacker") * KEYS_A_ROUND;
     }
     let grown = server.resident_mib() - before;
+    println!("after {keys} keys that nobody asked for before, {grown:.1} MiB larger than at first");
     if grown > GROWTH_MIB_MAX {
         broken.push(format!("the server grew by {grown:.1} MiB"));
     }
     figure.insert("name".into(), "prove-abuse".into());
+    figure.insert("attacker_nice".into(), attacker_nice().into());
+    figure.insert("optimised".into(), (!cfg!(debug_assertions)).into());
     figure.insert("grown_mib".into(), round(grown).into());
-    figure.insert("keys".into(), KEYS.load(Ordering::Relaxed).into());
+    figure.insert("keys".into(), keys.into());
     println!("figure: {}", Value::from(figure));
     assert!(broken.is_empty(), "not proved:\n  {}", broken.join("\n  "));
 }
