@@ -22,7 +22,7 @@ pub struct FleetBuilder<C = BootClock> {
 }
 
 impl FleetBuilder {
-    pub(crate) fn new(client: Client, policy: &str, limit: Result<Limit, LimitError>) -> Self {
+    pub(crate) fn new(client: &Client, policy: &str, limit: Result<Limit, LimitError>) -> Self {
         let store = RemoteStore::new(client.clone(), policy);
         let strict = client.limiter_builder(policy);
         let (strict, tier) = match limit {
