@@ -95,7 +95,7 @@ impl Client {
     where
         LimitError: From<L::Error>,
     {
-        FleetBuilder::new(self.clone(), policy, limit.try_into().map_err(LimitError::from))
+        FleetBuilder::new(self, policy, limit.try_into().map_err(LimitError::from))
     }
 
     /// How calls have gone, over all servers.

@@ -6,7 +6,7 @@ use throttlekit::store::KEY_PART_MAX;
 use throttlekit::tier::{HeldKey, TierBuilder, TierStats};
 use throttlekit::{Ask, BootClock, Decision, LeaseClock, Limit, LimitError, OnOutage, TwoTier};
 
-use crate::{Batch, Client, ClientError, RemoteAnswer, RemoteLimiter, RemoteStore};
+use crate::{Batch, Client, ClientError, LimiterBuilder, RemoteAnswer, RemoteLimiter, RemoteStore};
 
 /// For how long a server lends units of a smooth rate.
 const HOLD: Duration = Duration::from_secs(1);
@@ -17,18 +17,19 @@ pub type FleetKey<C = BootClock> = HeldKey<RemoteStore, C>;
 /// Describes a [`FleetLimiter`].
 #[derive(Debug)]
 pub struct FleetBuilder<C = BootClock> {
-    strict: RemoteLimiter,
+    strict: LimiterBuilder,
     tier: TierBuilder<RemoteStore, C>,
 }
 
 impl FleetBuilder {
-    pub(crate) fn new(client: Client, policy: &str, limit: Result<Limit, LimitError>) -> Self {
+    pub(crate) fn new(client: &Client, policy: &str, limit: Result<Limit, LimitError>) -> Self {
         let store = RemoteStore::new(client.clone(), policy);
-        let tier = match limit {
-            Ok(limit) => TwoTier::builder(store, policy, limit),
-            Err(error) => TwoTier::builder(store, policy, Unfit(error)),
+        let strict = client.limiter_builder(policy);
+        let (strict, tier) = match limit {
+            Ok(limit) => (strict.limit(limit), TwoTier::builder(store, policy, limit)),
+            Err(error) => (strict, TwoTier::builder(store, policy, Unfit(error))),
         };
-        Self { strict: client.limiter(policy), tier: tier.hold(HOLD) }
+        Self { strict, tier: tier.hold(HOLD) }
     }
 }
 
@@ -51,7 +52,8 @@ impl<C: LeaseClock> FleetBuilder<C> {
 
     /// What to answer while the server does not, and nothing is held. Unless chosen, refusals.
     pub fn on_outage(self, choice: OnOutage) -> Self {
-        self.tune(|tier| tier.on_outage(choice))
+        let Self { strict, tier } = self;
+        Self { strict: strict.on_outage(choice), tier: tier.on_outage(choice) }
     }
 
     /// Everything else that can be chosen about two tiers: when the server is asked, clock margins, refills, returns.
@@ -68,7 +70,7 @@ impl<C: LeaseClock> FleetBuilder<C> {
     where
         C: 'static,
     {
-        Ok(FleetLimiter { tier: self.tier.build()?, strict: self.strict })
+        Ok(FleetLimiter { tier: self.tier.build()?, strict: self.strict.build()? })
     }
 }
 
@@ -92,11 +94,12 @@ impl<C: LeaseClock + 'static> FleetLimiter<C> {
 
     /// Answers one ask. Waits only if the server must be asked.
     ///
-    /// The server is asked about this ask alone if it costs more than the limit ever holds, which no lease helps, and if
-    /// its key is longer than [200 bytes](KEY_PART_MAX).
+    /// The server is asked about this ask alone if it costs more than the limit ever holds, which no lease helps; if its
+    /// key is longer than [200 bytes](KEY_PART_MAX); and if it costs more than 1 on a smooth rate, whose units of different
+    /// reservations do not add up.
     pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<RemoteAnswer, ClientError> {
         let ask = ask.into();
-        if ask.key.len() > KEY_PART_MAX || ask.cost > self.tier.shared().limits()[0].units() {
+        if self.is_asked_alone(ask) {
             return self.strict.check(ask).await;
         }
         let answer = self.tier.check(ask).await?;
@@ -107,6 +110,13 @@ impl<C: LeaseClock + 'static> FleetLimiter<C> {
             shadow_denied: false,
             outage: answer.outage.map(ClientError::from),
         })
+    }
+
+    /// A reservation gets whatever is left, and so perhaps less than one ask costs. Units of a window wait for the rest.
+    fn is_asked_alone(&self, ask: Ask<'_>) -> bool {
+        let [limit] = self.tier.shared().limits();
+        let is_smooth = !matches!(limit, Limit::Window(_));
+        ask.key.len() > KEY_PART_MAX || ask.cost > limit.units() || (is_smooth && ask.cost > 1)
     }
 
     /// A handle to one key that many threads spend from, which saves finding it. Nothing, if there is none free.

@@ -134,10 +134,10 @@ impl Client {
     pub(crate) fn keep(&self, hold: &Arc<Hold>) {
         let mut held = self.inner.keeper.held();
         held.holds.insert(hold.id.clone(), hold.clone());
-        if !std::mem::replace(&mut held.is_kept, true) {
-            if let Some(runtime) = &hold.runtime {
-                runtime.spawn(keep(Arc::downgrade(&self.inner)));
-            }
+        if let Some(runtime) = &hold.runtime
+            && !std::mem::replace(&mut held.is_kept, true)
+        {
+            runtime.spawn(keep(Arc::downgrade(&self.inner)));
         }
     }
 }

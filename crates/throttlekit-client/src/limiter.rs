@@ -159,7 +159,8 @@ impl RemoteLimiter {
         tokens: Cost,
         name: Option<DebitId>,
     ) -> Result<RemoteAnswer, ClientError> {
-        let (stream, number) = name.map_or((Vec::new(), 0), |id| (id.stream.to_be_bytes().to_vec(), id.number));
+        let (stream, number) =
+            name.map_or((Vec::new(), 0), |id| (id.stream.to_be_bytes().to_vec(), id.number));
         let request = DebitRequest {
             policy: self.policy.to_string(),
             key: key.into(),
@@ -204,13 +205,12 @@ impl RemoteLimiter {
         let call = |channel, request| async move { RateLimiterClient::new(channel).admit(request).await };
         match self.client.ask_at(&server, request, call).await {
             Ok(told) => {
-                let mut answer = wire::answer(told.decision)?;
+                let mut answer = wire::answer(told.decision.clone())?;
                 answer.binding_axis = answer.binding_axis.or_else(|| wire::axis(&told.binding_axis));
                 self.note(&answer);
-                let allowed = answer.decision.allowed;
-                let permit =
-                    allowed.then(|| RemotePermit::held(self.clone(), server, told.lease_id, sent, work.key));
-                Ok(RemoteAdmission { answer, policy_denied: told.policy_denied, permit })
+                let (allowed, policy_denied) = (answer.decision.allowed, told.policy_denied);
+                let permit = allowed.then(|| RemotePermit::held(self.clone(), server, told, sent, work.key));
+                Ok(RemoteAdmission { answer, policy_denied, permit })
             }
             Err(error) => {
                 let answer = self.answer(Err(error), ask)?;

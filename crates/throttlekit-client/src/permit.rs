@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throttlekit::{BootClock, Clock, Timestamp};
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
-use throttlekit_proto::v1::{DebitRequest, ReleaseRequest};
+use throttlekit_proto::v1::{AdmitResponse, DebitRequest, ReleaseRequest};
 
 use crate::client::Server;
 use crate::keeper::Hold;
@@ -44,15 +44,16 @@ impl RemotePermit {
     pub(crate) fn held(
         limiter: RemoteLimiter,
         server: Arc<Server>,
-        lease: String,
+        told: AdmitResponse,
         sent: Timestamp,
         key: &str,
     ) -> Self {
-        if lease.is_empty() {
+        if told.lease_id.is_empty() {
             return Self::of_nothing(limiter, key);
         }
-        let lives = limiter.client().inner.lease_for;
-        let hold = Hold::new(lease, server, lives, sent);
+        let lives = Duration::from_millis(wire::units(told.lease_for_ms));
+        let lives = if lives.is_zero() { limiter.client().inner.lease_for } else { lives };
+        let hold = Hold::new(told.lease_id, server, lives, sent);
         Client::keep(limiter.client(), &hold);
         Self { limiter, key: key.into(), hold: Some(hold), actual_cost: None }
     }

@@ -128,8 +128,8 @@ pub(crate) fn lent(
     Ok(Lent { now: theirs, loan: Loan { granted, epoch, lives, decision } })
 }
 
+/// How long to wait where nothing was lent.
 fn wait(lease: &v1::Lease) -> Retry {
-    let told = units(lease.retry_after_ms)
-        .max(units(lease.refresh_interval_ms) * u64::from(lease.retry_after_ms == 0));
-    Retry::After(Duration::from_millis(told.max(1)))
+    let told = if lease.retry_after_ms > 0 { lease.retry_after_ms } else { lease.refresh_interval_ms };
+    Retry::After(Duration::from_millis(units(told).max(1)))
 }

@@ -61,7 +61,8 @@ fn exact_wait(suite: &golden::Golden) -> Option<CoreSubject> {
 fn rate_and_budget_suites_are_answered_field_for_field_over_the_wire() {
     let suites = golden::read().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(suites.len(), 12);
-    let entry = |(index, suite): (usize, &golden::Golden)| format!("  p{index}: {{{}}}\n", policy(&suite.spec));
+    let entry =
+        |(index, suite): (usize, &golden::Golden)| format!("  p{index}: {{{}}}\n", policy(&suite.spec));
     let policies: String = suites.iter().enumerate().map(entry).collect();
     let clock = ManualClock::at(Timestamp::EPOCH);
     let server = Running::start(&policies, Backend::memory_with_clock(Arc::new(clock.clone())));

@@ -5,9 +5,7 @@ mod common;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use throttlekit_client::{
-    Ask, Axis, Client, ClientError, DebitId, Guarantee, OnOutage, Rate, Retry, Work,
-};
+use throttlekit_client::{Ask, Axis, Client, ClientError, DebitId, Guarantee, OnOutage, Rate, Retry, Work};
 use throttlekit_server::engine::Backend;
 
 use common::{Proxy, Running, client_of, runtime};
@@ -138,7 +136,7 @@ fn outages_are_answered_as_chosen_within_the_deadline_and_then_at_once() {
 fn a_permit_is_kept_alive_while_it_is_held_and_free_once_it_ends() {
     let server = Running::start(POLICIES, Backend::memory());
     runtime().block_on(async {
-        let client = server.client().lease_for(Duration::from_millis(600)).build().unwrap();
+        let client = server.client().build().unwrap();
         let slots = client.limiter("slots");
         let held = slots.admit(Work::by("k")).await.unwrap();
         assert!(held.answer.decision.allowed);
@@ -166,7 +164,7 @@ fn a_permit_that_cannot_be_renewed_fences_itself_before_the_server_gives_its_slo
     let mut server = Running::start(POLICIES, Backend::memory());
     let clients = runtime();
     let permit = clients.block_on(async {
-        let client = server.client().lease_for(Duration::from_millis(600)).build().unwrap();
+        let client = server.client().build().unwrap();
         client.limiter("slots").admit(Work::by("k")).await.unwrap().permit.unwrap()
     });
     assert!(!permit.is_fenced());
@@ -182,11 +180,9 @@ fn a_permit_is_fenced_when_the_server_no_longer_knows_it() {
     let mut server = Running::start(POLICIES, Backend::memory());
     let clients = runtime();
     let permit = clients.block_on(async {
+        // Were the server not to say how long the lease lasts, a beat every twenty seconds would not tell in time.
         let client = server.client().lease_for(Duration::from_secs(60)).build().unwrap();
-        // A beat every twenty seconds would not tell in time.
-        let short = server.client().lease_for(Duration::from_millis(600)).build().unwrap();
-        drop(client);
-        short.limiter("slots").admit(Work::by("k")).await.unwrap().permit.unwrap()
+        client.limiter("slots").admit(Work::by("k")).await.unwrap().permit.unwrap()
     });
     server.kill();
     server.restart();

@@ -66,6 +66,7 @@ fn answers_are_written_as_the_python_client_reads_them() {
         lease_expires_at: 1_700_000_002_000,
         binding_axis: "rate".into(),
         policy_denied: true,
+        ..Default::default()
     };
     assert_wire(&admit, b"\x0a\x02\x10\x04\x12\x02l1\x18\xd0\xdf\x95\xff\xbc\x31\x22\x04rate\x28\x01");
 }

@@ -195,6 +195,10 @@ pub struct AdmitResponse {
     /// Denied by a price, not by a limit.
     #[prost(bool, tag = "5")]
     pub policy_denied: bool,
+    /// How long the admission lasts without a heartbeat, rounded down, from when the request was received. A holder counts
+    /// from when it sent the request, on its own clock, so that it stops first.
+    #[prost(int64, tag = "100")]
+    pub lease_for_ms: i64,
 }
 /// Gives an admission back.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -152,9 +152,9 @@ impl RateLimiter for RateLimiterDoor {
         let hold = u64::try_from(hold).map_err(|_| Status::invalid_argument("hold is negative"))?;
         let hold = (hold > 0).then(|| Duration::from_millis(hold).as_secs_f64());
         let admitted = self.engine.admit(caller.principal(), ask, value, hold).await.map_err(status)?;
-        let (lease_id, lease_expires_at) = match admitted.lease {
-            Some(held) => (lease_id::written(held.id), millis_at(held.until)),
-            None => (String::new(), 0),
+        let (lease_id, lease_expires_at, lives) = match admitted.lease {
+            Some(held) => (lease_id::written(held.id), millis_at(held.until), held.lives),
+            None => (String::new(), 0, Duration::ZERO),
         };
         let answer = &admitted.answer;
         Ok(Response::new(AdmitResponse {
@@ -163,6 +163,7 @@ impl RateLimiter for RateLimiterDoor {
             lease_expires_at,
             binding_axis: axis_name(answer.binding_axis),
             policy_denied: answer.policy_denied,
+            lease_for_ms: i64::try_from(lives.as_millis()).unwrap_or(i64::MAX),
         }))
     }
 
