@@ -59,7 +59,7 @@ macro_rules! scenes {
     )*};
 }
 
-scenes!(rate budget admit crash beats fleet errors);
+scenes!(rate budget admit crash beats fleet monitor errors);
 
 /// What a suite of the vectors describes, as a policy file says it.
 fn policy(suite: &Value) -> String {

@@ -78,6 +78,11 @@ impl Caller {
         if allowed { Ok(()) } else { Err(Refusal::Forbidden(why())) }
     }
 
+    /// The same for every key that a request is counted for.
+    pub fn may_each(&self, door: Door, policy: &str, keys: &[&[u8]]) -> Result<(), Refusal> {
+        keys.iter().try_for_each(|key| self.may(door, policy, key))
+    }
+
     /// Whether it may use this door at all: for what is of no policy, and for leases, which are their owner's.
     pub fn may_use(&self, door: Door) -> Result<(), Refusal> {
         let why = match (&self.rights, door) {

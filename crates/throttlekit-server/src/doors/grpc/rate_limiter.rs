@@ -81,8 +81,9 @@ pub(super) fn decision(answer: &Answered) -> Decision {
 impl RateLimiter for RateLimiterDoor {
     async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
         let (caller, CheckRequest { policy, key, cost, keys }) = from(request);
-        caller.may(Door::Check, &policy, key.as_bytes()).map_err(status)?;
         let others = slices(&keys);
+        caller.may(Door::Check, &policy, key.as_bytes()).map_err(status)?;
+        caller.may_each(Door::Check, &policy, &others).map_err(status)?;
         let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
         let answer = self.engine.check(ask).await.map_err(status)?;
         Ok(Response::new(CheckResponse { decision: Some(decision(&answer)) }))
@@ -144,8 +145,9 @@ impl RateLimiter for RateLimiterDoor {
 
     async fn admit(&self, request: Request<AdmitRequest>) -> Result<Response<AdmitResponse>, Status> {
         let (caller, AdmitRequest { policy, key, cost, hold, value, keys }) = from(request);
-        caller.may(Door::Admit, &policy, key.as_bytes()).map_err(status)?;
         let others = slices(&keys);
+        caller.may(Door::Admit, &policy, key.as_bytes()).map_err(status)?;
+        caller.may_each(Door::Admit, &policy, &others).map_err(status)?;
         let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
         // What it is worth, and for how many milliseconds it expects to hold its slot.
         let value = units("value", value)? as f64;

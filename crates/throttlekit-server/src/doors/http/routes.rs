@@ -24,8 +24,9 @@ type Answer = Result<Response, Problem>;
 
 pub(super) async fn check(State(door): State<HttpDoor>, asked: Asked<CheckRequest>) -> Answer {
     let CheckRequest { policy, key, cost, keys } = &asked.body;
-    asked.caller.may(Door::Check, policy, key.as_bytes())?;
     let others = slices(keys);
+    asked.caller.may(Door::Check, policy, key.as_bytes())?;
+    asked.caller.may_each(Door::Check, policy, &others)?;
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let answer = door.engine.check(ask).await?;
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
@@ -34,10 +35,10 @@ pub(super) async fn check(State(door): State<HttpDoor>, asked: Asked<CheckReques
 /// Always 200: one status cannot tell of several denials.
 pub(super) async fn check_many(State(door): State<HttpDoor>, asked: Asked<CheckManyRequest>) -> Answer {
     let CheckManyRequest { policy, keys, cost } = &asked.body;
-    for key in keys {
-        asked.caller.may(Door::Check, policy, key.as_bytes())?;
-    }
-    let answers = door.engine.check_many(policy, &slices(keys), units(*cost)).await?;
+    let keys = slices(keys);
+    asked.caller.may_use(Door::Check)?;
+    asked.caller.may_each(Door::Check, policy, &keys)?;
+    let answers = door.engine.check_many(policy, &keys, units(*cost)).await?;
     Ok(json(StatusCode::OK, &DecidedMany { decisions: answers.iter().map(Into::into).collect() }))
 }
 
@@ -73,8 +74,9 @@ pub(super) async fn debit(State(door): State<HttpDoor>, asked: Asked<DebitReques
 
 pub(super) async fn admit(State(door): State<HttpDoor>, asked: Asked<AdmitRequest>) -> Answer {
     let AdmitRequest { policy, key, cost, hold, value, keys } = &asked.body;
-    asked.caller.may(Door::Admit, policy, key.as_bytes())?;
     let others = slices(keys);
+    asked.caller.may(Door::Admit, policy, key.as_bytes())?;
+    asked.caller.may_each(Door::Admit, policy, &others)?;
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let hold = (*hold > 0).then(|| Duration::from_millis(*hold).as_secs_f64());
     let admitted = door.engine.admit(asked.caller.principal(), ask, units(*value) as f64, hold).await?;
