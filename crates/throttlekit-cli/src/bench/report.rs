@@ -17,7 +17,9 @@ pub(super) fn text(args: &Args, tally: &Tally) -> String {
     let each_second = |count: u64| count as f64 / tally.elapsed.as_secs_f64().max(f64::EPSILON);
     let decisions = tally.allowed + tally.denied;
     // A string takes whatever is written.
-    let mut line = |text: String| drop(writeln!(out, "{text}"));
+    let mut line = |text: String| {
+        let _ = writeln!(out, "{text}");
+    };
     line(format!(
         "{} of `{}` at {}: {} connections, {} under way on each, {} keys, {:.1} s",
         name(args.rpc),

@@ -41,7 +41,7 @@ pub(super) fn denied(event: &Event<'_>) {
     }
     tracing::debug!(
         policy = event.policy,
-        axis = event.binding_axis.map(|axis| axis.label()),
+        axis = event.binding_axis.map(throttlekit::Axis::label),
         policy_denied = event.policy_denied,
         cost = event.cost,
         limit = event.decision.limit,

@@ -54,9 +54,9 @@ fn push(shown: &mut String, piece: &str) -> bool {
     const MORE: char = '…';
     let fits = shown.len() + piece.len() <= SHOWN_MAX - MORE.len_utf8();
     if fits {
-        shown.push_str(piece)
+        shown.push_str(piece);
     } else {
-        shown.push(MORE)
+        shown.push(MORE);
     }
     fits
 }

@@ -44,7 +44,7 @@ impl TraceService for Collector {
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         self.spans.lock().unwrap().push(request.into_inner());
-        Ok(Response::default())
+        Ok(Response::new(Default::default()))
     }
 }
 
@@ -55,7 +55,7 @@ impl MetricsService for Collector {
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
         self.metrics.lock().unwrap().push(request.into_inner());
-        Ok(Response::default())
+        Ok(Response::new(Default::default()))
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn note(event: &Event<'_>) {
             *decided = Some(Decided {
                 policy: event.policy.to_owned(),
                 allowed: event.decision.allowed,
-                axis: event.binding_axis.map(|axis| axis.label()),
+                axis: event.binding_axis.map(throttlekit::Axis::label),
                 guarantee: event.guarantee.label(),
             });
         }
