@@ -26,7 +26,10 @@ pub fn url() -> Result<String> {
 }
 
 pub fn run(rounds: usize, report: &mut Report) -> Result<()> {
-    println!("decisions a second on Redis, {KEYS} keys: through the server, and the store by itself with {} callers", load::CALLERS);
+    println!(
+        "decisions a second on Redis, {KEYS} keys: through the server, and the store by itself with {} callers",
+        load::CALLERS
+    );
     let url = url()?;
     let (ours, echo) = (Served::start(&["serve", &url])?, Served::start(&["echo"])?);
     let [checks, many, echoes, store] = in_turns(
