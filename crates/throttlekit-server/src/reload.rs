@@ -156,7 +156,7 @@ impl Reloader {
                         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                     }
                     Some(Err(error)) => {
-                        tracing::error!("the policy file was refused, the last good one stays: {error}")
+                        tracing::error!("the policy file was refused, the last good one stays: {error}");
                     }
                 }
             }

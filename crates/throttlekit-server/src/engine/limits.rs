@@ -58,7 +58,7 @@ pub(super) fn together(
     macro_rules! of {
         ($($n:literal)*) => {
             match limits.len() {
-                $($n => Ok(Limits::<$n>::new(store, policy, limits, on_outage)?),)*
+                $($n => Limits::<$n>::over(store, policy, limits, on_outage),)*
                 _ => Err(LimitError::Policy("a policy has one to six limits on the store")),
             }
         };
@@ -67,7 +67,7 @@ pub(super) fn together(
 }
 
 impl<const N: usize> Limits<N> {
-    fn new(
+    fn over(
         store: Counted,
         policy: &str,
         limits: Vec<Named>,
