@@ -15,19 +15,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 
 /// A runtime for one side.
-pub fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
 /// A server on a runtime of its own, as it is shipped.
-pub struct Running {
+pub(crate) struct Running {
     options: ServerOptions,
     running: Option<(Runtime, Server)>,
 }
 
 impl Running {
     /// Serves these policies.
-    pub fn start(policies: &str, backend: Backend) -> Self {
+    pub(crate) fn start(policies: &str, backend: Backend) -> Self {
         static FILES: AtomicU64 = AtomicU64::new(0);
         let name = format!("throttlekit-client-{}-{}.yaml", std::process::id(), FILES.fetch_add(1, Relaxed));
         let file: PathBuf = std::env::temp_dir().join(name);
@@ -38,7 +38,7 @@ impl Running {
     }
 
     /// Ends it as a crash would: nothing is handed back, connections break.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some((runtime, server)) = self.running.take() {
             drop(server);
             runtime.shutdown_timeout(Duration::from_secs(5));
@@ -46,23 +46,23 @@ impl Running {
     }
 
     /// Starts it where it was before.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         let runtime = runtime();
         let server = runtime.block_on(Server::start(self.options.clone())).expect("a server");
         self.options.grpc = server.grpc();
         self.running = Some((runtime, server));
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.options.grpc
     }
 
-    pub fn server(&self) -> &Server {
+    pub(crate) fn server(&self) -> &Server {
         &self.running.as_ref().expect("it runs").1
     }
 
     /// A client of it, with time enough for a busy machine.
-    pub fn client(&self) -> ClientBuilder {
+    pub(crate) fn client(&self) -> ClientBuilder {
         client_of(self.address())
     }
 }
@@ -74,12 +74,12 @@ impl Drop for Running {
     }
 }
 
-pub fn client_of(address: SocketAddr) -> ClientBuilder {
+pub(crate) fn client_of(address: SocketAddr) -> ClientBuilder {
     Client::builder(format!("http://{address}")).deadline(Duration::from_secs(2))
 }
 
 /// A way to a server that is late and breaks off.
-pub struct Proxy {
+pub(crate) struct Proxy {
     pub address: SocketAddr,
     trouble: Arc<Trouble>,
 }
@@ -103,7 +103,7 @@ impl Trouble {
 }
 
 impl Proxy {
-    pub async fn to(server: SocketAddr, late_ms: u64, breaks_one_in: u64) -> Self {
+    pub(crate) async fn to(server: SocketAddr, late_ms: u64, breaks_one_in: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let trouble = Arc::new(Trouble::default());
@@ -119,7 +119,7 @@ impl Proxy {
     }
 
     /// From now on nothing is late and nothing breaks.
-    pub fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.trouble.late_ms.store(0, Relaxed);
         self.trouble.breaks_one_in.store(0, Relaxed);
     }
@@ -151,7 +151,7 @@ async fn pipe(
             tokio::time::sleep(Duration::from_millis(trouble.roll() % (late + 1))).await;
         }
         let breaks = trouble.breaks_one_in.load(Relaxed);
-        let broken = breaks > 0 && trouble.roll() % breaks == 0;
+        let broken = breaks > 0 && trouble.roll().is_multiple_of(breaks);
         if bytes == 0 || broken || to.write_all(&piece[..bytes]).await.is_err() {
             return;
         }
