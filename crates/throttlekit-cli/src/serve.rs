@@ -32,6 +32,15 @@ pub(crate) struct Args {
     /// The longest a call to the store may take, in milliseconds; the store's own default unless given
     #[arg(long)]
     store_deadline_ms: Option<u64>,
+    /// Authorities of the store's certificates, in PEM
+    #[arg(long)]
+    store_ca: Option<PathBuf>,
+    /// How many leases clients may hold at this instance
+    #[arg(long, default_value_t = 100_000)]
+    leases_max: u32,
+    /// How many of them one caller may hold
+    #[arg(long, default_value_t = 10_000)]
+    leases_per_caller: u32,
     /// The region of this instance, for budgets that regions share
     #[arg(long, env = "THROTTLEKIT_REGION", default_value = "default")]
     region: String,
@@ -100,11 +109,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     if args.migrate {
         url.migrate().await.map_err(anyhow::Error::msg)?;
     }
+    let ca = args.store_ca.map(std::fs::read).transpose()?;
     let deadline = args.store_deadline_ms.map(Duration::from_millis);
-    let backend = url.connect(deadline).await.map_err(anyhow::Error::msg)?;
+    let backend = url.connect(deadline, ca).await.map_err(anyhow::Error::msg)?;
     let mut options = ServerOptions::new(args.policies, backend);
     options.reload_every = Duration::from_millis(args.reload_every_ms.max(10));
     options.engine.region = args.region;
+    options.engine.leases_max = args.leases_max;
+    options.engine.leases_per_principal_max = args.leases_per_caller;
     options.hub.node_id = args.node_id;
     options.hub.hash_keys = args.hash_keys;
     (options.grpc, options.http, options.metrics) = (args.listen, Some(args.http), Some(args.metrics));

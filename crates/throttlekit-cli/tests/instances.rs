@@ -71,7 +71,8 @@ impl Instance {
     }
 
     fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        let sent =
+            Command::new("sh").arg("-c").arg(format!("kill {signal} {}", self.child.id())).status().unwrap();
         assert!(sent.success());
     }
 

@@ -27,6 +27,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 #[derive(Default)]
 pub(crate) struct Keeper {
     held: Mutex<Held>,
+    /// Rings when there is one more to renew.
+    more: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -134,6 +136,8 @@ impl Client {
     pub(crate) fn keep(&self, hold: &Arc<Hold>) {
         let mut held = self.inner.keeper.held();
         held.holds.insert(hold.id.clone(), hold.clone());
+        // It may have to be renewed sooner than those that the task sleeps for.
+        self.inner.keeper.more.notify_one();
         if let Some(runtime) = &hold.runtime
             && !std::mem::replace(&mut held.is_kept, true)
         {
@@ -145,7 +149,11 @@ impl Client {
 async fn keep(client: Weak<Inner>) {
     loop {
         let Some(pause) = client.upgrade().and_then(|inner| inner.keeper.pause()) else { return };
-        sleep(pause).await;
+        let Some(more) = client.upgrade().map(|inner| inner.keeper.more.clone()) else { return };
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = more.notified() => continue,
+        }
         let Some(inner) = client.upgrade() else { return };
         let mut beats = JoinSet::new();
         for part in inner.keeper.parts() {

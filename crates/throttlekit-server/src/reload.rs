@@ -1,5 +1,6 @@
 //! A policy file that is read again when it changes. The last good one stays in force.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +34,15 @@ pub struct Reloader {
     status: ArcSwap<ConfigStatus>,
     access: Arc<ArcSwap<Access>>,
     secrets: Secrets,
-    /// What was looked at last, good or not, so that the same is not judged twice.
-    seen: tokio::sync::Mutex<[u8; 32]>,
+    seen: tokio::sync::Mutex<Seen>,
+}
+
+/// What was looked at.
+struct Seen {
+    /// The last one that was judged, good or not: the same is not judged twice.
+    judged: [u8; 32],
+    /// The last one that was read. A file is judged when it was read twice alike, so that none is taken half written.
+    read: [u8; 32],
 }
 
 /// A file as it was read.
@@ -49,7 +57,7 @@ pub struct Loaded {
 impl Loaded {
     /// Reads a policy file, or says what is wrong with it.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let bytes = read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         Self::of(&bytes)
     }
 
@@ -71,7 +79,10 @@ impl Reloader {
             loaded_at: WallClock.now(),
             ..ConfigStatus::default()
         };
-        let (status, seen) = (ArcSwap::from_pointee(status), tokio::sync::Mutex::new(loaded.digest));
+        let (status, seen) = (
+            ArcSwap::from_pointee(status),
+            tokio::sync::Mutex::new(Seen { judged: loaded.digest, read: loaded.digest }),
+        );
         Ok(Arc::new(Self { path, status, access, secrets, seen }))
     }
 
@@ -89,7 +100,7 @@ impl Reloader {
     pub async fn look(&self, engine: &Engine) -> Option<Result<Reloaded, String>> {
         let mut seen = self.seen.lock().await;
         let path = self.path.clone();
-        let read = tokio::task::spawn_blocking(move || std::fs::read(path)).await.ok()?;
+        let read = tokio::task::spawn_blocking(move || read(&path)).await.ok()?;
         let bytes = match read {
             Ok(bytes) => bytes,
             // Half way through being replaced; the next look finds it.
@@ -97,10 +108,14 @@ impl Reloader {
             Err(error) => return Some(Err(self.reject(error.to_string()))),
         };
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
-        if *seen == digest {
+        if std::mem::replace(&mut seen.read, digest) != digest {
             return None;
         }
-        *seen = digest;
+        if seen.judged == digest {
+            self.read_tokens_again(engine);
+            return None;
+        }
+        seen.judged = digest;
         let result = self.put_in_force(&bytes, engine).await;
         Some(match result {
             Ok(reloaded) => {
@@ -121,11 +136,23 @@ impl Reloader {
     /// Who may ask is judged before anything changes, and changes last.
     async fn put_in_force(&self, bytes: &[u8], engine: &Engine) -> Result<Reloaded, String> {
         let Loaded { file, warnings, .. } = Loaded::of(bytes)?;
+        if file.access.is_none() && engine.file().access.is_some() {
+            return Err("`access` is gone, which would open the doors to everyone: restart the server if that is meant".into());
+        }
         let access = access(&file, &self.secrets)?;
         let mut reloaded = engine.reload(file).await?;
         self.access.store(Arc::new(access));
         reloaded.warnings.extend(warnings);
         Ok(reloaded)
+    }
+
+    /// Tokens may change in files of their own. Those in force stay if one cannot be read.
+    fn read_tokens_again(&self, engine: &Engine) {
+        if let Some(spec) = &engine.file().access
+            && let Ok(access) = Access::of(spec)
+        {
+            self.access.store(Arc::new(access));
+        }
     }
 
     fn reject(&self, error: String) -> String {
@@ -162,6 +189,13 @@ impl Reloader {
             }
         });
     }
+}
+
+/// Reads a file, but no more of it than is judged.
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(policy::BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn access(file: &PolicyFile, secrets: &Secrets) -> Result<Access, String> {

@@ -89,6 +89,8 @@ pub struct Server {
     metrics: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     doors: JoinSet<()>,
+    /// How long leases may take to end when it stops.
+    grace: Duration,
     /// Ends with the server.
     minding: JoinSet<()>,
 }
@@ -112,11 +114,12 @@ impl Server {
             http: None,
             metrics: None,
             stop,
+            grace: options.limits.grace,
             doors: JoinSet::new(),
             minding: JoinSet::new(),
         };
         let identify = Identify::by(server.reloader.access());
-        let grpc_doors = identify.layer(server.grpc_doors(&options)?);
+        let grpc_doors = identify.layer(server.grpc_doors(&options, stopped.clone())?);
         server.open(grpc_listener, grpc_doors, Speaks::Http2, &options, stopped.clone());
         if let Some(address) = options.http {
             let (listener, address) = bind(address, "--http").await?;
@@ -138,7 +141,7 @@ impl Server {
         Ok(server)
     }
 
-    fn grpc_doors(&self, options: &ServerOptions) -> Result<Routes, String> {
+    fn grpc_doors(&self, options: &ServerOptions, stopped: watch::Receiver<bool>) -> Result<Routes, String> {
         let (engine, bytes_max) = (&self.engine, options.limits.message_bytes_max);
         let rate_limiter = RateLimiterServer::new(RateLimiterDoor::new(engine.clone()));
         let fleet = FleetServer::new(FleetDoor::new(engine.clone()));
@@ -147,7 +150,7 @@ impl Server {
             .add_service(fleet.max_decoding_message_size(bytes_max))
             .add_service(MonitorServer::new(monitor).max_decoding_message_size(bytes_max))
             .add_service(EnvoyDoor::new(engine.clone()).into_service())
-            .add_service(health(engine.clone()));
+            .add_service(health(engine.clone(), stopped).max_decoding_message_size(bytes_max));
         if options.reflection {
             let known = tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(throttlekit_proto::DESCRIPTORS);
@@ -217,7 +220,7 @@ impl Server {
         // Streams of denials would not end by themselves.
         self.hub.close();
         while self.doors.join_next().await.is_some() {}
-        self.engine.drain().await;
+        self.engine.drain(self.grace).await;
     }
 }
 

@@ -3,45 +3,58 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
 
 use crate::engine::Backend;
 
 /// Where counts are kept, as it is said on a command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     /// In this process.
     Memory,
-    /// One Redis or Valkey, or a Sentinel or a cluster by several addresses.
-    Redis(Vec<String>),
+    /// One Redis or Valkey.
+    Redis(String),
+    /// A cluster of them, by some of its nodes.
+    RedisCluster(Vec<String>),
     /// PostgreSQL.
     Postgres(String),
 }
 
 impl StoreUrl {
-    /// What an address means: `memory`, `redis://…` (`redis+cluster://a,b,c`), `postgres://…`.
+    /// What an address means: `memory`, `redis://…` or `rediss://…`, `redis+cluster://a,b,c` or `rediss+cluster://…`,
+    /// `postgres://…`. A name and password before the first node of a cluster are those of all.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text == "memory" {
             return Ok(Self::Memory);
         }
-        if let Some(nodes) = text.strip_prefix("redis+cluster://") {
-            return Ok(Self::Redis(nodes.split(',').map(|node| format!("redis://{node}")).collect()));
+        for scheme in ["redis", "rediss"] {
+            if let Some(nodes) = text.strip_prefix(&format!("{scheme}+cluster://")) {
+                let (user, nodes) = nodes.rsplit_once('@').map_or(("", nodes), |(user, nodes)| (user, nodes));
+                let at = if user.is_empty() { "" } else { "@" };
+                return Ok(Self::RedisCluster(
+                    nodes.split(',').map(|node| format!("{scheme}://{user}{at}{node}")).collect(),
+                ));
+            }
         }
         if text.starts_with("redis://") || text.starts_with("rediss://") {
-            return Ok(Self::Redis(vec![text.into()]));
+            return Ok(Self::Redis(text.into()));
         }
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
             return Ok(Self::Postgres(text.into()));
         }
-        Err("a store is `memory`, `redis://host:port`, `redis+cluster://host:port,host:port` or `postgres://host/db`".into())
+        Err("a store is `memory`, `redis://host:port`, `redis+cluster://host:port,host:port` or `postgres://host/db`; \
+             for TLS `rediss://` and `rediss+cluster://`"
+            .into())
     }
 
     /// `memory`, `redis` or `postgres`: what may be shown, since an address may hold a password.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Memory => "memory",
-            Self::Redis(_) => "redis",
+            Self::Redis(_) | Self::RedisCluster(_) => "redis",
             Self::Postgres(_) => "postgres",
         }
     }
@@ -49,36 +62,61 @@ impl StoreUrl {
     /// Creates or upgrades what a store needs before it can be used: PostgreSQL a schema, the others nothing.
     pub async fn migrate(&self) -> Result<(), String> {
         match self {
-            Self::Memory | Self::Redis(_) => Ok(()),
+            Self::Memory | Self::Redis(_) | Self::RedisCluster(_) => Ok(()),
             Self::Postgres(url) => {
                 PostgresStore::builder(url).migrate().await.map_err(|error| error.to_string())
             }
         }
     }
 
-    /// Reaches it. No call takes longer than the deadline; as long as the store's own unless stated.
-    pub async fn connect(&self, deadline: Option<Duration>) -> Result<Backend, String> {
-        let redis = |builder: throttlekit_redis::Builder| match deadline {
-            Some(deadline) => builder.deadline(deadline),
-            None => builder,
+    /// Reaches it. No call takes longer than the deadline; as long as the store's own unless stated. Certificates of its
+    /// servers are judged by these authorities, in PEM; by the public ones unless stated.
+    pub async fn connect(&self, deadline: Option<Duration>, ca: Option<Vec<u8>>) -> Result<Backend, String> {
+        let redis = |mut builder: throttlekit_redis::Builder| async {
+            if let Some(deadline) = deadline {
+                builder = builder.deadline(deadline);
+            }
+            if let Some(pem) = ca.clone() {
+                builder = builder.ca(pem);
+            }
+            builder.connect().await.map(Backend::Redis).map_err(|error| error.to_string())
         };
-        let wrong = |error: throttlekit::store::StoreError| error.to_string();
         match self {
             Self::Memory => Ok(Backend::memory()),
-            Self::Redis(urls) => {
-                let builder = match &urls[..] {
-                    [url] => RedisStore::builder(url),
-                    many => RedisStore::cluster(many.to_vec()),
-                };
-                Ok(Backend::Redis(redis(builder).connect().await.map_err(wrong)?))
-            }
+            Self::Redis(url) => redis(RedisStore::builder(url)).await,
+            Self::RedisCluster(urls) => redis(RedisStore::cluster(urls.clone())).await,
             Self::Postgres(url) => {
-                let builder = PostgresStore::builder(url);
-                let builder =
-                    if let Some(deadline) = deadline { builder.deadline(deadline) } else { builder };
-                Ok(Backend::Postgres(Arc::new(builder.connect().await.map_err(wrong)?)))
+                let mut builder = PostgresStore::builder(url);
+                if let Some(deadline) = deadline {
+                    builder = builder.deadline(deadline);
+                }
+                if let Some(pem) = &ca {
+                    builder = builder.tls(trusting(pem)?);
+                }
+                let store = builder.connect().await.map_err(|error| error.to_string())?;
+                Ok(Backend::Postgres(Arc::new(store)))
             }
         }
+    }
+}
+
+/// TLS towards servers whose certificates these authorities vouch for.
+fn trusting(pem: &[u8]) -> Result<rustls::ClientConfig, String> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| format!("the store's authorities: {error}"))?;
+        roots.add(certificate).map_err(|error| format!("the store's authorities: {error}"))?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| error.to_string())?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// The address may hold a password.
+impl std::fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.kind())
     }
 }
 
@@ -88,10 +126,14 @@ mod tests {
 
     #[test]
     fn an_address_says_which_store() {
-        let redis = |urls: &[&str]| Ok(StoreUrl::Redis(urls.iter().map(ToString::to_string).collect()));
+        let cluster =
+            |urls: &[&str]| Ok(StoreUrl::RedisCluster(urls.iter().map(ToString::to_string).collect()));
         assert_eq!(StoreUrl::parse("memory"), Ok(StoreUrl::Memory));
-        assert_eq!(StoreUrl::parse("rediss://h:1"), redis(&["rediss://h:1"]));
-        assert_eq!(StoreUrl::parse("redis+cluster://a:1,b:2"), redis(&["redis://a:1", "redis://b:2"]));
+        assert_eq!(StoreUrl::parse("rediss://h:1"), Ok(StoreUrl::Redis("rediss://h:1".into())));
+        assert_eq!(StoreUrl::parse("redis+cluster://a:1"), cluster(&["redis://a:1"]), "also of one node");
+        let all = cluster(&["rediss://u:p@a:1", "rediss://u:p@b:2"]);
+        assert_eq!(StoreUrl::parse("rediss+cluster://u:p@a:1,b:2"), all);
+        assert_eq!(format!("{all:?}"), "Ok(redis)", "a password is not shown");
         assert_eq!(StoreUrl::parse("postgresql://h/d"), Ok(StoreUrl::Postgres("postgresql://h/d".into())));
         assert!(StoreUrl::parse("dynamodb://x").unwrap_err().contains("redis://"));
     }

@@ -22,7 +22,13 @@ impl Grant {
         if spec.doors.is_empty() {
             return Err("a grant without doors allows nothing: name some in `doors`".into());
         }
-        let policies = spec.policies.iter().map(|text| Pattern::of(text)).collect::<Result<_, _>>()?;
+        if spec.policies.as_ref().is_some_and(Vec::is_empty) || spec.keys.as_deref() == Some("") {
+            return Err(
+                "an empty `policies` or `keys` would allow all of them: name some, or leave it out".into()
+            );
+        }
+        let policies =
+            spec.policies.iter().flatten().map(|text| Pattern::of(text)).collect::<Result<_, _>>()?;
         let keys = spec.keys.as_deref().unwrap_or_default().as_bytes().into();
         Ok(Self { doors: spec.doors.clone(), policies, keys })
     }

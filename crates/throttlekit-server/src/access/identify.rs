@@ -15,7 +15,8 @@ use super::{Access, Unknown};
 use crate::listen::{Peer, is_grpc, say};
 
 /// What is answered to everybody: whether the server is well, which whoever sends traffic to it must know.
-const OPEN_PATHS: [&str; 4] = ["/grpc.health.v1.Health/", "/healthz", "/livez", "/readyz"];
+const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+const OPEN_SERVICE: &str = "/grpc.health.v1.Health/";
 
 /// Puts a [`Caller`](super::Caller) into each request, or refuses it: UNAUTHENTICATED, or 401. Believes the connection
 /// and the token, and no other header.
@@ -32,7 +33,7 @@ impl Identify {
 
     fn judge<B>(&self, request: &mut Request<B>) -> Result<(), Status> {
         let path = request.uri().path();
-        if OPEN_PATHS.iter().any(|open| path.starts_with(open)) {
+        if OPEN_PATHS.contains(&path) || path.starts_with(OPEN_SERVICE) {
             return Ok(());
         }
         let peer = request.extensions().get::<Peer>();

@@ -47,8 +47,8 @@ pub struct GrantSpec {
     /// The doors.
     pub doors: Vec<Door>,
     /// The policies, by name, or by the beginning of a name before a `*`. Any unless stated.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub policies: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policies: Option<Vec<String>>,
     /// What keys must begin with. Any unless stated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<String>,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use throttlekit::store::{LeaseId, StoreError};
-use throttlekit::{Axis, Decision, Guarantee, Timestamp};
+use throttlekit::{Axis, Clock, Decision, Guarantee, Timestamp, WallClock};
 
 /// The answer to one ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,16 @@ pub struct Granted {
     pub loan: Option<u128>,
 }
 
+/// For how long units are lent where nobody counts them.
+const FREE_FOR: Duration = Duration::from_secs(1);
+
 impl Granted {
+    /// As many as are wanted, for a short while: nobody counts them.
+    pub(super) fn freely(units: u64) -> Self {
+        let until = WallClock.now() + FREE_FOR;
+        Self { units, lives: FREE_FOR, until, refresh_after: FREE_FOR, limit: units, ..Self::nothing() }
+    }
+
     /// Where nothing was wanted.
     pub(super) fn nothing() -> Self {
         Self {

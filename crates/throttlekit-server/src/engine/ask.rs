@@ -76,8 +76,3 @@ pub(super) fn judge_many(keys: &[&[u8]]) -> Result<(), Refusal> {
     }
     Ok(())
 }
-
-/// A name that nobody guesses.
-pub(super) fn random_name() -> u128 {
-    throttlekit::store::random_name()
-}

@@ -13,6 +13,8 @@ use super::{Beats, Ended, Held};
 
 /// How many different lives leases may have at a time, over all policies.
 const LIVES_MAX: usize = 64;
+/// How often it is looked whether leases are left.
+const DRAIN_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// All leases of this instance.
 pub(super) struct Leases {
@@ -25,7 +27,8 @@ pub(super) struct Leases {
 
 /// Admitted work.
 pub(super) struct Work {
-    pub(super) policy: Arc<str>,
+    policy: Arc<str>,
+    key: Box<[u8]>,
     stage: Mutex<Stage>,
     owner: Owner,
     owners: Arc<Mutex<HashMap<Owner, u32>>>,
@@ -42,8 +45,17 @@ enum Stage {
     // Debiting => Held | Over
     Debiting,
     // Debiting => Ending => Over: whoever debits ends it then.
-    Ending(Ended),
+    Ending(How),
     Over,
+}
+
+/// How work ends.
+#[derive(Clone, Copy)]
+enum How {
+    /// As its client said.
+    Told(Ended),
+    /// Without a word of the client's: all that was set aside may have been used.
+    Unheard { dropped: bool },
 }
 
 /// Why a debit of held work was not made.
@@ -71,13 +83,15 @@ impl Leases {
         &self,
         owner: Owner,
         policy: &Arc<str>,
+        key: &[u8],
         lives: Duration,
         permit: SharedPermit,
     ) -> Option<Held> {
         let desk = self.desk(lives)?;
         let owners = self.owners.clone();
         *lock(&owners).entry(owner).or_default() += 1;
-        let work = Work { policy: policy.clone(), stage: Mutex::new(Stage::Held(permit)), owner, owners };
+        let stage = Mutex::new(Stage::Held(permit));
+        let work = Work { policy: policy.clone(), key: key.into(), stage, owner, owners };
         match desk.admit(owner, AtDesk(Arc::new(work))) {
             Ok((id, Slot { lives, .. })) => Some(Held { id, lives, until: WallClock.now() + lives }),
             Err(AtDesk(work)) => {
@@ -92,7 +106,8 @@ impl Leases {
         if let Some((_, desk)) = desks.iter().find(|(known, _)| *known == lives) {
             return Some(desk.clone());
         }
-        desks.retain(|(_, desk)| desk.held() > 0);
+        // One that somebody is about to use is not empty.
+        desks.retain(|(_, desk)| desk.held() > 0 || Arc::strong_count(desk) > 1);
         if desks.len() >= LIVES_MAX {
             return None;
         }
@@ -141,25 +156,30 @@ impl Leases {
 
     /// Whether others may have the slot by now, since this instance lost touch with the store: then the client must stop.
     fn ended_if_fenced(&self, owner: Owner, lease: LeaseId) -> bool {
-        let work = self.all().into_iter().find_map(|desk| desk.find(owner, lease));
-        let fenced = work.is_some_and(|AtDesk(work)| work.is_fenced());
-        if fenced {
-            self.release(owner, lease, Ended { ignored: true, ..Ended::default() });
+        let fenced =
+            |desk: &Arc<SlotDesk<AtDesk>>| desk.find(owner, lease).is_some_and(|work| work.0.is_fenced());
+        let Some(desk) = self.all().into_iter().find(fenced) else { return false };
+        if let Some(AtDesk(work)) = desk.take(owner, lease) {
+            work.end_unheard(false);
         }
-        fenced
+        true
     }
 
-    /// Charges held work for what it produced: its estimate covers it first. Says for which policy.
+    /// Charges held work for what it produced: its estimate covers it first.
     pub(super) async fn debit(
         &self,
         owner: Owner,
         lease: LeaseId,
         tokens: u64,
-    ) -> Result<(Arc<str>, Decision, Guarantee), NotDebited> {
+    ) -> Result<(Decision, Guarantee), NotDebited> {
         let work = self.all().into_iter().find_map(|desk| desk.find(owner, lease));
-        let AtDesk(work) = work.ok_or(NotDebited::Unknown)?;
-        let (decision, guarantee) = work.debit(tokens).await?;
-        Ok((work.policy.clone(), decision, guarantee))
+        work.ok_or(NotDebited::Unknown)?.0.debit(tokens).await
+    }
+
+    /// What a lease of this owner was given for: a policy and a key.
+    pub(super) fn of(&self, owner: Owner, lease: LeaseId) -> Option<(Arc<str>, Box<[u8]>)> {
+        let AtDesk(work) = self.all().into_iter().find_map(|desk| desk.find(owner, lease))?;
+        Some((work.policy.clone(), work.key.clone()))
     }
 
     /// How many are held, by policy.
@@ -178,8 +198,18 @@ impl Leases {
         self.all().iter().for_each(|desk| desk.expire());
     }
 
-    /// Ends everything: the instance stops.
-    pub(super) fn drain(&self) {
+    /// Waits until no lease is left: nobody can renew any more, so each ends when its client has to stop. Whatever is
+    /// left after this long is ended all the same.
+    pub(super) async fn drain(&self, within: Duration) {
+        let deadline = tokio::time::Instant::now() + within;
+        loop {
+            self.expire();
+            let held: usize = self.all().iter().map(|desk| desk.held()).sum();
+            if held == 0 || tokio::time::Instant::now() >= deadline {
+                break;
+            }
+            tokio::time::sleep(DRAIN_LOOK_EVERY).await;
+        }
         for desk in self.all() {
             desk.drain().into_iter().for_each(|work| work.0.end_unheard(false));
         }
@@ -215,16 +245,15 @@ impl Work {
         }
     }
 
-    /// Ends it without a word of the client's. All that was set aside may have been used.
     fn end_unheard(&self, dropped: bool) {
-        let set_aside = match &*lock(&self.stage) {
-            Stage::Held(permit) => Some(permit.used().saturating_add(permit.reserved())),
-            _ => None,
-        };
-        self.end_as(Ended { dropped, ignored: !dropped, actual_cost: set_aside, latency: None });
+        self.end(How::Unheard { dropped });
     }
 
     fn end_as(&self, how: Ended) {
+        self.end(How::Told(how));
+    }
+
+    fn end(&self, how: How) {
         let mut stage = lock(&self.stage);
         let before = std::mem::replace(&mut *stage, Stage::Over);
         if let Stage::Debiting = before {
@@ -277,7 +306,14 @@ impl Drop for Work {
     }
 }
 
-fn settle(mut permit: SharedPermit, how: Ended) {
+fn settle(mut permit: SharedPermit, how: How) {
+    let how = match how {
+        How::Told(how) => how,
+        How::Unheard { dropped } => {
+            let set_aside = permit.used().saturating_add(permit.reserved());
+            Ended { dropped, ignored: !dropped, actual_cost: Some(set_aside), latency: None }
+        }
+    };
     if let Some(actual) = how.actual_cost {
         permit.settle(actual);
     }

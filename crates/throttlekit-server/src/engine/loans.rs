@@ -2,16 +2,42 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use throttlekit::Timestamp;
 use throttlekit::store::{Epoch, Owner, random_name};
 
 /// How many loans are remembered. Of one that is not, what is left lapses with its window.
 const LOANS_MAX: usize = 100_000;
+/// How many of one owner.
+const LOANS_PER_OWNER_MAX: usize = 10_000;
+/// How often those that are over are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Loans of which something may come back.
 #[derive(Default)]
-pub(super) struct Loans(Mutex<HashMap<u128, Loan>>);
+pub(super) struct Loans(Mutex<Book>);
+
+#[derive(Default)]
+struct Book {
+    loans: HashMap<u128, Loan>,
+    held: HashMap<Owner, usize>,
+    /// When those that are over were last looked for.
+    looked_at: Timestamp,
+}
+
+impl Book {
+    fn forget(&mut self, name: u128) -> Option<Loan> {
+        let loan = self.loans.remove(&name)?;
+        if let Some(held) = self.held.get_mut(&loan.owner) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(&loan.owner);
+            }
+        }
+        Some(loan)
+    }
+}
 
 pub(super) struct Loan {
     pub(super) owner: Owner,
@@ -26,22 +52,63 @@ pub(super) struct Loan {
 impl Loans {
     /// Remembers a loan, and says under which name. Nothing, if there are too many.
     pub(super) fn note(&self, loan: Loan, now: Timestamp) -> Option<u128> {
-        let mut loans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if loans.len() >= LOANS_MAX {
-            loans.retain(|_, loan| loan.until > now);
+        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if book.loans.len() >= LOANS_MAX && now.since(book.looked_at) >= LOOK_EVERY {
+            book.looked_at = now;
+            let over: Vec<u128> =
+                book.loans.iter().filter(|(_, loan)| loan.until <= now).map(|(name, _)| *name).collect();
+            over.into_iter().for_each(|name| drop(book.forget(name)));
         }
-        if loans.len() >= LOANS_MAX {
+        let held = book.held.get(&loan.owner).copied().unwrap_or_default();
+        if book.loans.len() >= LOANS_MAX || held >= LOANS_PER_OWNER_MAX {
             return None;
         }
         let name = random_name();
-        loans.insert(name, loan);
+        *book.held.entry(loan.owner).or_default() += 1;
+        book.loans.insert(name, loan);
         Some(name)
     }
 
     /// A loan that its owner returns something of: once.
     pub(super) fn take(&self, name: u128, owner: Owner, policy: &str, key: &[u8]) -> Option<Loan> {
-        let mut loans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = |loan: &Loan| loan.owner == owner && &*loan.policy == policy && &*loan.key == key;
-        loans.get(&name).is_some_and(mine).then(|| loans.remove(&name)).flatten()
+        book.loans.get(&name).is_some_and(mine).then(|| book.forget(name)).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loan(owner: u128, until: u64) -> Loan {
+        let (policy, key) = ("p".into(), b"k"[..].into());
+        Loan {
+            owner: Owner(owner),
+            policy,
+            key,
+            epoch: Epoch(7),
+            units: 5,
+            until: Timestamp::from_millis(until),
+        }
+    }
+
+    #[test]
+    fn a_loan_is_its_owners_and_is_taken_once() {
+        let (loans, now) = (Loans::default(), Timestamp::from_millis(1));
+        let name = loans.note(loan(1, 9), now).unwrap();
+        assert!(loans.take(name, Owner(2), "p", b"k").is_none(), "another's");
+        assert!(loans.take(name, Owner(1), "q", b"k").is_none(), "of another policy");
+        assert!(loans.take(name, Owner(1), "p", b"x").is_none(), "of another key");
+        assert_eq!(loans.take(name, Owner(1), "p", b"k").unwrap().units, 5);
+        assert!(loans.take(name, Owner(1), "p", b"k").is_none(), "twice");
+    }
+
+    #[test]
+    fn one_owner_does_not_take_all_the_room() {
+        let (loans, now) = (Loans::default(), Timestamp::from_millis(1));
+        let noted = (0..LOANS_PER_OWNER_MAX + 5).filter(|_| loans.note(loan(1, 9), now).is_some()).count();
+        assert_eq!(noted, LOANS_PER_OWNER_MAX);
+        assert!(loans.note(loan(2, 9), now).is_some());
     }
 }

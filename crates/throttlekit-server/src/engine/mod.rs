@@ -27,6 +27,7 @@ pub use answer::{Admitted, Answered, Beats, Granted, Held, Refusal};
 pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, KEYS_MAX, MANY_MAX};
 pub use backend::Backend;
 use leases::{Leases, NotDebited};
+use limits::Later;
 use loans::{Loan, Loans};
 use served::{Place, Served};
 use variant::Variant;
@@ -40,6 +41,8 @@ use crate::policy::PolicyFile;
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// How often it is looked whether anyone still asks a policy that is gone.
 const UNUSED_TRIES_MAX: u32 = 40;
+/// How long a server that stops waits for stores to be told what was given back.
+const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 /// What an engine is made of.
 #[derive(Clone)]
@@ -140,15 +143,8 @@ impl Engine {
         let asks: Vec<_> = keys.iter().map(|key| Ask { policy, key, others: &[], cost }).collect();
         asks.iter().try_for_each(Ask::judge)?;
         let (served, since) = (self.policy(policy)?, self.shared.clock.now());
-        let answers = if served.is_even() {
-            served.variant(b"").check_many(keys, cost).await
-        } else {
-            let mut answers = Vec::with_capacity(keys.len());
-            for key in keys {
-                answers.push(served.variant(key).check(&[key], cost).await);
-            }
-            answers
-        };
+        let many: Later<'_, Vec<_>> = Box::pin(served.check_many(keys, cost));
+        let answers = many.await;
         let each = asks.iter().zip(answers);
         each.map(|(ask, answer)| Ok(self.told(&served, ask, answer?, since))).collect()
     }
@@ -172,8 +168,7 @@ impl Engine {
     pub async fn debit(&self, ask: Ask<'_>, name: Option<DebitId>) -> Result<Answered, Refusal> {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
-        let id = name.unwrap_or_else(|| DebitId { stream: ask::random_name(), number: 1 });
-        let answer = served.variant(ask.key).debit(&ask.keys(), ask.cost, id).await?;
+        let answer = served.variant(ask.key).debit(&ask.keys(), ask.cost, name).await?;
         Ok(self.told(&served, &ask, answer, since))
     }
 
@@ -185,24 +180,29 @@ impl Engine {
         tokens: u64,
     ) -> Result<Answered, Refusal> {
         let since = self.shared.clock.now();
-        match Box::pin(self.shared.leases.debit(who.owner(), lease, tokens)).await {
-            Ok((policy, decision, guarantee)) => {
+        let owner = who.owner();
+        let (policy, key) = self.shared.leases.of(owner, lease).ok_or_else(no_lease)?;
+        match Box::pin(self.shared.leases.debit(owner, lease, tokens)).await {
+            Ok((decision, guarantee)) => {
                 let answer = Answered::debited(decision, guarantee);
-                let ask = Ask { policy: &policy, key: b"", others: &[], cost: tokens };
+                let ask = Ask { policy: &policy, key: &key, others: &[], cost: tokens };
                 match self.policy(&policy) {
                     Ok(served) => Ok(self.told(&served, &ask, answer, since)),
                     // Its policy is gone; the work goes on to its end.
                     Err(_) => Ok(answer),
                 }
             }
-            Err(NotDebited::Unknown) => Err(Refusal::Invalid(
-                "no such lease: it was released, or it ended without a heartbeat".into(),
-            )),
+            Err(NotDebited::Unknown) => Err(no_lease()),
             Err(NotDebited::Busy) => {
                 Err(Refusal::TooMany("a debit of this lease is under way: send one at a time".into()))
             }
             Err(NotDebited::Store(error)) => Err(error.into()),
         }
+    }
+
+    /// What a lease of this principal was given for: a policy and a key.
+    pub fn lease_of(&self, who: &Principal, lease: LeaseId) -> Result<(Arc<str>, Box<[u8]>), Refusal> {
+        self.shared.leases.of(who.owner(), lease).ok_or_else(no_lease)
     }
 
     /// Admits work that holds something while it runs.
@@ -223,6 +223,7 @@ impl Engine {
             let answer = self.told(&served, &ask, Answered::free(), since);
             return Ok(Admitted { answer, lease: None });
         };
+        variant.has_keys(1 + ask.others.len())?;
         if !self.shared.leases.has_room(owner) {
             return Err(Refusal::TooMany("this caller holds as many leases as it may: release some".into()));
         }
@@ -232,7 +233,7 @@ impl Engine {
         let answer = Answered::admitted(&admission);
         let lease = match admission.permit {
             Some(permit) => {
-                let held = self.shared.leases.hold(owner, &served.name, served.lease_for(), permit);
+                let held = self.shared.leases.hold(owner, &served.name, ask.key, served.lease_for(), permit);
                 let full =
                     || Refusal::TooMany("this server holds as many leases as it may: try another".into());
                 Some(held.ok_or_else(full)?)
@@ -263,6 +264,9 @@ impl Engine {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
         let variant = served.variant(ask.key).clone();
+        if variant.asks_nobody() {
+            return Ok(Granted::freely(ask.cost));
+        }
         let no_lender = "this policy lends nothing to clients: give it `fleet: {}`";
         let lender = variant.lender.as_ref().ok_or_else(|| Refusal::Unsupported(no_lender.into()))?;
         let (owner, loans) = (who.owner(), &self.shared.loans);
@@ -282,8 +286,8 @@ impl Engine {
             granted.loan = loans.note(Loan { owner, policy, key, epoch, units, until }, lending.now);
         }
         let asked = Ask { cost: granted.units, ..ask };
-        self.told(&served, &asked, Answered::lent(lending.decision, lending.guarantee), since);
-        Ok(granted)
+        let told = self.told(&served, &asked, Answered::lent(lending.decision, lending.guarantee), since);
+        Ok(if told.shadow_denied { Granted::freely(ask.cost) } else { granted })
     }
 
     /// Tells whoever watches, and lets pass what a policy that only looks would have denied.
@@ -353,14 +357,26 @@ impl Engine {
         self.shared.leases.all_held()
     }
 
-    /// Ends every lease and hands back what was fetched and not spent. For a server that is about to stop.
-    pub async fn drain(&self) {
-        self.shared.leases.drain();
+    /// Waits until every lease has ended, and hands back what was fetched and not spent. For a server that is about to
+    /// stop, and takes no more requests: nobody renews a lease any more.
+    pub async fn drain(&self, within: Duration) {
+        self.shared.leases.drain(within).await;
         let running = self.shared.running.load_full();
         for served in running.policies.values() {
             served.close().await;
         }
+        // What was given back is told to stores in the background.
+        let deadline = tokio::time::Instant::now() + SETTLE_MAX;
+        while running.policies.values().any(|served| served.is_settling())
+            && tokio::time::Instant::now() < deadline
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
+}
+
+fn no_lease() -> Refusal {
+    Refusal::Invalid("no such lease: it was released, or it ended without a heartbeat".into())
 }
 
 impl Running {

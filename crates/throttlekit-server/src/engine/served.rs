@@ -13,6 +13,7 @@ use super::backend::{Backend, Counted};
 use super::sharing::Sharing;
 use super::slots::Places;
 use super::variant::{Common, Variant};
+use super::{Answered, Refusal};
 use crate::policy::{Defaults, OutageSpec, OverrideSpec, PolicySpec};
 
 /// How long a client's slot is held without a heartbeat, unless the file says otherwise.
@@ -163,9 +164,30 @@ impl Served {
         fits.into_iter().next().unwrap_or(&self.base)
     }
 
-    /// Whether all keys are asked alike.
-    pub(super) fn is_even(&self) -> bool {
-        self.whole.is_empty() && self.prefixes.is_empty()
+    /// Answers many keys, those that are asked alike in one flight.
+    pub(super) async fn check_many(&self, keys: &[&[u8]], cost: u64) -> Vec<Result<Answered, Refusal>> {
+        let mut alike: Vec<(&Arc<Variant>, Vec<usize>)> = Vec::new();
+        for (place, key) in keys.iter().enumerate() {
+            let variant = self.variant(key);
+            match alike.iter_mut().find(|(known, _)| Arc::ptr_eq(known, variant)) {
+                Some((_, places)) => places.push(place),
+                None => alike.push((variant, vec![place])),
+            }
+        }
+        let mut answers: Vec<Option<Result<Answered, Refusal>>> = vec![None; keys.len()];
+        for (variant, places) in alike {
+            let asked: Vec<&[u8]> = places.iter().map(|place| keys[*place]).collect();
+            for (place, answer) in places.into_iter().zip(variant.check_many(&asked, cost).await) {
+                answers[place] = Some(answer);
+            }
+        }
+        answers.into_iter().flatten().collect()
+    }
+
+    /// Whether stores have still to be told what was given back.
+    pub(super) fn is_settling(&self) -> bool {
+        let slots = matches!(&self.places, Some(Places::Key(slots)) if slots.stats().held > 0);
+        slots || self.variants().any(|variant| variant.is_settling())
     }
 
     pub(super) fn lease_for(&self) -> Duration {

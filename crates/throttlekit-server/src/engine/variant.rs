@@ -7,12 +7,13 @@ use throttlekit::admission::{Axis, SharedPolicy};
 use throttlekit::store::{DebitId, StoreError};
 use throttlekit::tier::{Batch, Mode};
 use throttlekit::{
-    Answer, Call, Decision, Forecast, Guarantee, Limit, OnOutage, Retry, SharedLimiter, TwoTier,
+    Answer, Call, Clock, Decision, Forecast, Guarantee, Limit, OnOutage, Retry, SharedLimiter, TwoTier,
+    WallClock,
 };
 
 use super::backend::Counted;
 use super::lend::Lender;
-use super::limits::{Named, Together, together};
+use super::limits::{Later, Named, Together, together};
 use super::sharing::Sharing;
 use super::slots::Places;
 use super::{Answered, Refusal};
@@ -20,6 +21,8 @@ use crate::policy::{LeaseMode, LeaseSpec, PolicySpec};
 
 /// The name of a policy's token budget beside its rates.
 const COST: &str = "cost";
+/// How many keys are asked about at a time, where each is a call of its own.
+const AT_ONCE_MAX: usize = 32;
 /// For how long units of a smooth rate are held unless the file says otherwise.
 const HOLD_DEFAULT: Duration = Duration::from_millis(100);
 
@@ -31,6 +34,8 @@ pub(super) struct Variant {
     /// All of them, for looking at once.
     all: Option<Arc<dyn Together>>,
     has_budget: bool,
+    /// By how many keys its limits count.
+    keys: usize,
     /// What this instance has fetched units for.
     tier: Option<TwoTier<Counted>>,
     pub(super) lender: Option<Lender>,
@@ -69,7 +74,15 @@ pub(super) struct Common<'a> {
 impl Variant {
     /// Lets everything pass.
     pub(super) fn unlimited() -> Self {
-        Self { asks: Asks::Nobody, looks: Vec::new(), all: None, has_budget: false, tier: None, lender: None }
+        Self {
+            asks: Asks::Nobody,
+            looks: Vec::new(),
+            all: None,
+            has_budget: false,
+            keys: 1,
+            tier: None,
+            lender: None,
+        }
     }
 
     pub(super) fn new(spec: &PolicySpec, common: &Common<'_>) -> Result<Self, String> {
@@ -125,7 +138,9 @@ impl Variant {
                     let prices = prices.map_err(|error| error.to_string())?;
                     builder = builder.price(throttlekit::Pricer::fixed(prices));
                 }
-                if !strict.is_empty() {
+                if let (Some(all), None) = (&all, &leased) {
+                    builder = all.join(builder);
+                } else if !strict.is_empty() {
                     builder = together(store.clone(), name, strict, *on_outage).map_err(wrong)?.join(builder);
                 }
                 if let Some(((limit, _), tier)) = leased.as_ref().zip(tier.as_ref()) {
@@ -157,7 +172,8 @@ impl Variant {
             }
         };
         let looks = looks(&every, common).map_err(wrong)?;
-        Ok(Self { asks, looks, all, has_budget: spec.cost.is_some(), tier, lender })
+        let keys = every.iter().map(|limit| limit.by + 1).max().unwrap_or(1);
+        Ok(Self { asks, looks, all, has_budget: spec.cost.is_some(), keys, tier, lender })
     }
 
     /// What kind of thing it is, in one word.
@@ -172,7 +188,29 @@ impl Variant {
         }
     }
 
+    /// A limit that went by a key which was not sent would count all such calls as one.
+    pub(super) fn has_keys(&self, keys: usize) -> Result<(), Refusal> {
+        if keys >= self.keys {
+            return Ok(());
+        }
+        Err(Refusal::Invalid(format!(
+            "this policy counts by {} keys, and {keys} came: send the others in `keys`, with Check or Admit",
+            self.keys
+        )))
+    }
+
+    /// Whether everything passes.
+    pub(super) fn asks_nobody(&self) -> bool {
+        matches!(self.asks, Asks::Nobody)
+    }
+
+    /// Whether stores have still to be told what was given back.
+    pub(super) fn is_settling(&self) -> bool {
+        matches!(&self.asks, Asks::Axes { policy, .. } if policy.settlements().waiting > 0)
+    }
+
     pub(super) async fn check(&self, keys: &[&[u8]], cost: u64) -> Result<Answered, Refusal> {
+        self.has_keys(keys.len())?;
         match &self.asks {
             Asks::Nobody => Ok(Answered::free()),
             Asks::Rates(rates) => Ok(answered(&rates.check(keys, cost).await?, Axis::Rate)),
@@ -212,18 +250,22 @@ impl Variant {
 
     /// The same for several keys, in one flight where the store has the limits.
     pub(super) async fn check_many(&self, keys: &[&[u8]], cost: u64) -> Vec<Result<Answered, Refusal>> {
-        if let Asks::Rates(rates) = &self.asks {
+        if let (Asks::Rates(rates), Ok(())) = (&self.asks, self.has_keys(1)) {
             let answers = rates.check_many(keys, cost).await.into_iter();
             return answers.map(|answer| Ok(answered(&answer?, Axis::Rate))).collect();
         }
         let mut answers = Vec::with_capacity(keys.len());
-        for key in keys {
-            answers.push(self.check(&[key], cost).await);
+        for some in keys.chunks(AT_ONCE_MAX) {
+            let asked = some.iter().map(|key| -> Later<'_, Result<Answered, Refusal>> {
+                Box::pin(async move { self.check(&[key], cost).await })
+            });
+            answers.extend(futures_util::future::join_all(asked).await);
         }
         answers
     }
 
     pub(super) async fn peek(&self, keys: &[&[u8]]) -> Result<Answered, Refusal> {
+        self.has_keys(keys.len())?;
         let Some(all) = &self.all else {
             return match &self.asks {
                 Asks::Nobody => Ok(Answered::free()),
@@ -243,8 +285,10 @@ impl Variant {
     }
 
     pub(super) async fn forecast(&self, keys: &[&[u8]], cost: u64) -> Result<Forecast, Refusal> {
-        if self.looks.is_empty() {
-            return Err(unsupported("has no limit of which the future is known"));
+        self.has_keys(keys.len())?;
+        if self.asks_nobody() {
+            let now = WallClock.now();
+            return Ok(Forecast { spendable_now: u64::MAX, next_replenish_at: now, full_at: now });
         }
         let mut all: Option<Forecast> = None;
         for look in &self.looks {
@@ -277,7 +321,13 @@ impl Variant {
         all.ok_or_else(|| unsupported("has no limit of which the future is known"))
     }
 
-    pub(super) async fn debit(&self, keys: &[&[u8]], tokens: u64, id: DebitId) -> Result<Answered, Refusal> {
+    pub(super) async fn debit(
+        &self,
+        keys: &[&[u8]],
+        tokens: u64,
+        id: Option<DebitId>,
+    ) -> Result<Answered, Refusal> {
+        self.has_keys(keys.len())?;
         let budget = self.looks.last().filter(|_| self.has_budget);
         let Some(Look { limiter, by }) = budget else {
             return match &self.asks {
@@ -286,7 +336,12 @@ impl Variant {
             };
         };
         let key = keys.get(*by).copied().unwrap_or_default();
-        match Box::pin(limiter.debit(key, tokens, id)).await {
+        let debited = match id {
+            Some(id) => Box::pin(limiter.debit(key, tokens, id)).await,
+            // Without a name nobody sends it again, so nobody has to remember it.
+            None => Box::pin(limiter.check(throttlekit::Ask { key, cost: tokens })).await,
+        };
+        match debited {
             Ok(answer) => Ok(answered(&answer, Axis::Cost)),
             Err(StoreError::Stale(number)) => Err(Refusal::Invalid(format!(
                 "debit {number} is older than one of its stream that was counted: number debits upwards, one at a time"
@@ -367,7 +422,8 @@ fn answered(answer: &Answer, axis: Axis) -> Answered {
 /// An answer to an ask for nothing: allowed means that something is left.
 fn looked(answer: &Answer, axis: Axis) -> Answered {
     let Decision { allowed, remaining, .. } = answer.decision;
-    let decision = Decision { allowed: allowed && remaining > 0, ..answer.decision };
+    let some_left = remaining > 0 || answer.guarantee == Guarantee::Open;
+    let decision = Decision { allowed: allowed && some_left, ..answer.decision };
     Answered::of(decision, answer.guarantee, axis)
 }
 

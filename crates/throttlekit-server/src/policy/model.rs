@@ -25,7 +25,7 @@ pub struct PolicyFile {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub envoy: Vec<DomainSpec>,
     /// Who may ask what. Without it, whoever reaches a door may use it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "said")]
     pub access: Option<AccessSpec>,
 }
 
@@ -331,6 +331,11 @@ pub enum OutageSpec {
         /// How many instances there are at the most.
         nodes: std::num::NonZeroU32,
     },
+}
+
+/// Something that stands in the file is meant: nothing after its name is a mistake, and not the same as leaving it out.
+fn said<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(input: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(input).map(Some)
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

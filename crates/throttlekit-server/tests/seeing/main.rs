@@ -21,8 +21,8 @@ use throttlekit_server::seeing::{Hub, HubOptions};
 const FILE: &str = "
 version: 1
 policies:
-  api: { rate: { limit: 3, per: 1m, algorithm: fixed_window } }
-  tried: { rate: { limit: 1, per: 1m, algorithm: fixed_window }, shadow: true }
+  api: { rate: { limit: 3, per: 1d, algorithm: fixed_window } }
+  tried: { rate: { limit: 1, per: 1d, algorithm: fixed_window }, shadow: true }
   slots: { concurrency: { limit: 2 } }
   quiet: { rate: { limit: 9, per: 1s } }
 ";

@@ -206,7 +206,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
             store,
             need,
             spaces: std::array::from_fn(|i| KeySpace::new(PREFIX, policy, names[i], &forms[i])),
-            stand_in: StandIn::new(OnOutage::default(), need, &limits_of(&forms)),
+            stand_in: StandIn::new(OnOutage::default(), need),
             forms,
             reserving,
             home: Home::Policy,
@@ -229,7 +229,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
 
     /// What to answer while the store does not. Unless chosen, refusals.
     pub fn on_outage(self, choice: OnOutage) -> Self {
-        Self { stand_in: StandIn::new(choice, self.need, &self.limits()), ..self }
+        Self { stand_in: StandIn::new(choice, self.need), ..self }
     }
 
     /// Answers one ask over all limits, and charges all or none.

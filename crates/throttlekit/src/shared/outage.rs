@@ -1,6 +1,7 @@
 //! What stands in for the store while it does not answer.
 
 use std::num::NonZeroU32;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use throttlekit_core::rate::{Limit, Need, Verdict};
@@ -38,17 +39,21 @@ pub enum OnOutage {
 pub(crate) enum StandIn<const N: usize> {
     Closed,
     Open,
-    /// Counts on across outages: a store that comes and goes hands out no fresh shares. Nothing, where the share is
-    /// less than a unit.
-    Local(Option<Box<Limits<N>>>),
+    /// Counts on across outages: a store that comes and goes hands out no fresh shares. Takes memory at the first outage
+    /// only. Nothing, where the share is less than a unit.
+    Local {
+        nodes: NonZeroU32,
+        need: Need,
+        share: OnceLock<Option<Box<Limits<N>>>>,
+    },
 }
 
 impl<const N: usize> StandIn<N> {
-    pub(crate) fn new(choice: OnOutage, need: Need, limits: &[Limit; N]) -> Self {
+    pub(crate) fn new(choice: OnOutage, need: Need) -> Self {
         match choice {
             OnOutage::Closed => Self::Closed,
             OnOutage::Open => Self::Open,
-            OnOutage::Local { nodes } => Self::Local(local(need, limits, nodes).map(Box::new)),
+            OnOutage::Local { nodes } => Self::Local { nodes, need, share: OnceLock::new() },
         }
     }
 
@@ -59,8 +64,13 @@ impl<const N: usize> StandIn<N> {
         now: Timestamp,
     ) -> (Verdict, Guarantee) {
         match self {
-            Self::Local(Some(share)) => (share.check(asks), Guarantee::Local),
-            Self::Local(None) | Self::Closed => (uncounted(false, limits, now), Guarantee::Closed),
+            Self::Local { nodes, need, share } => {
+                match share.get_or_init(|| local(*need, limits, *nodes).map(Box::new)) {
+                    Some(share) => (share.check(asks), Guarantee::Local),
+                    None => (uncounted(false, limits, now), Guarantee::Closed),
+                }
+            }
+            Self::Closed => (uncounted(false, limits, now), Guarantee::Closed),
             Self::Open => (uncounted(true, limits, now), Guarantee::Open),
         }
     }

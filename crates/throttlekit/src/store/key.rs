@@ -3,6 +3,7 @@
 //! ```text
 //! tk:{api/acme}g:user/alice      prefix, policy, home, rule, limit, key
 //! tk:{api/alice}g:               one limit without a name, where the key is its own home
+//! tk:{api/}q:                    the window of which the processes of a policy take quanta
 //! tk:{api/}p:                    the pool that the regions of a policy share
 //! tk:{api/acme}h:                who holds the slots of a key
 //! tk:{api/}r:                    the roll of a fleet
@@ -37,6 +38,11 @@ impl KeySpace {
     /// The name of the pool that the regions of `policy` share.
     pub fn pool(prefix: &str, policy: &str) -> String {
         Self::tagged(prefix, policy, "", "p").key(b"", b"")
+    }
+
+    /// The name of the window of which the processes of `policy` take quanta.
+    pub fn quanta(prefix: &str, policy: &str) -> String {
+        Self::tagged(prefix, policy, "", "q").key(b"", b"")
     }
 
     /// Where `policy` keeps who holds the slots of its keys. Each key is its own home.

@@ -85,10 +85,10 @@ impl<'a> Charge<'a> {
         Self::Of { policy, keys: found.keys, how }
     }
 
-    /// The policy and the key that a caller must be allowed to use.
-    pub(super) fn target(&self) -> Option<(&str, &[u8])> {
+    /// The policy and the keys that a caller must be allowed to use.
+    pub(super) fn target(&self) -> Option<(&str, Vec<&[u8]>)> {
         match self {
-            Self::Of { policy, keys, .. } => Some((policy, keys.first().map_or(b"", |key| key.as_bytes()))),
+            Self::Of { policy, keys, .. } => Some((policy, keys.iter().map(String::as_bytes).collect())),
             Self::NoRule | Self::Unlimited => None,
         }
     }

@@ -128,8 +128,8 @@ impl EnvoyDoor {
         let each = request.descriptors.iter();
         let charges: Vec<_> = each.map(|descriptor| Charge::of(&table, request, descriptor)).collect();
         self.count(request, &charges);
-        for (policy, key) in charges.iter().filter_map(Charge::target) {
-            caller.may(Door::Envoy, policy, key).map_err(status)?;
+        for (policy, keys) in charges.iter().filter_map(Charge::target) {
+            caller.may_each(Door::Envoy, policy, &keys).map_err(status)?;
         }
         let engine = &self.shared.engine;
         let answers = try_join_all(charges.iter().map(|charge| charge.ask(engine))).await.map_err(status)?;

@@ -1,9 +1,10 @@
 //! `throttlekit.v1.RateLimiter`.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use throttlekit::Retry;
-use throttlekit::store::DebitId;
+use throttlekit::store::{DebitId, LeaseId};
 use throttlekit_proto::v1::rate_limiter_server::RateLimiter;
 use throttlekit_proto::v1::{
     AdmitRequest, AdmitResponse, CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse,
@@ -128,15 +129,19 @@ impl RateLimiter for RateLimiterDoor {
 
     async fn debit(&self, request: Request<DebitRequest>) -> Result<Response<DebitResponse>, Status> {
         let (caller, DebitRequest { policy, key, tokens, stream, number, lease_id }) = from(request);
-        caller.may(Door::Debit, &policy, key.as_bytes()).map_err(status)?;
         let tokens = units("tokens", tokens)?;
         let answer = if lease_id.is_empty() {
+            caller.may(Door::Debit, &policy, key.as_bytes()).map_err(status)?;
             let name = debit_name(&stream, number)?;
             let ask = Ask { policy: &policy, key: key.as_bytes(), others: &[], cost: tokens };
             self.engine.debit(ask, name).await
         } else {
             match lease_id::read(&lease_id) {
-                Some(lease) => self.engine.debit_held(caller.principal(), lease, tokens).await,
+                Some(lease) => {
+                    let (policy, key) = self.engine.lease_of(caller.principal(), lease).map_err(status)?;
+                    caller.may(Door::Debit, &policy, &key).map_err(status)?;
+                    self.engine.debit_held(caller.principal(), lease, tokens).await
+                }
                 None => Err(Refusal::Invalid("lease_id is none that Admit gave".into())),
             }
         };
@@ -171,6 +176,7 @@ impl RateLimiter for RateLimiterDoor {
 
     async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
         let (caller, ReleaseRequest { lease_id, dropped, actual_cost, ignored, latency_ms }) = from(request);
+        caller.may_use(Door::Admit).map_err(status)?;
         let actual_cost = actual_cost.map(|cost| {
             u64::try_from(cost)
                 .map_err(|_| Status::invalid_argument("actual_cost is negative: it is 0 or more"))
@@ -189,13 +195,15 @@ impl RateLimiter for RateLimiterDoor {
         request: Request<HeartbeatRequest>,
     ) -> Result<Response<HeartbeatResponse>, Status> {
         let (caller, HeartbeatRequest { lease_ids }) = from(request);
+        caller.may_use(Door::Admit).map_err(status)?;
         if lease_ids.len() > BEATS_MAX {
             return Err(Status::invalid_argument(format!("at most {BEATS_MAX} leases at once")));
         }
         let known: Vec<_> = lease_ids.iter().filter_map(|name| lease_id::read(name)).collect();
         let beats = self.engine.heartbeat(caller.principal(), &known);
-        let live: Vec<String> = beats.live.iter().map(|lease| lease_id::written(*lease)).collect();
-        let reclaimed = lease_ids.into_iter().filter(|name| !live.contains(name)).collect();
+        let alive: HashSet<LeaseId> = beats.live.into_iter().collect();
+        let lives = |name: &String| lease_id::read(name).is_some_and(|lease| alive.contains(&lease));
+        let (live, reclaimed) = lease_ids.into_iter().partition(lives);
         let next_deadline = beats.next_deadline.map_or(0, millis_at);
         Ok(Response::new(HeartbeatResponse { live_ids: live, reclaimed_ids: reclaimed, next_deadline }))
     }

@@ -60,13 +60,15 @@ pub(super) async fn forecast(State(door): State<HttpDoor>, asked: Asked<Forecast
 
 pub(super) async fn debit(State(door): State<HttpDoor>, asked: Asked<DebitRequest>) -> Answer {
     let DebitRequest { policy, key, tokens, stream, number, lease_id: held } = &asked.body;
-    asked.caller.may(Door::Debit, policy, key.as_bytes())?;
     let tokens = units(*tokens);
     let answer = if held.is_empty() {
+        asked.caller.may(Door::Debit, policy, key.as_bytes())?;
         let name = debit_name(stream, *number)?;
         door.engine.debit(Ask { policy, key: key.as_bytes(), others: &[], cost: tokens }, name).await?
     } else {
         let lease = lease_id::read(held).ok_or_else(|| Problem::bad("lease_id is none that admit gave"))?;
+        let (policy, key) = door.engine.lease_of(asked.caller.principal(), lease)?;
+        asked.caller.may(Door::Debit, &policy, &key)?;
         door.engine.debit_held(asked.caller.principal(), lease, tokens).await?
     };
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
@@ -91,6 +93,7 @@ pub(super) async fn admit(State(door): State<HttpDoor>, asked: Asked<AdmitReques
 /// An admission that is unknown, over or another's is told the same as one that was held: nothing.
 pub(super) async fn release(State(door): State<HttpDoor>, asked: Asked<ReleaseRequest>) -> Answer {
     let ReleaseRequest { lease_id: held, dropped, actual_cost, ignored, latency_ms } = &asked.body;
+    asked.caller.may_use(Door::Admit)?;
     let latency = (*latency_ms > 0).then(|| Duration::from_millis(*latency_ms));
     let how = Ended { dropped: *dropped, ignored: *ignored, actual_cost: *actual_cost, latency };
     if let Some(lease) = lease_id::read(held) {
@@ -100,6 +103,7 @@ pub(super) async fn release(State(door): State<HttpDoor>, asked: Asked<ReleaseRe
 }
 
 pub(super) async fn heartbeat(State(door): State<HttpDoor>, asked: Asked<HeartbeatRequest>) -> Answer {
+    asked.caller.may_use(Door::Admit)?;
     let known: Vec<_> = asked.body.lease_ids.iter().filter_map(|name| lease_id::read(name)).collect();
     let beats = door.engine.heartbeat(asked.caller.principal(), &known);
     let live: HashSet<_> = beats.live.into_iter().collect();

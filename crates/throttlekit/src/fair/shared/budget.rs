@@ -78,7 +78,7 @@ impl<S: Store> Quanta<S> {
     /// Of the window of `limit` that is kept under this policy.
     pub fn new(store: S, policy: &str, limit: Limit) -> Result<Self, LimitError> {
         let form = window(&limit)?;
-        let key = KeySpace::new(PREFIX, policy, "", &form).key(b"", b"");
+        let key = KeySpace::quanta(PREFIX, policy);
         Ok(Self { store, key, form })
     }
 

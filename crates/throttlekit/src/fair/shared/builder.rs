@@ -118,7 +118,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
             hold: self.hold,
             desk: Mutex::new(Desk::new(Branch::new(plan), self.tenants_max)),
             bell: Notify::new(),
-            stand_in: StandIn::new(self.on_outage, Need::All, &[limit]),
+            stand_in: StandIn::new(self.on_outage, Need::All),
             tallies: Tallies::default(),
             counters: Counters::default(),
             built_on: Handle::try_current().ok(),

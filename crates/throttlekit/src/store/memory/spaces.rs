@@ -17,7 +17,7 @@ use crate::store::streams::Search;
 use crate::{KeyHash, TrustedHash};
 
 /// How many limits one store keeps at a time. Beyond, those make room whose keys owe nothing any more.
-pub(super) const SPACES_MAX: usize = 1_024;
+pub(super) const SPACES_MAX: usize = 65_536;
 
 pub(super) struct Spaces {
     table: RwLock<Table>,

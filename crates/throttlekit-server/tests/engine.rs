@@ -1,0 +1,186 @@
+//! What the engine does with policies, asked as every door asks it.
+
+use std::time::Duration;
+
+use tempfile::TempDir;
+use throttlekit::store::DebitId;
+use throttlekit_server::access::{Principal, Secrets};
+use throttlekit_server::engine::{Ask, Backend, Ended, Engine, EngineOptions, HandBack, Refusal};
+use throttlekit_server::policy;
+use throttlekit_server::reload::{Loaded, Reloader};
+
+fn engine(policies: &str) -> Engine {
+    Engine::start(EngineOptions::over(Backend::memory()), file(policies)).unwrap()
+}
+
+fn file(policies: &str) -> policy::PolicyFile {
+    let text = format!("version: 1\npolicies:\n{policies}");
+    policy::load(&text).unwrap_or_else(|errors| panic!("{errors:?}")).0
+}
+
+fn ask<'a>(policy: &'a str, key: &'a str, cost: u64) -> Ask<'a> {
+    Ask { policy, key: key.as_bytes(), others: &[], cost }
+}
+
+async fn allowed(engine: &Engine, policy: &str, key: &str, asks: usize) -> usize {
+    let mut count = 0;
+    for _ in 0..asks {
+        count += usize::from(engine.check(ask(policy, key, 1)).await.unwrap().decision.allowed);
+    }
+    count
+}
+
+#[tokio::test]
+async fn what_all_share_and_what_a_key_without_a_name_has_are_counted_apart() {
+    let policies = "  p: {rate: {algorithm: fixed_window, limit: 5, per: 1d}, fair: {limit: 100, per: 1d}}\n";
+    let engine = engine(policies);
+    assert_eq!(allowed(&engine, "p", "", 9).await, 5);
+    assert_eq!(
+        allowed(&engine, "p", "ada", 9).await,
+        5,
+        "another key has its own rate, and the pool has plenty"
+    );
+}
+
+#[tokio::test]
+async fn a_key_that_a_limit_goes_by_has_to_come_along() {
+    let engine = engine(
+        "  p: {rate: [{limit: 5, per: 1d}, {name: org, limit: 9, per: 1d, by: 1}], cost: {budget: 9, per: 1d, by: 1}}\n",
+    );
+    let refused =
+        |answer: Result<_, Refusal>| matches!(answer, Err(Refusal::Invalid(why)) if why.contains("2 keys"));
+    assert!(refused(engine.check(ask("p", "ada", 1)).await.map(drop)));
+    assert!(refused(engine.peek(ask("p", "ada", 1)).await.map(drop)));
+    assert!(refused(engine.debit(ask("p", "ada", 1), None).await.map(drop)));
+    assert!(refused(engine.admit(&Principal::anyone(), ask("p", "ada", 1), 1.0, None).await.map(drop)));
+    assert!(refused(engine.check_many("p", &[b"ada"], 1).await.map(drop)));
+    let both = Ask { others: &[b"acme"], ..ask("p", "ada", 1) };
+    assert!(engine.check(both).await.unwrap().decision.allowed);
+}
+
+#[tokio::test]
+async fn debits_without_a_name_are_not_remembered_and_those_with_one_count_once() {
+    let engine = engine("  t: {cost: {budget: 1000000, per: 1d}}\n");
+    for _ in 0..100_100 {
+        let answer = engine.debit(ask("t", "a", 1), None).await.unwrap();
+        assert!(answer.decision.allowed, "no number of debits fills the store");
+    }
+    let name = Some(DebitId { stream: 7, number: 1 });
+    let once = engine.debit(ask("t", "b", 10), name).await.unwrap().decision.remaining;
+    assert_eq!(engine.debit(ask("t", "b", 10), name).await.unwrap().decision.remaining, once);
+}
+
+#[tokio::test]
+async fn many_keys_are_answered_in_order_whatever_holds_for_each() {
+    let overrides = r#"overrides: {"pro:*": {rate: {limit: 3, per: 1d}}, root: {unlimited: true}}"#;
+    let engine = engine(&format!("  p: {{rate: {{limit: 1, per: 1d}}, {overrides}}}\n"));
+    let keys: [&[u8]; 7] = [b"a", b"pro:1", b"root", b"a", b"pro:1", b"b", b"root"];
+    let answers = engine.check_many("p", &keys, 1).await.unwrap();
+    let seen: Vec<_> = answers.iter().map(|a| (a.decision.allowed, a.decision.limit)).collect();
+    let free = (true, u64::MAX);
+    assert_eq!(seen, [(true, 1), (true, 3), free, (false, 1), (true, 3), (true, 1), free]);
+}
+
+#[tokio::test]
+async fn a_policy_that_is_switched_off_or_only_looks_lends_freely() {
+    let rate = "rate: {algorithm: fixed_window, limit: 5, per: 1d}, fleet: {}";
+    let engine = engine(&format!(
+        "  off: {{{rate}, disabled: true}}\n  looks: {{{rate}, shadow: true}}\n  on: {{{rate}}}\n"
+    ));
+    let who = Principal::anyone();
+    for policy in ["off", "looks"] {
+        for _ in 0..3 {
+            let granted = engine.reserve(&who, ask(policy, "a", 4), None).await.unwrap();
+            assert!(granted.units >= 1, "{policy}");
+        }
+    }
+    let units = |granted: throttlekit_server::engine::Granted| (granted.units, granted.loan);
+    let (four, loan) = units(engine.reserve(&who, ask("on", "a", 4), None).await.unwrap());
+    let (one, _) = units(engine.reserve(&who, ask("on", "a", 4), None).await.unwrap());
+    assert_eq!((four, one), (4, 1));
+    let back = HandBack { loan: loan.unwrap(), units: 1_000 };
+    let stranger = Principal::named("stranger");
+    assert_eq!(
+        engine.reserve(&stranger, ask("on", "a", 9), Some(back)).await.unwrap().units,
+        0,
+        "not its own"
+    );
+    let again = engine.reserve(&who, ask("on", "a", 9), Some(back)).await.unwrap().units;
+    assert_eq!(again, 4, "what was lent comes back, and not what is claimed");
+    assert_eq!(engine.reserve(&who, ask("on", "a", 9), Some(back)).await.unwrap().units, 0, "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_falls_silent_gives_its_slot_back_and_stays_charged() {
+    let engine = engine("  p: {concurrency: {limit: 1, lease_for: 1s}, cost: {budget: 100, per: 1d}}\n");
+    let (ada, eve) = (Principal::named("ada"), Principal::named("eve"));
+    let held = engine.admit(&ada, ask("p", "k", 30), 1.0, None).await.unwrap().lease.unwrap();
+    assert!(engine.admit(&ada, ask("p", "k", 1), 1.0, None).await.unwrap().lease.is_none(), "one at a time");
+    assert!(!engine.release(&eve, held.id, Ended::default()), "another's");
+    assert_eq!(engine.heartbeat(&eve, &[held.id]).reclaimed, [held.id]);
+    assert!(engine.lease_of(&eve, held.id).is_err());
+    assert_eq!(&*engine.lease_of(&ada, held.id).unwrap().0, "p");
+    std::thread::sleep(Duration::from_millis(1_100));
+    let next = engine.admit(&ada, ask("p", "k", 70), 1.0, None).await.unwrap();
+    assert!(next.lease.is_some(), "30 stay charged, and 70 are left: {next:?}");
+    assert!(engine.heartbeat(&ada, &[held.id]).live.is_empty());
+    let settled = Ended { actual_cost: Some(20), ..Ended::default() };
+    assert!(engine.release(&ada, next.lease.unwrap().id, settled));
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let left = engine.peek(ask("p", "k", 1)).await.unwrap().decision.remaining;
+    assert_eq!(left, 50, "30 and 20 were used");
+}
+
+#[tokio::test]
+async fn a_reload_keeps_what_was_used_and_a_bad_one_changes_nothing() {
+    let engine =
+        engine("  p: {rate: {algorithm: fixed_window, limit: 5, per: 1d}}\n  q: {concurrency: {limit: 1}}\n");
+    assert_eq!(allowed(&engine, "p", "a", 9).await, 5);
+    let held = engine.admit(&Principal::anyone(), ask("q", "a", 1), 1.0, None).await.unwrap().lease.unwrap();
+    let more =
+        file("  p: {rate: {algorithm: fixed_window, limit: 7, per: 1d}}\n  q: {concurrency: {limit: 2}}\n");
+    let reloaded = engine.reload(more).await.unwrap();
+    assert_eq!(reloaded.changed, ["p", "q"]);
+    assert!(reloaded.warnings.is_empty(), "{reloaded:?}");
+    assert_eq!(allowed(&engine, "p", "a", 9).await, 2, "five of seven were used");
+    assert!(engine.admit(&Principal::anyone(), ask("q", "a", 1), 1.0, None).await.unwrap().lease.is_some());
+    assert!(engine.admit(&Principal::anyone(), ask("q", "a", 1), 1.0, None).await.unwrap().lease.is_none());
+    assert!(engine.release(&Principal::anyone(), held.id, Ended::default()), "held over the reload");
+    let other = file("  p: {rate: {limit: 7, per: 1d}}\n");
+    let reloaded = engine.reload(other).await.unwrap();
+    assert_eq!(reloaded.removed, ["q"]);
+    assert!(reloaded.warnings[0].contains("begin anew"), "{reloaded:?}");
+    let mut bad = (*engine.file()).clone();
+    bad.policies.insert("bad".into(), policy::PolicySpec::default());
+    assert!(engine.reload(bad).await.unwrap_err().contains("`bad`"));
+    assert_eq!(engine.file().policies.len(), 1);
+}
+
+#[tokio::test]
+async fn a_file_is_taken_when_it_stands_still_and_never_opens_the_doors() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("policies.yaml");
+    let text = |limit: u64, access: &str| {
+        format!("version: 1\npolicies:\n  p: {{rate: {{limit: {limit}, per: 1d}}}}\n{access}")
+    };
+    let closed = "access: {anonymous: [{doors: [check]}]}\n";
+    std::fs::write(&path, text(1, closed)).unwrap();
+    let loaded = Loaded::read(&path).unwrap();
+    let reloader = Reloader::new(path.clone(), &loaded, Secrets::default()).unwrap();
+    let engine = Engine::start(EngineOptions::over(Backend::memory()), loaded.file).unwrap();
+    assert!(reloader.look(&engine).await.is_none());
+
+    std::fs::write(&path, text(2, closed)).unwrap();
+    assert!(reloader.look(&engine).await.is_none(), "it may be half written");
+    assert_eq!(reloader.look(&engine).await.unwrap().unwrap().changed, ["p"]);
+    assert_eq!(reloader.status().reloads, 1);
+
+    std::fs::write(&path, text(3, "")).unwrap();
+    assert!(reloader.look(&engine).await.is_none());
+    assert!(reloader.look(&engine).await.unwrap().unwrap_err().contains("restart"));
+    assert_eq!((reloader.status().reloads, reloader.status().rejected), (1, 1));
+    assert!(reloader.look(&engine).await.is_none(), "judged once");
+    assert!(policy::load(&text(1, "access:\n")).is_err(), "an empty list is no open door");
+}
