@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 /// How long a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -15,7 +15,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// Where the server is, and what it wants to see.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Dial {
-    /// Where the server listens
+    /// Where the server serves gRPC
     #[arg(long, default_value = "127.0.0.1:50051", value_name = "HOST:PORT")]
     pub(crate) target: String,
     /// What the server asks callers for
@@ -35,6 +35,11 @@ pub(crate) struct Dial {
 impl Dial {
     /// The server, not yet connected to.
     pub(crate) fn endpoint(&self) -> Result<Endpoint> {
+        ensure!(
+            !self.target.contains("://"),
+            "`{}`: write host:port alone; --ca says to speak TLS",
+            self.target
+        );
         let read = |path: &PathBuf| std::fs::read(path).with_context(|| path.display().to_string());
         let scheme = if self.ca.is_some() { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.target))
@@ -51,7 +56,24 @@ impl Dial {
 
     /// Connects.
     pub(crate) async fn connect(&self) -> Result<Channel> {
-        self.endpoint()?.connect().await.with_context(|| format!("{} does not answer", self.target))
+        let away = || {
+            format!(
+                "{} does not answer: is `throttlekit serve` running there? --target says where",
+                self.target
+            )
+        };
+        self.endpoint()?.connect().await.with_context(away)
+    }
+
+    /// A refusal in words, with what to do about it.
+    pub(crate) fn refused(&self, status: &Status) -> anyhow::Error {
+        let next = match status.code() {
+            Code::Unauthenticated | Code::PermissionDenied => ": give what it asks for in THROTTLEKIT_SECRET",
+            Code::Internal | Code::Unknown => ": --target is where the server serves gRPC (its --listen)",
+            _ => "",
+        };
+        let (code, message) = (status.code(), status.message().escape_debug());
+        anyhow::anyhow!("{}: {code:?}: {message}{next}", self.target)
     }
 
     /// Says the secret with every request.

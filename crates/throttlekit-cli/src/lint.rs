@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use throttlekit_server::policy;
 
+use crate::file;
+
 /// What to check.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -15,19 +17,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let bytes = std::fs::read(&args.file)?;
-    let loaded = policy::text(&bytes).map_err(|error| vec![error]).and_then(policy::load);
-    match loaded {
-        Ok((file, findings)) => {
-            findings.iter().for_each(|finding| eprintln!("warning: {finding}"));
-            if !args.quiet {
-                print!("{}", policy::explain(&file));
-            }
-            Ok(())
-        }
-        Err(errors) => {
-            errors.iter().for_each(|error| eprintln!("{error}"));
-            anyhow::bail!("{} is refused: {} to mend", args.file.display(), errors.len())
-        }
+    let (file, findings) = file::policies(&args.file)?;
+    findings.iter().for_each(|finding| eprintln!("warning: {finding}"));
+    if !args.quiet {
+        print!("{}", policy::explain(&file));
     }
+    Ok(())
 }

@@ -2,8 +2,12 @@
 
 mod bench;
 mod dial;
+mod file;
+mod health;
+mod import_envoy;
 mod lint;
 mod migrate;
+mod schema;
 mod serve;
 mod top;
 
@@ -11,9 +15,18 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// What to type first.
+const FIRST_STEPS: &str = "\
+First steps:
+  throttlekit lint policies.yaml     is the file good, and what does it let pass?
+  throttlekit serve policies.yaml    serve it on this machine, counting in memory
+  throttlekit top                    watch it
+
+The guides are in docs/ of the repository: policies.md for the file, operations.md for running it.";
+
 /// Admission control for APIs and language-model gateways: rate, concurrency and cost in one decision.
 #[derive(Parser)]
-#[command(name = "throttlekit", version)]
+#[command(name = "throttlekit", version, after_help = FIRST_STEPS)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -29,8 +42,14 @@ enum Command {
     Top(top::Args),
     /// Load a server, and see how fast it answers
     Bench(bench::Args),
+    /// Ask a server whether it is there, for supervisors and containers
+    Health(health::Args),
     /// Create or upgrade what a PostgreSQL store needs, once
     Migrate(migrate::Args),
+    /// Print the JSON Schema of policy files, for editors
+    Schema,
+    /// Turn a file of envoyproxy/ratelimit into a policy file
+    ImportEnvoy(import_envoy::Args),
 }
 
 fn main() -> ExitCode {
@@ -39,7 +58,10 @@ fn main() -> ExitCode {
         Command::Lint(args) => lint::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Health(args) => health::run(&args),
         Command::Migrate(args) => migrate::run(&args),
+        Command::Schema => schema::run(),
+        Command::ImportEnvoy(args) => import_envoy::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,14 +6,19 @@ use throttlekit_server::StoreUrl;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The store: `postgres://…`, as a role that may create a schema
-    #[arg(long, env = "THROTTLEKIT_STORE", hide_env_values = true)]
+    #[arg(long, env = "THROTTLEKIT_STORE", hide_env_values = true, value_name = "URL")]
     store: String,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let url = StoreUrl::parse(&args.store).map_err(anyhow::Error::msg)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(url.migrate()).map_err(anyhow::Error::msg)?;
+    runtime.block_on(url.migrate()).map_err(|error| store_fails(&url, &error))?;
     println!("the store is ready");
     Ok(())
+}
+
+/// What is in the way. The store's address is not told, since it may hold a password.
+pub(crate) fn store_fails(url: &StoreUrl, error: &str) -> anyhow::Error {
+    anyhow::anyhow!("--store ({}): {error}: see that it runs and that the address is right", url.kind())
 }

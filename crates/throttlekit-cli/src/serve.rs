@@ -9,84 +9,108 @@ use throttlekit_server::listen::{Tls, TlsFiles, judge_bind};
 use throttlekit_server::seeing::{LogFormat, logs};
 use throttlekit_server::{Server, ServerOptions, StoreUrl};
 
+use crate::file;
+use crate::migrate::store_fails;
+
 /// What to serve, and where.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The policy file
+    /// The policy file (docs/policies.md); it is read again when it changes
     policies: PathBuf,
-    /// Where gRPC is served
-    #[arg(long, default_value = "127.0.0.1:50051")]
+    /// Where gRPC is served, Envoy's rate limit service too
+    #[arg(long, default_value = "127.0.0.1:50051", value_name = "IP:PORT", value_parser = address)]
     listen: SocketAddr,
     /// Where HTTP and JSON are served
-    #[arg(long, default_value = "127.0.0.1:8080")]
+    #[arg(long, default_value = "127.0.0.1:8080", value_name = "IP:PORT", value_parser = address)]
     http: SocketAddr,
     /// Where Prometheus finds /metrics
-    #[arg(long, default_value = "127.0.0.1:9464")]
+    #[arg(long, default_value = "127.0.0.1:9464", value_name = "IP:PORT", value_parser = address)]
     metrics: SocketAddr,
+    /// How often the policy file is looked at, in milliseconds
+    #[arg(long, default_value_t = 1_000, value_name = "MS")]
+    reload_every_ms: u64,
+    /// What this instance is called in the monitor
+    #[arg(long, env = "THROTTLEKIT_NODE_ID", default_value = "", value_name = "NAME")]
+    node_id: String,
+    /// The region of this instance, for budgets that regions share
+    #[arg(long, env = "THROTTLEKIT_REGION", default_value = "default", value_name = "NAME")]
+    region: String,
+    /// How long requests that are under way may take when it stops, in seconds
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    grace_s: u64,
+
     /// Where counts are kept: `memory`, `redis://…`, `redis+cluster://a,b`, `postgres://…`
     #[arg(long, env = "THROTTLEKIT_STORE", default_value = "memory", hide_env_values = true)]
+    #[arg(value_name = "URL", help_heading = "Store")]
     store: String,
     /// Create or upgrade what the store needs first, as `throttlekit migrate` does
-    #[arg(long)]
+    #[arg(long, help_heading = "Store")]
     migrate: bool,
     /// The longest a call to the store may take, in milliseconds; the store's own default unless given
-    #[arg(long)]
+    #[arg(long, value_name = "MS", help_heading = "Store")]
     store_deadline_ms: Option<u64>,
     /// Authorities of the store's certificates, in PEM
-    #[arg(long)]
+    #[arg(long, value_name = "FILE", help_heading = "Store")]
     store_ca: Option<PathBuf>,
+
     /// How many leases clients may hold at this instance
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_name = "LEASES", help_heading = "Limits")]
     leases_max: u32,
     /// How many of them one caller may hold
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_name = "LEASES", help_heading = "Limits")]
     leases_per_caller: u32,
-    /// The region of this instance, for budgets that regions share
-    #[arg(long, env = "THROTTLEKIT_REGION", default_value = "default")]
-    region: String,
-    /// What this instance is called in the monitor
-    #[arg(long, env = "THROTTLEKIT_NODE_ID", default_value = "")]
-    node_id: String,
-    /// How often the policy file is looked at, in milliseconds
-    #[arg(long, default_value_t = 1_000)]
-    reload_every_ms: u64,
-    /// The certificate, in PEM
-    #[arg(long)]
+
+    /// The certificate, in PEM; with --tls-key
+    #[arg(long, value_name = "FILE", help_heading = "Who can connect")]
     tls_cert: Option<PathBuf>,
     /// Its key, in PEM
-    #[arg(long)]
+    #[arg(long, value_name = "FILE", help_heading = "Who can connect")]
     tls_key: Option<PathBuf>,
     /// Authorities of client certificates, in PEM: nobody connects without one
-    #[arg(long)]
+    #[arg(long, value_name = "FILE", help_heading = "Who can connect")]
     tls_client_ca: Option<PathBuf>,
     /// Listen beyond this machine without TLS
-    #[arg(long)]
+    #[arg(long, help_heading = "Who can connect")]
     allow_plaintext: bool,
+    /// How many proxies stand before the HTTP door
+    #[arg(long, default_value_t = 0, value_name = "COUNT", help_heading = "Who can connect")]
+    trusted_hops: u8,
+
     /// A file with the secret that the monitor asks for; else THROTTLEKIT_MONITOR_SECRET, else only this machine sees it
-    #[arg(long)]
+    #[arg(long, value_name = "FILE", help_heading = "What callers see")]
     monitor_secret_file: Option<PathBuf>,
     /// A file with the secret that reservations ask for; else THROTTLEKIT_FLEET_SECRET, else only this machine reserves
-    #[arg(long)]
+    #[arg(long, value_name = "FILE", help_heading = "What callers see")]
     fleet_secret_file: Option<PathBuf>,
-    /// How many proxies stand before the HTTP door
-    #[arg(long, default_value_t = 0)]
-    trusted_hops: u8,
     /// Tell clients what can be asked (grpc.reflection.v1)
-    #[arg(long)]
+    #[arg(long, help_heading = "What callers see")]
     reflection: bool,
     /// Show keys as hashes in the monitor
-    #[arg(long)]
+    #[arg(long, help_heading = "What callers see")]
     hash_keys: bool,
-    /// How long requests that are under way may take when it stops, in seconds
-    #[arg(long, default_value_t = 30)]
-    grace_s: u64,
+
     /// What is logged: `info`, `debug`, `throttlekit_server=debug,warn` …
-    #[arg(long, env = "THROTTLEKIT_LOG", default_value = "info")]
+    #[arg(
+        long,
+        env = "THROTTLEKIT_LOG",
+        default_value = "info",
+        value_name = "FILTER",
+        help_heading = "Logs"
+    )]
     log: String,
     /// Log in JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Logs")]
     log_json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  throttlekit serve policies.yaml
+  throttlekit serve policies.yaml --store redis://127.0.0.1:6379
+  throttlekit serve policies.yaml --listen 0.0.0.0:50051 --http 0.0.0.0:8080 --tls-cert server.pem --tls-key server.key
+
+SIGTERM stops it: requests under way end, and what it holds is given back. docs/operations.md is for the rest.";
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     logs(if args.log_json { LogFormat::Json } else { LogFormat::Text }, &args.log)
@@ -95,6 +119,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<()> {
+    // First of all, since a slip in the file is the commonest. The server reads it again.
+    file::policies(&args.policies)?;
     let files = TlsFiles { cert: args.tls_cert, key: args.tls_key, client_ca: args.tls_client_ca };
     let tls = Tls::load(&files).map_err(anyhow::Error::msg)?;
     for address in [args.listen, args.http, args.metrics] {
@@ -107,11 +133,11 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     };
     let url = StoreUrl::parse(&args.store).map_err(anyhow::Error::msg)?;
     if args.migrate {
-        url.migrate().await.map_err(anyhow::Error::msg)?;
+        url.migrate().await.map_err(|error| store_fails(&url, &error))?;
     }
-    let ca = args.store_ca.map(std::fs::read).transpose()?;
+    let ca = args.store_ca.map(|path| file::read(&path)).transpose()?;
     let deadline = args.store_deadline_ms.map(Duration::from_millis);
-    let backend = url.connect(deadline, ca).await.map_err(anyhow::Error::msg)?;
+    let backend = url.connect(deadline, ca).await.map_err(|error| store_fails(&url, &error))?;
     let mut options = ServerOptions::new(args.policies, backend);
     options.reload_every = Duration::from_millis(args.reload_every_ms.max(10));
     options.engine.region = args.region;
@@ -133,10 +159,25 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         metrics = shown(server.metrics()),
         "throttlekit serves"
     );
+    if url == StoreUrl::Memory {
+        tracing::info!(
+            "counts are kept in memory: of this server alone, until it stops; --store shares them"
+        );
+    }
+    if !server.engine().probe().await {
+        tracing::warn!(
+            store = url.kind(),
+            "serving without the store: calls go by `on_outage` until it answers; see that it runs and --store is right"
+        );
+    }
     stopped().await?;
     tracing::info!("stopping: no new requests, those under way end");
     server.stop().await;
     Ok(())
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "write an IP address and a port, such as 127.0.0.1:50051".into())
 }
 
 /// From a file or the environment, never from the command line, which others can read.

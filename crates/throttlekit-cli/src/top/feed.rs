@@ -22,7 +22,7 @@ type Client = MonitorClient<InterceptedService<Channel, Says>>;
 
 /// One look.
 pub(super) async fn look_once(dial: &Dial) -> Result<Snapshot> {
-    look(&mut connect(dial).await?).await
+    look(dial, &mut connect(dial).await?).await
 }
 
 /// Looks so often a second, until nobody listens. A server that is away is tried again at the same pace.
@@ -49,7 +49,7 @@ async fn seen(dial: &Dial, client: &mut Option<Client>) -> Result<Snapshot> {
     if client.is_none() {
         *client = Some(connect(dial).await?);
     }
-    look(client.as_mut().context("not connected")?).await
+    look(dial, client.as_mut().context("not connected")?).await
 }
 
 async fn connect(dial: &Dial) -> Result<Client> {
@@ -57,10 +57,8 @@ async fn connect(dial: &Dial) -> Result<Client> {
     Ok(client.max_decoding_message_size(SNAPSHOT_BYTES_MAX))
 }
 
-async fn look(client: &mut Client) -> Result<Snapshot> {
+async fn look(dial: &Dial, client: &mut Client) -> Result<Snapshot> {
     let answer = timeout(ANSWER_MAX, client.get_snapshot(GetSnapshotRequest {})).await;
-    let answer = answer
-        .context("no answer in time")?
-        .map_err(|status| anyhow::anyhow!("{:?}: {}", status.code(), status.message().escape_debug()))?;
+    let answer = answer.context("no answer in time")?.map_err(|status| dial.refused(&status))?;
     answer.into_inner().snapshot.context("an answer without a snapshot")
 }

@@ -1,0 +1,29 @@
+//! Files that commands are given.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use throttlekit_server::policy::{self, Finding, PolicyFile};
+
+/// What a file holds, or which file is in the way and what to do about it.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| {
+        let next = match error.kind() {
+            ErrorKind::NotFound => ": check the path; docs/policies.md has a first policy file",
+            ErrorKind::PermissionDenied => ": let the user who runs this read it",
+            ErrorKind::IsADirectory => ": name the file inside",
+            _ => "",
+        };
+        anyhow::anyhow!("{}: {error}{next}", path.display())
+    })
+}
+
+/// A policy file and what is odd about it; or all that is wrong with it, on standard error.
+pub(crate) fn policies(path: &Path) -> Result<(PolicyFile, Vec<Finding>)> {
+    let bytes = read(path)?;
+    policy::text(&bytes).map_err(|error| vec![error]).and_then(policy::load).or_else(|errors| {
+        errors.iter().for_each(|error| eprintln!("{error}"));
+        bail!("{}: {} to mend, see above; docs/policies.md has the format", path.display(), errors.len())
+    })
+}

@@ -1,0 +1,43 @@
+//! `throttlekit health`.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::time::timeout;
+use tonic_health::ServingStatus;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::dial::Dial;
+
+/// How long an answer may take.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+
+/// Whom to ask.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    dial: Dial,
+    /// Ask whether its store answers too; without it, whether the server does
+    #[arg(long)]
+    ready: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let serves = runtime.block_on(serves(&args.dial))?;
+    if args.ready && !serves {
+        bail!("{} answers, its store does not: look after the store", args.dial.target);
+    }
+    println!("{}", if serves { "serving" } else { "alive, its store is away" });
+    Ok(())
+}
+
+/// Whether the server says that it can decide.
+async fn serves(dial: &Dial) -> Result<bool> {
+    let mut health = HealthClient::with_interceptor(dial.connect().await?, dial.says()?);
+    let answer = timeout(ANSWER_MAX, health.check(HealthCheckRequest::default())).await;
+    let answer = answer.with_context(|| format!("{} gives no answer in time", dial.target))?;
+    let status = answer.map_err(|status| dial.refused(&status))?;
+    Ok(status.get_ref().status == ServingStatus::Serving as i32)
+}

@@ -1,0 +1,154 @@
+//! What people read when they type a command, and when something is in the way: each error names what to do next.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+use throttlekit_server::policy;
+
+const GOOD: &str = "version: 1\npolicies:\n  api: {rate: {limit: 5, per: 1m}}\n";
+const BAD: &str = "version: 1\npolicies:\n  api: {rate: {limt: 5, per: 1m}}\n";
+
+struct Said {
+    ends_with: i32,
+    out: String,
+    err: String,
+}
+
+fn throttlekit(args: &[&str]) -> Said {
+    let mut command = Command::new("timeout");
+    command.args(["60", env!("CARGO_BIN_EXE_throttlekit")]).args(args).env_remove("THROTTLEKIT_STORE");
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Said { ends_with: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn file(folder: &TempDir, name: &str, text: &str) -> String {
+    let path = folder.path().join(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A command that cannot do what it is asked, and what it says.
+fn refuses(args: &[&str], says: &[&str]) {
+    let said = throttlekit(args);
+    assert_eq!(said.ends_with, 1, "{args:?}: {}", said.err);
+    for words in says {
+        assert!(said.err.contains(words), "{args:?} does not say `{words}`:\n{}", said.err);
+    }
+    assert!(!said.err.contains("backtrace") && !said.err.contains("panicked"), "{}", said.err);
+}
+
+#[test]
+fn a_good_file_ends_with_0_and_a_bad_one_with_1_and_its_place() {
+    let folder = TempDir::new().unwrap();
+    let (good, bad) = (file(&folder, "good.yaml", GOOD), file(&folder, "bad.yaml", BAD));
+    let said = throttlekit(&["lint", &good]);
+    assert_eq!((said.ends_with, said.err.as_str()), (0, ""));
+    assert!(said.out.starts_with("api:\n  5 units a minute"), "{}", said.out);
+    let quiet = throttlekit(&["lint", "-q", &good]);
+    assert_eq!((quiet.ends_with, quiet.out.as_str(), quiet.err.as_str()), (0, "", ""));
+    refuses(&["lint", &bad], &["did you mean `limit`?", "at line 3, column 16", "bad.yaml: 1 to mend"]);
+    refuses(&["lint", "nowhere.yaml"], &["nowhere.yaml: No such file", "check the path"]);
+}
+
+#[test]
+fn a_server_that_cannot_start_says_what_to_do() {
+    let folder = TempDir::new().unwrap();
+    let (good, bad) = (file(&folder, "good.yaml", GOOD), file(&folder, "bad.yaml", BAD));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let free = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+    let on_free = |args: &[&'static str], file: &str, says: &[&str]| {
+        let args: Vec<&str> = ["serve", file].into_iter().chain(free).chain(args.iter().copied()).collect();
+        refuses(&args, says);
+    };
+    on_free(&[], "nowhere.yaml", &["nowhere.yaml: No such file", "check the path"]);
+    on_free(&[], &bad, &["did you mean `limit`?", "at line 3, column 16", "bad.yaml: 1 to mend"]);
+    on_free(&["--tls-cert", "a.pem"], &good, &["--tls-key is missing"]);
+    on_free(&["--store", "mysql://db"], &good, &["redis://host:port"]);
+    refuses(&["serve", &good, "--listen", &taken], &["in use", "choose another with --listen"]);
+    refuses(&["serve", &good, "--listen", "0.0.0.0:0"], &["no TLS", "--tls-cert", "--allow-plaintext"]);
+}
+
+/// It starts, since to wait for the store would make an outage longer; and it says what that means.
+#[test]
+fn a_server_without_its_store_says_so_and_serves() {
+    let folder = TempDir::new().unwrap();
+    let good = file(&folder, "good.yaml", GOOD);
+    for store in ["redis://127.0.0.1:1", "postgres://127.0.0.1:1/db"] {
+        let mut serve = Command::new("timeout");
+        serve.args(["3", env!("CARGO_BIN_EXE_throttlekit"), "serve", &good, "--store", store]);
+        serve.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+        let output = serve.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(124), "it serves until it is stopped: {said}");
+        for words in ["throttlekit serves", "serving without the store", "on_outage", "--store"] {
+            assert!(said.contains(words), "{store}: no `{words}` in:\n{said}");
+        }
+    }
+    refuses(
+        &["migrate", "--store", "postgres://127.0.0.1:1/db"],
+        &["--store (postgres)", "see that it runs"],
+    );
+}
+
+#[test]
+fn an_address_that_is_none_is_told_how_one_looks() {
+    let said = throttlekit(&["serve", "policies.yaml", "--listen", "localhost:50051"]);
+    assert_eq!(said.ends_with, 2);
+    assert!(said.err.contains("write an IP address and a port, such as 127.0.0.1:50051"), "{}", said.err);
+}
+
+#[test]
+fn who_asks_where_nobody_is_learns_where_to_look() {
+    for command in ["top", "health"] {
+        let once: &[&str] = if command == "top" { &["--once"] } else { &[] };
+        let args = [&[command, "--target", "127.0.0.1:1"], once].concat();
+        refuses(&args, &["127.0.0.1:1 does not answer", "throttlekit serve", "--target"]);
+        let args = [&[command, "--target", "http://127.0.0.1:1"], once].concat();
+        refuses(&args, &["write host:port alone"]);
+    }
+}
+
+#[test]
+fn every_command_is_in_the_help_with_what_it_does() {
+    let said = throttlekit(&["--help"]);
+    for command in ["serve", "lint", "top", "bench", "health", "migrate", "schema", "import-envoy"] {
+        let line = said.out.lines().find(|line| line.trim_start().starts_with(&format!("{command} ")));
+        assert!(line.is_some_and(|line| line.trim().len() > command.len() + 10), "{command}: {}", said.out);
+    }
+    assert!(said.out.contains("First steps:"), "{}", said.out);
+}
+
+#[test]
+fn the_schema_is_the_one_that_is_checked_in() {
+    let said = throttlekit(&["schema"]);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/policies.schema.json");
+    assert_eq!(said.out, fs::read_to_string(path).unwrap());
+}
+
+#[test]
+fn what_is_imported_from_envoy_is_a_policy_file() {
+    let folder = TempDir::new().unwrap();
+    let theirs = "domain: edge
+descriptors:
+  - key: user
+    detailed_metric: true
+    rate_limit: {unit: minute, requests_per_unit: 20}
+";
+    let said = throttlekit(&["import-envoy", &file(&folder, "ratelimit.yaml", theirs)]);
+    assert_eq!(said.ends_with, 0, "{}", said.err);
+    assert!(said.err.starts_with("note: user: ") && said.err.contains("detailed_metric"), "{}", said.err);
+    let (file_of, warnings) = policy::load(&said.out).unwrap_or_else(|errors| panic!("{}", errors[0]));
+    assert_eq!((file_of.policies.len(), warnings.len()), (1, 0));
+    assert_eq!(file_of.policies["edge/user"].rate[0].limit, 20);
+
+    let odd = theirs.replace("minute", "minuet");
+    refuses(
+        &["import-envoy", &file(&folder, "odd.yaml", &odd)],
+        &["odd.yaml", "did you mean `minute`?", "line 5", "nothing was imported"],
+    );
+}
