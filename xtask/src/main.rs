@@ -12,6 +12,7 @@ mod prove_budget;
 mod prove_failover;
 mod prove_fair_regions;
 mod prove_fleet;
+mod prove_fuzz;
 mod prove_learn;
 mod prove_lease_model;
 mod prove_lease_scale;
@@ -59,6 +60,9 @@ usage: cargo xtask <command>
   prove lease-scale [--picture FILE]
                            what leasing costs and strands from eight nodes to ten thousand
   prove abuse [--small]    what attacks on the server cost its other clients, and how much it grows under them
+  prove fuzz [--small] [TARGET]
+                           ten million inputs (small: a hundred thousand) for each reader of strangers' bytes: policy,
+                           wire, descriptors, sketch
   prove lease-model [--small]
                            every state of small worlds of nodes that lease, and a story for each assumption removed
   plots                    draw the pictures of the documents
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         ["prove", "slots", ref rest @ ..] => prove_slots::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
         ["prove", "fair-regions", ref rest @ ..] => prove_fair_regions::run(rest),
+        ["prove", "fuzz", ref rest @ ..] => prove_fuzz::run(rest),
         ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),
         ["prove", "failover", ref rest @ ..] => prove_failover::run(rest),
         ["prove", "lease-sim", ref rest @ ..] => prove_lease_sim::run(rest),

@@ -1,0 +1,28 @@
+//! What strangers send, against everything that reads it: policy files, wire messages, descriptors and sketches.
+//!
+//! Each target takes any bytes and panics where something is not as it must be. They run under libFuzzer, which learns
+//! from coverage which inputs lead further, and under [`run`](run::run), which only mutates [seeds](seeds::of) but needs
+//! nothing beyond a compiler.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod descriptors;
+pub mod mutate;
+mod policy;
+pub mod run;
+pub mod seeds;
+mod sketch;
+mod wire;
+
+pub use descriptors::descriptors;
+pub use policy::policy;
+pub use sketch::sketch;
+pub use wire::{forget, wire};
+
+/// One target: what it does with bytes, and whether they were good ones.
+pub type Target = fn(&[u8]) -> bool;
+
+/// The targets by name.
+pub const TARGETS: [(&str, Target); 4] =
+    [("policy", policy), ("wire", wire), ("descriptors", descriptors), ("sketch", sketch)];

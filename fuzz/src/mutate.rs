@@ -1,0 +1,129 @@
+//! New inputs from known ones, without looking what they lead to.
+
+use crate::seeds::Seeds;
+
+/// So many changes are made to one seed at the most.
+const CHANGES_MAX: u64 = 8;
+/// The longest input: what is longer is slower, and seldom says more.
+pub const BYTES_MAX: usize = 1_024;
+/// So much is copied, dropped or inserted at once at the most.
+const PIECE_MAX: u64 = 32;
+
+/// SplitMix64: small, and each start gives a stream of its own.
+pub struct Random(u64);
+
+impl Random {
+    /// The stream of one input among those of a seed.
+    pub fn of(seed: u64, number: u64) -> Self {
+        let mut first = Self(seed);
+        let start = first.next();
+        Self(start ^ number.wrapping_mul(0xD134_2543_DE82_EF95))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `end`; nothing is below 0, and 0 is given for it.
+    pub fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    }
+
+    fn place(&mut self, length: usize) -> usize {
+        self.below(length as u64) as usize
+    }
+
+    fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+        of.get(self.place(of.len()))
+    }
+
+    /// A number that is likely to sit at an edge.
+    fn edge(&mut self) -> u64 {
+        let power = 1_u64.checked_shl(self.below(65) as u32).unwrap_or(0);
+        power.wrapping_add(self.below(3)).wrapping_sub(1)
+    }
+}
+
+/// Some input near the seeds; seldom one that has nothing to do with them.
+pub fn input(random: &mut Random, seeds: &Seeds) -> Vec<u8> {
+    let mut bytes = if random.below(64) == 0 {
+        (0..random.below(256)).map(|_| random.below(256) as u8).collect()
+    } else {
+        random.one(&seeds.inputs).cloned().unwrap_or_default()
+    };
+    for _ in 0..random.below(CHANGES_MAX + 1) {
+        change(random, seeds, &mut bytes);
+    }
+    bytes.truncate(BYTES_MAX);
+    bytes
+}
+
+fn change(random: &mut Random, seeds: &Seeds, bytes: &mut Vec<u8>) {
+    let at = random.place(bytes.len() + 1);
+    let piece = (at + 1 + random.below(PIECE_MAX) as usize).min(bytes.len()).max(at);
+    match random.below(10) {
+        0 => _ = bytes.get_mut(at).map(|byte| *byte ^= 1 << random.below(8)),
+        1 => _ = bytes.get_mut(at).map(|byte| *byte = random.below(256) as u8),
+        2 => bytes.insert(at, random.below(256) as u8),
+        3 => drop(bytes.drain(at..piece)),
+        4 => {
+            let copied = bytes[at..piece].to_vec();
+            let to = random.place(bytes.len() + 1);
+            drop(bytes.splice(to..to, copied));
+        }
+        5 => {
+            let other = random.one(&seeds.inputs).cloned().unwrap_or_default();
+            let from = random.place(other.len() + 1);
+            let end = (from + 1 + random.below(4 * PIECE_MAX) as usize).min(other.len()).max(from);
+            drop(bytes.splice(at..piece, other[from..end].iter().copied()));
+        }
+        6 => bytes.truncate(at),
+        7 => number(random, bytes, at),
+        // Words twice as often: they carry the most meaning.
+        _ => {
+            let word = random.one(&seeds.words).copied().unwrap_or_default();
+            let end = if random.below(2) == 0 { at } else { piece };
+            drop(bytes.splice(at..end, word.iter().copied()));
+        }
+    }
+}
+
+/// Puts a number where one stands: in digits, or in bytes.
+fn number(random: &mut Random, bytes: &mut Vec<u8>, at: usize) {
+    let number = random.edge();
+    let digits = bytes[at..].iter().position(u8::is_ascii_digit).map(|first| at + first);
+    match digits.filter(|_| random.below(4) > 0) {
+        Some(first) => {
+            let length = bytes[first..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+            drop(bytes.splice(first..first + length, number.to_string().into_bytes()));
+        }
+        None => {
+            let width = 1 << random.below(4);
+            let end = (at + width).min(bytes.len());
+            drop(bytes.splice(at..end, number.to_le_bytes().into_iter().take(width)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seeds;
+
+    #[test]
+    fn one_number_gives_one_input_and_others_give_others() {
+        let seeds = seeds::of("policy");
+        let inputs: Vec<_> = (0..100).map(|number| input(&mut Random::of(7, number), &seeds)).collect();
+        let again: Vec<_> = (0..100).map(|number| input(&mut Random::of(7, number), &seeds)).collect();
+        assert_eq!(inputs, again);
+        let mut different = inputs.clone();
+        different.sort();
+        different.dedup();
+        assert!(different.len() > 80, "{} of 100", different.len());
+        assert!(inputs.iter().all(|bytes| bytes.len() <= BYTES_MAX));
+    }
+}

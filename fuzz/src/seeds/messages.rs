@@ -1,0 +1,125 @@
+//! Wire messages of every kind.
+
+use prost::Message;
+use throttlekit_proto::envoy::{Entry, RateLimitDescriptor, RateLimitRequest};
+use throttlekit_proto::v1::{
+    AdmitRequest, Caller, CheckManyRequest, CheckRequest, DebitRequest, HeartbeatRequest, PeekRequest,
+    ReleaseRequest, ReserveRequest, Returned,
+};
+
+use super::Seeds;
+
+/// The names in `policies.yaml`.
+const POLICIES: &str = "abcdefghijklmnopqrstuvwx";
+
+pub(super) fn seeds() -> Seeds {
+    let mut inputs = Vec::new();
+    for policy in POLICIES.chars().map(String::from) {
+        inputs.extend(asks(&policy));
+    }
+    inputs.extend(ends());
+    inputs.extend(envoy());
+    let words: [&[u8]; 16] = [
+        b"\x0a\x01a",
+        b"\x0a\x01k",
+        b"\x0a\x01q",
+        b"\x12\x01k",
+        b"\x12\x04acme",
+        b"\x12\x04root",
+        b"\x12\x00",
+        b"\x18\x00",
+        b"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+        b"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        b"\x20\x80\x80\x80\x80\x80\x80\x80\x80\x40",
+        b"\x28\x05",
+        b"\xa2\x06\x01z",
+        b"\xb2\x06\x01\x00",
+        b"\x1b\x1c",
+        b"\xff\xff\xff\xff\x0f",
+    ];
+    Seeds { inputs, words: words.to_vec() }
+}
+
+fn asks(policy: &str) -> [Vec<u8>; 6] {
+    let (policy, key) = (policy.to_owned(), "k".to_owned());
+    let keys = vec!["z".to_owned()];
+    let own = CheckRequest { policy: policy.clone(), key: key.clone(), cost: 3, keys: keys.clone() };
+    let many = vec!["k".to_owned(), "root".to_owned(), "vip".to_owned()];
+    let many = CheckManyRequest { policy: policy.clone(), keys: many, cost: 2 };
+    let peek = PeekRequest { policy: policy.clone(), key: key.clone() };
+    let debit = DebitRequest {
+        policy: policy.clone(),
+        key: key.clone(),
+        tokens: 40,
+        stream: vec![7; 16].into(),
+        number: 1,
+        ..Default::default()
+    };
+    let admit = AdmitRequest { policy: policy.clone(), key: key.clone(), cost: 5, hold: 20, value: 9, keys };
+    let caller = Caller { domain: "d".into(), client_id: "c".into(), region: "r".into(), priority: 1 };
+    let returned = Returned { return_id: "a".into(), units: 3, epoch: String::new() };
+    let reserve = ReserveRequest {
+        policy,
+        caller: Some(caller),
+        wants: 10,
+        has: 1,
+        used: 2,
+        axis: 1,
+        returned: Some(returned),
+        key,
+    };
+    [
+        own.encode_to_vec(),
+        many.encode_to_vec(),
+        peek.encode_to_vec(),
+        debit.encode_to_vec(),
+        admit.encode_to_vec(),
+        reserve.encode_to_vec(),
+    ]
+}
+
+/// One letter names a lease that was given before.
+fn ends() -> Vec<Vec<u8>> {
+    let release = |how: u8| ReleaseRequest {
+        lease_id: String::from(char::from(b'a' + how)),
+        dropped: how == 1,
+        actual_cost: Some(i64::from(how) * 7),
+        ignored: how == 2,
+        latency_ms: i64::from(how) * 11,
+    };
+    let beats = HeartbeatRequest { lease_ids: vec!["a".into(), "b".into(), "c".into(), "0".repeat(32)] };
+    let debit = DebitRequest { policy: "k".into(), tokens: 30, lease_id: "a".into(), ..Default::default() };
+    let mut ends: Vec<_> = (0..4).map(|how| release(how).encode_to_vec()).collect();
+    ends.extend([beats.encode_to_vec(), debit.encode_to_vec()]);
+    ends
+}
+
+fn envoy() -> Vec<Vec<u8>> {
+    let lists: [&[(&str, &str)]; 8] = [
+        &[("k", "x")],
+        &[("k", "vx")],
+        &[("k", "v")],
+        &[("k", "x"), ("l", "y")],
+        &[("k", "x"), ("l", "y"), ("m", "xy")],
+        &[("n", "acme")],
+        &[("q", "x")],
+        &[("s", "")],
+    ];
+    let one = |list: &[(&str, &str)]| {
+        let entries = list.iter().map(|(key, value)| Entry { key: (*key).into(), value: (*value).into() });
+        RateLimitDescriptor { entries: entries.collect(), hits_addend: Some(2), ..Default::default() }
+    };
+    let mut requests = Vec::new();
+    for domain in ["d", "t"] {
+        for list in lists {
+            requests.push(RateLimitRequest {
+                domain: domain.into(),
+                descriptors: vec![one(list)],
+                hits_addend: 3,
+            });
+        }
+        let all = lists.iter().map(|list| one(list)).collect();
+        requests.push(RateLimitRequest { domain: domain.into(), descriptors: all, hits_addend: 0 });
+    }
+    requests.iter().map(Message::encode_to_vec).collect()
+}
