@@ -4,6 +4,15 @@ use throttlekit_proto::envoy::{Code, RateLimitRequest, RateLimitResponse};
 use throttlekit_proto::v1::{Decision, Forecast, Lease, Retry};
 
 pub(super) fn decision(decision: Option<Decision>) {
+    judge(decision, false);
+}
+
+/// Likewise of an answer that the price may have given: then no wait helps, and none is told.
+pub(super) fn admission(decision: Option<Decision>, by_price: bool) {
+    judge(decision, by_price);
+}
+
+fn judge(decision: Option<Decision>, by_price: bool) {
     let it = decision.expect("an answer has a decision");
     let numbers = [it.limit, it.remaining, it.reset_at, it.retry_after_ms, it.overshoot_bound];
     assert!(numbers.iter().all(|number| *number >= 0), "below nothing: {it:?}");
@@ -11,7 +20,8 @@ pub(super) fn decision(decision: Option<Decision>) {
     assert!(["exact", "bounded", "local", "open", "closed"].contains(&&*it.guarantee), "{it:?}");
     assert!(it.retry() != Retry::Unspecified, "it does not say what to do: {it:?}");
     if !it.allowed {
-        assert!(it.retry() != Retry::Now && it.retry_after_ms > 0, "denied, and told not to wait: {it:?}");
+        let waits = it.retry() != Retry::Now && it.retry_after_ms > 0;
+        assert!(waits != by_price, "denied, and told not to wait: {it:?}");
         assert!(!it.shadow_denied, "who only looks denies nothing: {it:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use throttlekit::{ManualClock, Timestamp};
@@ -17,7 +17,7 @@ use throttlekit_server::access::Caller;
 use throttlekit_server::doors::envoy::EnvoyDoor;
 use throttlekit_server::doors::grpc::{FleetDoor, RateLimiterDoor};
 use throttlekit_server::engine::{Backend, Engine, EngineOptions};
-use throttlekit_server::policy;
+use throttlekit_server::policy::{self, PolicyFile};
 use tokio::runtime::{Builder, Runtime};
 use tonic::{Code, Request, Status};
 
@@ -70,9 +70,10 @@ impl World {
     fn new() -> Self {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let clock = ManualClock::at(BEGIN);
-        let (file, _) = policy::load(POLICIES).expect("the policies load");
+        static FILE: LazyLock<PolicyFile> =
+            LazyLock::new(|| policy::load(POLICIES).expect("the policies load").0);
         let options = EngineOptions::over(Backend::memory_with_clock(Arc::new(clock.clone())));
-        let engine = runtime.block_on(async { Engine::start(options, file) }).expect("an engine");
+        let engine = runtime.block_on(async { Engine::start(options, FILE.clone()) }).expect("an engine");
         Self {
             asks: RateLimiterDoor::new(engine.clone()),
             fleet: FleetDoor::new(engine.clone()),
@@ -145,7 +146,7 @@ impl World {
         let allowed = told.decision.as_ref().is_some_and(|decision| decision.allowed);
         assert!(allowed || told.lease_id.is_empty(), "denied, and holds something: {told:?}");
         remember(&mut self.leases, told.lease_id);
-        laws::decision(told.decision);
+        laws::admission(told.decision, told.policy_denied);
     }
 
     pub(super) fn release(&mut self, mut it: ReleaseRequest) {

@@ -144,6 +144,11 @@ impl<'s> Gardener<'s> {
             let message = format!("this text has {} bytes, and may have {SCALAR_BYTES_MAX}", text.len());
             return Err((Some(at), message));
         }
+        if let Some(odd) = text.chars().find(|letter| is_unwritable(*letter)) {
+            let message =
+                format!("text cannot hold U+{:04X}, which is invisible: leave it out", u32::from(odd));
+            return Err((Some(at), message));
+        }
         if let Some(Open::Mapping(_, _, key @ None)) = self.open.last_mut() {
             *key = Some(Key { at, text });
             return Ok(());
@@ -188,6 +193,11 @@ impl<'s> Gardener<'s> {
             None => self.root = Some(node),
         }
     }
+}
+
+/// What YAML reads from an escape alone, while JSON writes it as it is: a file that has it would not load again.
+fn is_unwritable(letter: char) -> bool {
+    matches!(letter, '\u{7f}'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}')
 }
 
 fn no_anchors(at: Place) -> Wrong {

@@ -124,6 +124,21 @@ fn names_that_look_like_others_are_refused() {
 }
 
 #[test]
+fn what_could_not_be_written_back_is_refused_and_its_neighbours_are_read() {
+    let told = |escape: &str| api(&format!("description: \"a{escape}b\"\nrate: {{limit: 5, per: 1s}}"));
+    for escape in ["\\x7f", "\\x80", "\\x84", "\\x86", "\\u0089", "\\x9f", "\\ufffe", "\\uffff"] {
+        says(&told(escape), "which is invisible: leave it out");
+    }
+    for escape in ["~", "\\x85", "\\xa0", "\\ufffd", "\\t", "\\x01", "\\u2028", "\\ufeff"] {
+        let file = load(&told(escape)).unwrap().0;
+        let json = serde_json::to_string(&file).unwrap();
+        assert_eq!(load(&json).unwrap().0, file, "{escape}");
+        let yaml = serde_saphyr::to_string(&file).unwrap();
+        assert_eq!(load(&yaml).unwrap().0, file, "{escape}");
+    }
+}
+
+#[test]
 fn control_characters_and_other_encodings_are_told_by_place() {
     assert!(load("version: 1\npolicies: {a\0b: {}}\n").is_err());
     let error = text(b"version: 1\n# caf\xe9\n").unwrap_err();
