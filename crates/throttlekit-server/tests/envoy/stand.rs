@@ -12,6 +12,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::IntoResponse;
 use serde_json::Value;
+use throttlekit::{Clock, WallClock};
 use throttlekit_server::engine::{Ask, Backend};
 use throttlekit_server::{Server, ServerOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -47,6 +48,7 @@ pub(crate) struct Reply {
 impl Stand {
     /// Everything up, with the files in `ops/envoy`.
     pub(crate) async fn start(name: &str, denies_when_it_fails: bool) -> Self {
+        not_across_the_hour().await;
         let folder = std::env::temp_dir().join(format!("throttlekit-envoy-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let served = Arc::new(AtomicU64::new(0));
@@ -241,4 +243,13 @@ async fn fetch(at: SocketAddr, request: &str) -> Reply {
     let (first, headers) = head.split_once("\r\n").unwrap_or((head, ""));
     let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
     Reply { status: status.unwrap_or_else(|| panic!("no status: {first}")), headers: headers.to_owned() }
+}
+
+/// The windows of the policies are hours, and what is counted before one ends is gone after it.
+async fn not_across_the_hour() {
+    let (hour, room) = (3_600, 60);
+    let into = WallClock.now().as_millis_ceil() / 1_000 % hour;
+    if into > hour - room {
+        tokio::time::sleep(Duration::from_secs(hour - into + 1)).await;
+    }
 }
