@@ -34,6 +34,11 @@ pub fn retry_millis(retry: Retry) -> i64 {
     })
 }
 
+/// Keys as the engine takes them.
+pub fn slices(keys: &[String]) -> Vec<&[u8]> {
+    keys.iter().map(String::as_bytes).collect()
+}
+
 /// An axis by its name; empty where none denied.
 pub fn axis_name(axis: Option<Axis>) -> String {
     axis.map_or_else(String::new, |axis| axis.label().to_owned())

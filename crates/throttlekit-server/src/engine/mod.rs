@@ -14,14 +14,14 @@ mod variant;
 mod view;
 mod witness;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use throttlekit::admission::{Call, Event};
 use throttlekit::store::{DebitId, LeaseId};
-use throttlekit::{Clock, Decision, Forecast, PreciseClock, Timestamp};
+use throttlekit::{Axis, Clock, Forecast, PreciseClock, Timestamp};
 
 pub use answer::{Admitted, Answered, Beats, Granted, Held, Refusal};
 pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, KEYS_MAX, MANY_MAX};
@@ -184,7 +184,7 @@ impl Engine {
         let (policy, key) = self.shared.leases.of(owner, lease).ok_or_else(no_lease)?;
         match Box::pin(self.shared.leases.debit(owner, lease, tokens)).await {
             Ok((decision, guarantee)) => {
-                let answer = Answered::debited(decision, guarantee);
+                let answer = Answered::of(decision, guarantee, Axis::Cost);
                 let ask = Ask { policy: &policy, key: &key, others: &[], cost: tokens };
                 match self.policy(&policy) {
                     Ok(served) => Ok(self.told(&served, &ask, answer, since)),
@@ -286,7 +286,8 @@ impl Engine {
             granted.loan = loans.note(Loan { owner, policy, key, epoch, units, until }, lending.now);
         }
         let asked = Ask { cost: granted.units, ..ask };
-        let told = self.told(&served, &asked, Answered::lent(lending.decision, lending.guarantee), since);
+        let told =
+            self.told(&served, &asked, Answered::of(lending.decision, lending.guarantee, Axis::Rate), since);
         Ok(if told.shadow_denied { Granted::freely(ask.cost) } else { granted })
     }
 
@@ -335,21 +336,23 @@ impl Engine {
         self.shared.options.backend.probe().await
     }
 
+    /// The policies that run, by name.
+    fn sorted(&self) -> Vec<Arc<Served>> {
+        let running = self.shared.running.load_full();
+        let mut all: Vec<_> = running.policies.values().cloned().collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+
     /// Every policy, by name.
     pub fn policies(&self) -> Vec<PolicyView> {
-        let running = self.shared.running.load_full();
-        let sorted: BTreeMap<_, _> = running.policies.iter().collect();
-        sorted.into_values().map(|served| PolicyView::of(served)).collect()
+        self.sorted().iter().map(|served| PolicyView::of(served)).collect()
     }
 
     /// The slots of every policy that has some.
     pub fn guards(&self) -> Vec<GuardView> {
-        let running = self.shared.running.load_full();
-        let sorted: BTreeMap<_, _> = running.policies.iter().collect();
-        sorted
-            .into_values()
-            .filter_map(|served| served.guard(self.shared.leases.held(&served.name)))
-            .collect()
+        let held = |served: &Arc<Served>| served.guard(self.shared.leases.held(&served.name));
+        self.sorted().iter().filter_map(held).collect()
     }
 
     /// How many leases clients hold here.
@@ -425,17 +428,5 @@ async fn close_when_unused(gone: Vec<Arc<Variant>>) {
     }
     for variant in gone {
         variant.close().await;
-    }
-}
-
-impl Answered {
-    fn debited(decision: Decision, guarantee: throttlekit::Guarantee) -> Self {
-        let binding_axis = (!decision.allowed).then_some(throttlekit::Axis::Cost);
-        Self { decision, guarantee, binding_axis, policy_denied: false, shadow_denied: false }
-    }
-
-    fn lent(decision: Decision, guarantee: throttlekit::Guarantee) -> Self {
-        let binding_axis = (!decision.allowed).then_some(throttlekit::Axis::Rate);
-        Self { decision, guarantee, binding_axis, policy_denied: false, shadow_denied: false }
     }
 }

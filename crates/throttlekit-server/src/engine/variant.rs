@@ -17,10 +17,8 @@ use super::limits::{Later, Named, Together, together};
 use super::sharing::Sharing;
 use super::slots::Places;
 use super::{Answered, Refusal};
-use crate::policy::{LeaseMode, LeaseSpec, PolicySpec};
+use crate::policy::{COST_NAME, LeaseMode, LeaseSpec, PolicySpec};
 
-/// The name of a policy's token budget beside its rates.
-const COST: &str = "cost";
 /// How many keys are asked about at a time, where each is a call of its own.
 const AT_ONCE_MAX: usize = 32;
 /// For how long units of a smooth rate are held unless the file says otherwise.
@@ -111,7 +109,7 @@ impl Variant {
         if let Some(cost) = &spec.cost {
             let by = usize::from(cost.by);
             let limit = cost.to_limit().map_err(wrong)?;
-            let budget = Named { name: COST.into(), limit, on: Axis::Cost.of(by), by };
+            let budget = Named { name: COST_NAME.into(), limit, on: Axis::Cost.of(by), by };
             every.push(budget.clone());
             strict.push(budget);
         }
@@ -432,7 +430,8 @@ fn unsupported(why: &str) -> Refusal {
 }
 
 impl Answered {
-    fn of(decision: Decision, guarantee: Guarantee, axis: Axis) -> Self {
+    /// What was decided, on an axis that denied if any did.
+    pub(super) fn of(decision: Decision, guarantee: Guarantee, axis: Axis) -> Self {
         let binding_axis = (!decision.allowed).then_some(axis);
         Self { decision, guarantee, binding_axis, policy_denied: false, shadow_denied: false }
     }

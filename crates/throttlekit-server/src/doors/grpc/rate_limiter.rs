@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use super::lease_id;
 use super::status::status;
 use crate::access::{Caller, Door};
-use crate::doors::words::{axis_name, millis_at, overshoot, retry_millis, signed};
+use crate::doors::words::{axis_name, millis_at, overshoot, retry_millis, signed, slices};
 use crate::engine::{Answered, Ask, Ended, Engine, Refusal};
 
 /// How many leases one heartbeat renews.
@@ -49,10 +49,6 @@ pub(super) fn units(name: &str, units: i64) -> Result<u64, Status> {
             Err(Status::invalid_argument(format!("{name} is {units}: it is 1 or more, and 0 stands for 1")))
         }
     }
-}
-
-fn slices(keys: &[String]) -> Vec<&[u8]> {
-    keys.iter().map(String::as_bytes).collect()
 }
 
 /// An answer as the wire has it.

@@ -18,6 +18,7 @@ use super::wire::{
 };
 use crate::access::Door;
 use crate::doors::grpc::{self, lease_id};
+use crate::doors::words::slices;
 use crate::engine::{Ask, Ended, HandBack};
 
 type Answer = Result<Response, Problem>;
@@ -135,10 +136,6 @@ pub(super) async fn reserve(State(door): State<HttpDoor>, asked: Asked<ReserveRe
 /// Nothing means one, as on every wire.
 fn units(units: u64) -> u64 {
     units.max(1)
-}
-
-fn slices(keys: &[String]) -> Vec<&[u8]> {
-    keys.iter().map(String::as_bytes).collect()
 }
 
 /// The name of a debit, if it was given one.
