@@ -1,7 +1,6 @@
-//! Strangers' bytes against everything that reads them. The targets are in `fuzz`, a workspace of its own.
+//! Strangers' bytes against everything that reads them. The targets are in `throttlekit-fuzz`.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -50,22 +49,7 @@ fn target(name: &str, small: bool) -> Result<Part> {
 }
 
 fn runner(words: &[&str]) -> Command {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args([
-        "run",
-        "--quiet",
-        "--profile",
-        "proof",
-        "--locked",
-        "--bin",
-        "fuzz-run",
-        "--manifest-path",
-    ]);
-    command.arg(root.join("fuzz/Cargo.toml"));
-    if std::env::var_os("CARGO_TARGET_DIR").is_none() {
-        command.arg("--target-dir").arg(root.join("target/fuzz"));
-    }
-    command.arg("--").args(words);
+    command.args(["run", "--quiet", "--profile", "fuzz", "--locked", "--bin", "fuzz-run", "--"]).args(words);
     command
 }
