@@ -14,6 +14,7 @@ mod memory_bench;
 mod process;
 mod redis_bench;
 #[path = "../../stores/src/report.rs"]
+#[expect(dead_code, reason = "no bar here is an upper one")]
 mod report;
 #[path = "../../stores/src/turns.rs"]
 mod turns;
