@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 use tonic::{Request, Response, Status};
 
 /// Beyond what all turns ask for.
-const POLICIES: &str = "
+pub const POLICIES: &str = "
 version: 1
 policies:
   paced: {rate: {limit: 10, per: 1s, burst: 10}}
@@ -33,7 +33,7 @@ fn runtime() -> Result<Runtime> {
 }
 
 /// A machine that does other things as well may keep an answer waiting.
-async fn backend(store: &str) -> Result<Backend> {
+pub async fn backend(store: &str) -> Result<Backend> {
     if store == "memory" {
         return Ok(Backend::memory());
     }

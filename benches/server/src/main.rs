@@ -8,6 +8,7 @@ mod calls;
 mod child;
 mod engine_bench;
 mod fleet_bench;
+mod in_process;
 #[path = "../../stores/src/load.rs"]
 mod load;
 mod memory_bench;

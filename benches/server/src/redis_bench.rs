@@ -8,6 +8,7 @@ use throttlekit::{Rate, SharedLimiter};
 use throttlekit_redis::RedisStore;
 
 use crate::calls::{self, IN_FLIGHT, Shape, TURN, decisions_per_second};
+use crate::in_process::InProcess;
 use crate::load;
 use crate::process::Served;
 use crate::report::Report;
@@ -32,21 +33,25 @@ pub fn run(rounds: usize, report: &mut Report) -> Result<()> {
     );
     let url = url()?;
     let (ours, echo) = (Served::start(&["serve", &url])?, Served::start(&["echo"])?);
-    let [checks, many, echoes, store] = in_turns(
+    let engine = InProcess::start(&url)?;
+    let [checks, many, echoes, decided, store] = in_turns(
         rounds,
         "redis",
         [
             ("Check", Box::new(|| decisions_per_second(&ours.uri, CHECK, IN_FLIGHT))),
             ("CheckMany of 100", Box::new(|| decisions_per_second(&ours.uri, MANY, MANY_IN_FLIGHT))),
             ("echo", Box::new(|| decisions_per_second(&echo.uri, CHECK, IN_FLIGHT))),
+            ("the engine", Box::new(|| engine.decisions_per_second(CHECK.policy, KEYS))),
             ("the store", Box::new(|| by_itself(&url))),
         ],
     )?;
     report.note("redis: Check, decisions/s", median(&checks));
     report.note("redis: CheckMany of 100, decisions/s", median(&many));
     report.note("redis: echo, calls/s", median(&echoes));
+    report.note("redis: the engine without a wire, decisions/s", median(&decided));
     report.note("redis: the store by itself, decisions/s", median(&store));
     report.note("redis: Check / echo", ratio(&checks, &echoes));
+    report.note("redis: the engine without a wire / the store by itself", ratio(&decided, &store));
     report.note("redis: CheckMany of 100 / the store by itself", ratio(&many, &store));
     report.at_least("redis: Check / the store by itself", ratio(&checks, &store), OF_STORE_MIN);
     Ok(())
