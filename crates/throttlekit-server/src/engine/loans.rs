@@ -7,6 +7,8 @@ use std::time::Duration;
 use throttlekit::Timestamp;
 use throttlekit::store::{Epoch, Owner, random_name};
 
+use super::ask::Keys;
+
 /// How many loans are remembered. Of one that is not, what is left lapses with its window.
 const LOANS_MAX: usize = 100_000;
 /// How many of one owner.
@@ -42,7 +44,7 @@ impl Book {
 pub(super) struct Loan {
     pub(super) owner: Owner,
     pub(super) policy: Box<str>,
-    pub(super) key: Box<[u8]>,
+    pub(super) keys: Keys,
     pub(super) epoch: Epoch,
     pub(super) units: u64,
     /// By the store's clock.
@@ -70,9 +72,10 @@ impl Loans {
     }
 
     /// A loan that its owner returns something of: once.
-    pub(super) fn take(&self, name: u128, owner: Owner, policy: &str, key: &[u8]) -> Option<Loan> {
+    pub(super) fn take(&self, name: u128, owner: Owner, policy: &str, keys: &[&[u8]]) -> Option<Loan> {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mine = |loan: &Loan| loan.owner == owner && &*loan.policy == policy && &*loan.key == key;
+        let same = |loan: &Loan| loan.keys.iter().map(AsRef::as_ref).eq(keys.iter().copied());
+        let mine = |loan: &Loan| loan.owner == owner && &*loan.policy == policy && same(loan);
         book.loans.get(&name).is_some_and(mine).then(|| book.forget(name)).flatten()
     }
 }
@@ -82,11 +85,11 @@ mod tests {
     use super::*;
 
     fn loan(owner: u128, until: u64) -> Loan {
-        let (policy, key) = ("p".into(), b"k"[..].into());
+        let (policy, keys) = ("p".into(), [b"k"[..].into()].into());
         Loan {
             owner: Owner(owner),
             policy,
-            key,
+            keys,
             epoch: Epoch(7),
             units: 5,
             until: Timestamp::from_millis(until),
@@ -97,11 +100,11 @@ mod tests {
     fn a_loan_is_its_owners_and_is_taken_once() {
         let (loans, now) = (Loans::default(), Timestamp::from_millis(1));
         let name = loans.note(loan(1, 9), now).unwrap();
-        assert!(loans.take(name, Owner(2), "p", b"k").is_none(), "another's");
-        assert!(loans.take(name, Owner(1), "q", b"k").is_none(), "of another policy");
-        assert!(loans.take(name, Owner(1), "p", b"x").is_none(), "of another key");
-        assert_eq!(loans.take(name, Owner(1), "p", b"k").unwrap().units, 5);
-        assert!(loans.take(name, Owner(1), "p", b"k").is_none(), "twice");
+        assert!(loans.take(name, Owner(2), "p", &[b"k"]).is_none(), "another's");
+        assert!(loans.take(name, Owner(1), "q", &[b"k"]).is_none(), "of another policy");
+        assert!(loans.take(name, Owner(1), "p", &[b"x"]).is_none(), "of another key");
+        assert_eq!(loans.take(name, Owner(1), "p", &[b"k"]).unwrap().units, 5);
+        assert!(loans.take(name, Owner(1), "p", &[b"k"]).is_none(), "twice");
     }
 
     #[test]
