@@ -29,6 +29,11 @@ struct Book {
 }
 
 impl Book {
+    fn is_full_for(&self, owner: Owner) -> bool {
+        let held = self.held.get(&owner).copied().unwrap_or_default();
+        self.loans.len() >= LOANS_MAX || held >= LOANS_PER_OWNER_MAX
+    }
+
     fn forget(&mut self, name: u128) -> Option<Loan> {
         let loan = self.loans.remove(&name)?;
         if let Some(held) = self.held.get_mut(&loan.owner) {
@@ -55,14 +60,13 @@ impl Loans {
     /// Remembers a loan, and says under which name. Nothing, if there are too many.
     pub(super) fn note(&self, loan: Loan, now: Timestamp) -> Option<u128> {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if book.loans.len() >= LOANS_MAX && now.since(book.looked_at) >= LOOK_EVERY {
+        if book.is_full_for(loan.owner) && now.since(book.looked_at) >= LOOK_EVERY {
             book.looked_at = now;
             let over: Vec<u128> =
                 book.loans.iter().filter(|(_, loan)| loan.until <= now).map(|(name, _)| *name).collect();
             over.into_iter().for_each(|name| drop(book.forget(name)));
         }
-        let held = book.held.get(&loan.owner).copied().unwrap_or_default();
-        if book.loans.len() >= LOANS_MAX || held >= LOANS_PER_OWNER_MAX {
+        if book.is_full_for(loan.owner) {
             return None;
         }
         let name = random_name();
@@ -113,5 +117,13 @@ mod tests {
         let noted = (0..LOANS_PER_OWNER_MAX + 5).filter(|_| loans.note(loan(1, 9), now).is_some()).count();
         assert_eq!(noted, LOANS_PER_OWNER_MAX);
         assert!(loans.note(loan(2, 9), now).is_some());
+    }
+
+    #[test]
+    fn loans_that_are_over_make_room_for_their_owner() {
+        let (loans, now) = (Loans::default(), Timestamp::from_millis(1));
+        assert!((0..LOANS_PER_OWNER_MAX).all(|_| loans.note(loan(1, 2_000), now).is_some()));
+        assert!(loans.note(loan(1, 9_000), Timestamp::from_millis(1_999)).is_none(), "one tick before");
+        assert!(loans.note(loan(1, 9_000), Timestamp::from_millis(2_999)).is_some(), "at the next look");
     }
 }
