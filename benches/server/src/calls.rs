@@ -49,7 +49,10 @@ async fn call(client: &mut RateLimiterClient<Channel>, shape: Shape, dice: &mut 
         ensure!(answer.decision.is_some_and(|decision| decision.guarantee == "exact"), "no answer");
     } else {
         let keys = (0..shape.at_once).map(|_| dice.key()).collect();
-        let answer = client.check_many(CheckManyRequest { policy, keys, cost: 1 }).await?.into_inner();
+        let answer = client
+            .check_many(CheckManyRequest { policy, keys, cost: 1, ..CheckManyRequest::default() })
+            .await?
+            .into_inner();
         ensure!(answer.decisions.iter().all(|decision| decision.guarantee == "exact"), "no answer");
     }
     Ok(())

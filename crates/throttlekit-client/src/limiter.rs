@@ -9,7 +9,7 @@ use throttlekit::{
 };
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::{
-    AdmitRequest, CheckManyRequest, CheckRequest, DebitRequest, ForecastRequest, PeekRequest,
+    AdmitRequest, CheckManyRequest, CheckRequest, DebitRequest, ForecastRequest, Keys, PeekRequest,
 };
 
 use crate::{
@@ -28,6 +28,8 @@ const CLOSED_RETRY: Duration = Duration::from_secs(1);
 pub struct RemoteLimiter {
     client: Client,
     policy: Arc<str>,
+    /// Further keys that every call brings.
+    others: Arc<[String]>,
     stand_in: Arc<StandIn>,
     limit: Option<Limit>,
     /// The most units that the server last spoke of.
@@ -80,30 +82,38 @@ impl RemoteLimiter {
 
     pub(crate) fn new(client: Client, policy: &str, limit: Option<Limit>, stand_in: StandIn) -> Self {
         let units = Arc::new(AtomicU64::new(limit.map_or(0, |limit| limit.units())));
-        Self { client, policy: policy.into(), stand_in: stand_in.into(), limit, units }
+        let (policy, others) = (policy.into(), Arc::default());
+        Self { client, policy, others, stand_in: stand_in.into(), limit, units }
+    }
+
+    /// The same policy, where every call brings these keys after its own: for policies that limit by several. Work that
+    /// names further keys of its own goes by those.
+    #[must_use]
+    pub fn and(&self, others: &[&str]) -> Self {
+        Self { others: others.iter().map(|&key| key.to_owned()).collect(), ..self.clone() }
     }
 
     /// Answers one ask, and charges it if allowed.
     pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<RemoteAnswer, ClientError> {
-        self.check_by(ask, &[]).await
-    }
-
-    /// The same for a policy that goes by several keys: all are charged, or none.
-    pub async fn check_by<'a>(
-        &self,
-        ask: impl Into<Ask<'a>>,
-        others: &[&str],
-    ) -> Result<RemoteAnswer, ClientError> {
         let ask = ask.into();
         let request = CheckRequest {
             policy: self.policy.to_string(),
             key: wire::key(ask.key)?.into(),
             cost: wire::cost(ask.cost)?,
-            keys: owned(others),
+            keys: self.others.to_vec(),
         };
         let call = |channel, request| async move { RateLimiterClient::new(channel).check(request).await };
         let told = self.client.ask(request, call).await;
         self.answer(told.and_then(|told| wire::answer(told.decision)), ask)
+    }
+
+    /// The same with [these keys too](Self::and): all are charged, or none.
+    pub async fn check_by<'a>(
+        &self,
+        ask: impl Into<Ask<'a>>,
+        others: &[&str],
+    ) -> Result<RemoteAnswer, ClientError> {
+        self.and(others).check(ask).await
     }
 
     /// Answers an ask of this cost for each of many keys, in their order. One that the server does not answer is
@@ -112,7 +122,9 @@ impl RemoteLimiter {
         let mut answers = Vec::with_capacity(keys.len());
         for keys in keys.chunks(KEYS_AT_ONCE_MAX) {
             let (policy, cost_told) = (self.policy.to_string(), wire::cost(cost)?);
-            let request = CheckManyRequest { policy, keys: owned(keys), cost: cost_told };
+            let others = keys.iter().filter(|_| !self.others.is_empty());
+            let others = others.map(|_| Keys { keys: self.others.to_vec() }).collect();
+            let request = CheckManyRequest { policy, keys: owned(keys), cost: cost_told, others };
             let call =
                 |channel, request| async move { RateLimiterClient::new(channel).check_many(request).await };
             let asks = keys.iter().map(|key| Ask::of(*key).cost(cost));
@@ -134,7 +146,8 @@ impl RemoteLimiter {
 
     /// Where a key stands, spending nothing. Never answered by a stand-in.
     pub async fn peek(&self, key: &str) -> Result<RemoteAnswer, ClientError> {
-        let request = PeekRequest { policy: self.policy.to_string(), key: key.into() };
+        let (policy, keys) = (self.policy.to_string(), self.others.to_vec());
+        let request = PeekRequest { policy, key: key.into(), keys };
         let call = |channel, request| async move { RateLimiterClient::new(channel).peek(request).await };
         wire::answer(self.client.ask(request, call).await?.decision)
     }
@@ -143,7 +156,8 @@ impl RemoteLimiter {
     pub async fn forecast<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Forecast, ClientError> {
         let ask = ask.into();
         let (key, cost) = (wire::key(ask.key)?.into(), wire::cost(ask.cost)?);
-        let request = ForecastRequest { policy: self.policy.to_string(), key, cost };
+        let (policy, keys) = (self.policy.to_string(), self.others.to_vec());
+        let request = ForecastRequest { policy, key, cost, keys };
         let call = |channel, request| async move { RateLimiterClient::new(channel).forecast(request).await };
         wire::forecast(self.client.ask(request, call).await?.forecast)
     }
@@ -168,6 +182,7 @@ impl RemoteLimiter {
             stream: stream.into(),
             number,
             lease_id: String::new(),
+            keys: self.others.to_vec(),
         };
         let tries = if name.is_some() { DEBIT_TRIES } else { 1 };
         let mut told = self.debit_once(request.clone()).await;
@@ -192,6 +207,14 @@ impl RemoteLimiter {
 
     /// Admits work on every axis of the policy. What it holds is kept alive until the permit ends.
     pub async fn admit(&self, work: Work<'_>) -> Result<RemoteAdmission, ClientError> {
+        if !work.others.is_empty() {
+            return self.and(work.others).admit_by(work).await;
+        }
+        self.admit_by(work).await
+    }
+
+    /// The same by the keys that every call brings.
+    async fn admit_by(&self, work: Work<'_>) -> Result<RemoteAdmission, ClientError> {
         let ask = Ask::of(work.key).cost(work.cost);
         let request = AdmitRequest {
             policy: self.policy.to_string(),
@@ -199,7 +222,7 @@ impl RemoteLimiter {
             cost: wire::cost(work.cost)?,
             hold: i64::try_from(work.hold_ms).unwrap_or(i64::MAX),
             value: i64::try_from(work.value).unwrap_or(i64::MAX),
-            keys: owned(work.others),
+            keys: self.others.to_vec(),
         };
         let (server, sent) = (self.client.server(), RemotePermit::now());
         let call = |channel, request| async move { RateLimiterClient::new(channel).admit(request).await };

@@ -14,6 +14,9 @@ const POLICIES: &str = "
   api: {rate: {limit: 10, per: 1m}}
   tokens: {cost: {budget: 100, per: 1h}}
   slots: {concurrency: {limit: 1, lease_for: 600ms}}
+  orgs: {rate: [{limit: 10, per: 1d}, {name: org, algorithm: fixed_window, limit: 9, per: 1d, by: 1}]}
+  org_tokens: {cost: {budget: 100, per: 1h, by: 1}}
+  org_slots: {concurrency: {limit: 1000}, cost: {budget: 100, per: 1h, by: 1}}
 ";
 
 #[test]
@@ -36,6 +39,36 @@ fn answers_carry_what_the_server_says_of_them() {
         assert_eq!(many.iter().map(|answer| answer.decision.remaining).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(api.peek("bob").await.unwrap().decision.remaining, 1);
         assert_eq!(api.forecast("bob").await.unwrap().spendable_now, 1);
+    });
+}
+
+#[test]
+fn further_keys_come_along_with_every_call() {
+    let server = Running::start(POLICIES, Backend::memory());
+    runtime().block_on(async {
+        let client = server.client().build().unwrap();
+        let alone = client.limiter("orgs");
+        assert!(matches!(alone.peek("ada").await, Err(ClientError::Invalid(_))), "a key is missing");
+        let acme = alone.and(&["acme"]);
+        assert!(acme.check(Ask::of("ada").cost(2)).await.unwrap().decision.allowed);
+        assert!(alone.check_by("bob", &["acme"]).await.unwrap().decision.allowed);
+        assert_eq!(acme.peek("eve").await.unwrap().decision.remaining, 6, "of the nine that acme has");
+        assert_eq!(acme.forecast("eve").await.unwrap().spendable_now, 6);
+        let many = acme.check_many(&["ada", "bob", "eve"], 3).await.unwrap();
+        assert_eq!(
+            many.iter().map(|answer| answer.decision.allowed).collect::<Vec<_>>(),
+            [true, true, false]
+        );
+
+        let tokens = client.limiter("org_tokens").and(&["acme"]);
+        tokens.debit("ada", 30, None).await.unwrap();
+        assert_eq!(tokens.stream("bob").debit(30).await.unwrap().decision.remaining, 40);
+
+        let slots = client.limiter("org_slots").and(&["acme"]);
+        let mut permit = slots.admit(Work::by("ada").cost(10)).await.unwrap().permit.unwrap();
+        assert_eq!(permit.debit(25).await.unwrap().decision.remaining, 75);
+        let other = slots.admit(Work::by("ada").and(&["other"]).cost(10)).await.unwrap();
+        assert_eq!(other.answer.decision.remaining, 90, "work that names its own keys goes by those");
     });
 }
 

@@ -31,7 +31,12 @@ fn assert_wire<M: Message + Default + PartialEq + Debug>(message: &M, bytes: &[u
 fn asks_are_read_as_the_python_client_writes_them() {
     let check = v1::CheckRequest { policy: "api".into(), key: "alice".into(), cost: 3, keys: vec![] };
     assert_wire(&check, b"\x0a\x03api\x12\x05alice\x18\x03");
-    let many = v1::CheckManyRequest { policy: "api".into(), keys: vec!["a".into(), "b".into()], cost: 1 };
+    let many = v1::CheckManyRequest {
+        policy: "api".into(),
+        keys: vec!["a".into(), "b".into()],
+        cost: 1,
+        others: vec![],
+    };
     assert_wire(&many, b"\x0a\x03api\x12\x01a\x12\x01b\x18\x01");
     let admit = v1::AdmitRequest {
         policy: "llm".into(),
@@ -144,6 +149,9 @@ fn additions_have_their_numbers() {
     assert_wire(&decision, b"\xa0\x06\x03\xaa\x06\x05exact\xb0\x06\x05\xba\x06\x04cost\xc0\x06\x01");
     let debit = v1::DebitRequest { stream: b"0123456789abcdef"[..].into(), number: 7, ..Default::default() };
     assert_wire(&debit, b"\xa2\x06\x100123456789abcdef\xa8\x06\x07");
+    let others = vec![v1::Keys { keys: vec!["acme".into()] }, v1::Keys::default()];
+    let many = v1::CheckManyRequest { others, ..Default::default() };
+    assert_wire(&many, b"\xa2\x06\x06\x0a\x04acme\xa2\x06\x00");
 }
 
 #[test]

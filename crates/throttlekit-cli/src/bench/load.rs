@@ -184,7 +184,7 @@ async fn ask(args: &Args, client: &mut Client, dice: &mut u64) -> Result<Answer,
         }
         Rpc::CheckMany => {
             let keys = (0..args.batch).map(|_| key(args, dice)).collect();
-            let request = CheckManyRequest { policy, keys, cost };
+            let request = CheckManyRequest { policy, keys, cost, ..CheckManyRequest::default() };
             let decisions = client.check_many(request).await?.into_inner().decisions;
             let allowed = decisions.iter().filter(|decision| decision.allowed).count() as u64;
             Ok(Answer { allowed, denied: decisions.len() as u64 - allowed, lease: String::new() })

@@ -3,7 +3,7 @@
 use prost::Message;
 use throttlekit_proto::envoy::{Entry, RateLimitDescriptor, RateLimitRequest};
 use throttlekit_proto::v1::{
-    AdmitRequest, Caller, CheckManyRequest, CheckRequest, DebitRequest, HeartbeatRequest, PeekRequest,
+    AdmitRequest, Caller, CheckManyRequest, CheckRequest, DebitRequest, HeartbeatRequest, Keys, PeekRequest,
     ReleaseRequest, ReserveRequest, Returned,
 };
 
@@ -45,17 +45,26 @@ fn asks(policy: &str) -> [Vec<u8>; 6] {
     let keys = vec!["z".to_owned()];
     let own = CheckRequest { policy: policy.clone(), key: key.clone(), cost: 3, keys: keys.clone() };
     let many = vec!["k".to_owned(), "root".to_owned(), "vip".to_owned()];
-    let many = CheckManyRequest { policy: policy.clone(), keys: many, cost: 2 };
-    let peek = PeekRequest { policy: policy.clone(), key: key.clone() };
+    let others = many.iter().map(|_| Keys { keys: keys.clone() }).collect();
+    let many = CheckManyRequest { policy: policy.clone(), keys: many, cost: 2, others };
+    let peek = PeekRequest { policy: policy.clone(), key: key.clone(), keys: keys.clone() };
     let debit = DebitRequest {
         policy: policy.clone(),
         key: key.clone(),
         tokens: 40,
         stream: vec![7; 16].into(),
         number: 1,
+        keys: keys.clone(),
         ..Default::default()
     };
-    let admit = AdmitRequest { policy: policy.clone(), key: key.clone(), cost: 5, hold: 20, value: 9, keys };
+    let admit = AdmitRequest {
+        policy: policy.clone(),
+        key: key.clone(),
+        cost: 5,
+        hold: 20,
+        value: 9,
+        keys: keys.clone(),
+    };
     let caller = Caller { domain: "d".into(), client_id: "c".into(), region: "r".into(), priority: 1 };
     let returned = Returned { return_id: "a".into(), units: 3, epoch: String::new() };
     let reserve = ReserveRequest {
@@ -67,6 +76,7 @@ fn asks(policy: &str) -> [Vec<u8>; 6] {
         axis: 1,
         returned: Some(returned),
         key,
+        keys,
     };
     [
         own.encode_to_vec(),

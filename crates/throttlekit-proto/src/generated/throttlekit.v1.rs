@@ -57,7 +57,7 @@ pub struct CheckResponse {
     pub decision: ::core::option::Option<Decision>,
 }
 /// Asks for many keys.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CheckManyRequest {
     /// The policy by name.
     #[prost(string, tag = "1")]
@@ -68,6 +68,16 @@ pub struct CheckManyRequest {
     /// Units asked for each key; 0 means 1.
     #[prost(int64, tag = "3")]
     pub cost: i64,
+    /// Further keys of each call, for policies that limit by several: as many entries as there are keys, or none at all.
+    #[prost(message, repeated, tag = "100")]
+    pub others: ::prost::alloc::vec::Vec<Keys>,
+}
+/// Further keys of one call.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Keys {
+    /// The second key of the call, and those after it.
+    #[prost(string, repeated, tag = "1")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// The answer to CheckMany.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -85,6 +95,9 @@ pub struct PeekRequest {
     /// Whose state.
     #[prost(string, tag = "2")]
     pub key: ::prost::alloc::string::String,
+    /// Further keys of the same call, for policies that limit by several.
+    #[prost(string, repeated, tag = "100")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// The answer to Peek.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -105,6 +118,9 @@ pub struct ForecastRequest {
     /// Units of one ask; 0 means 1.
     #[prost(int64, tag = "3")]
     pub cost: i64,
+    /// Further keys of the same call, for policies that limit by several.
+    #[prost(string, repeated, tag = "100")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// What a key may spend.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -147,6 +163,9 @@ pub struct DebitRequest {
     /// Counts against the admission that Admit holds under this id, instead of the key alone.
     #[prost(string, tag = "102")]
     pub lease_id: ::prost::alloc::string::String,
+    /// Further keys of the same call, for budgets that go by one of them. Not needed beside a lease.
+    #[prost(string, repeated, tag = "103")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// The answer to Debit.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -561,6 +580,9 @@ pub struct ReserveRequest {
     /// Which key of the policy the units are for. Empty: the caller's domain, or else the policy's name.
     #[prost(string, tag = "101")]
     pub key: ::prost::alloc::string::String,
+    /// Further keys of the same call, for a rate that goes by one of them. What is handed back names the same keys.
+    #[prost(string, repeated, tag = "102")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Unspent units of one lease. A return counts once, and only while its window lasts.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

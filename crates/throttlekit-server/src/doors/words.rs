@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use throttlekit::{Axis, Guarantee, Retry, Timestamp};
 
+use crate::engine::Refusal;
+
 /// When to come back if no clock tells, since somebody has to give a slot back.
 pub const RELEASE_WAIT: Duration = Duration::from_secs(1);
 /// When to come back though it will not help: for clients that know no `never`, a day.
@@ -34,9 +36,33 @@ pub fn retry_millis(retry: Retry) -> i64 {
     })
 }
 
+/// A length of time in milliseconds, rounded down: for how long somebody may go on without asking.
+pub fn millis_down(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The keys of each of many calls: one each, and further ones for each or for none.
+pub fn calls<'a>(keys: &'a [String], others: &[&'a [String]]) -> Result<Vec<Vec<&'a [u8]>>, Refusal> {
+    if !others.is_empty() && others.len() != keys.len() {
+        let (keys, others) = (keys.len(), others.len());
+        let why = format!("others has {others} entries for {keys} keys: send one for each, or none");
+        return Err(Refusal::Invalid(why));
+    }
+    let others = others.iter().copied().chain(std::iter::repeat(&[][..]));
+    let call = |(key, others): (&'a String, &'a [String])| {
+        std::iter::once(key).chain(others).map(String::as_bytes).collect()
+    };
+    Ok(keys.iter().zip(others).map(call).collect())
+}
+
 /// Keys as the engine takes them.
 pub fn slices(keys: &[String]) -> Vec<&[u8]> {
     keys.iter().map(String::as_bytes).collect()
+}
+
+/// The keys that a lease was given for, as the engine takes them.
+pub fn held(keys: &[Box<[u8]>]) -> Vec<&[u8]> {
+    keys.iter().map(AsRef::as_ref).collect()
 }
 
 /// An axis by its name; empty where none denied.

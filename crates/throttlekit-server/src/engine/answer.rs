@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use throttlekit::store::{LeaseId, StoreError};
-use throttlekit::{Axis, Clock, Decision, Guarantee, Timestamp, WallClock};
+use throttlekit::{Axis, Clock, Decision, Guarantee, Retry, Timestamp, WallClock};
 
 /// The answer to one ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,39 @@ pub struct Answered {
     pub policy_denied: bool,
     /// Whether it would have been denied, were the policy not in shadow mode.
     pub shadow_denied: bool,
+}
+
+impl Answered {
+    /// What was decided, on an axis that denied if any did.
+    pub(super) fn of(decision: Decision, guarantee: Guarantee, axis: Axis) -> Self {
+        let binding_axis = (!decision.allowed).then_some(axis);
+        Self { decision, guarantee, binding_axis, policy_denied: false, shadow_denied: false }
+    }
+
+    /// Nobody was asked.
+    pub(super) fn free() -> Self {
+        Self::of(throttlekit::ALLOW_FULL, Guarantee::Exact, Axis::Rate)
+    }
+
+    pub(super) fn admitted<P>(admission: &throttlekit::admission::Admission<P>) -> Self {
+        Self {
+            decision: admission.decision,
+            guarantee: admission.guarantee,
+            binding_axis: admission.binding_axis(),
+            policy_denied: admission.policy_denied,
+            shadow_denied: false,
+        }
+    }
+
+    /// The answer of a policy that only looks: everything passes, and what would not have is marked.
+    pub(super) fn shadowed(mut self) -> Self {
+        if !self.decision.allowed {
+            self.shadow_denied = true;
+            self.decision.allowed = true;
+            self.decision.retry_after = Retry::Now;
+        }
+        self
+    }
 }
 
 /// The answer to a call that holds something while its work runs.

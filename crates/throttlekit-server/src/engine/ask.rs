@@ -1,5 +1,6 @@
 //! What doors ask with, and how much of it is too much.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Refusal;
@@ -10,8 +11,13 @@ pub const KEY_BYTES_MAX: usize = 1_024;
 pub const KEYS_MAX: usize = 4;
 /// The most keys that are asked about at once.
 pub const MANY_MAX: usize = 1_000;
+/// What a call without a key is counted for.
+const NO_KEY: &[u8] = &[];
 /// The largest cost: what a signed number on the wire carries.
 const COST_MAX: u64 = i64::MAX as u64;
+
+/// The keys of a call that is remembered, the first first.
+pub(crate) type Keys = Arc<[Box<[u8]>]>;
 
 /// One ask, as every door brings it.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +60,11 @@ impl<'a> Ask<'a> {
         std::iter::once(self.key).chain(self.others.iter().copied()).collect()
     }
 
+    /// The same, to keep.
+    pub(super) fn owned_keys(&self) -> Keys {
+        self.keys().into_iter().map(Into::into).collect()
+    }
+
     /// Whether it is one at all.
     pub(super) fn judge(&self) -> Result<(), Refusal> {
         let invalid = |why: String| Err(Refusal::Invalid(why));
@@ -70,9 +81,19 @@ impl<'a> Ask<'a> {
     }
 }
 
-pub(super) fn judge_many(keys: &[&[u8]]) -> Result<(), Refusal> {
-    if keys.len() > MANY_MAX {
+/// Asks of one policy at one cost, by the keys of each.
+pub(super) fn many<'a>(
+    policy: &'a str,
+    calls: &'a [Vec<&'a [u8]>],
+    cost: u64,
+) -> Result<Vec<Ask<'a>>, Refusal> {
+    if calls.len() > MANY_MAX {
         return Err(Refusal::Invalid(format!("at most {MANY_MAX} keys at once: send several requests")));
     }
-    Ok(())
+    let ask = |keys: &'a Vec<&'a [u8]>| {
+        let (key, others) = keys.split_first().unwrap_or((&NO_KEY, &[]));
+        let ask = Ask { policy, key, others, cost };
+        ask.judge().map(|()| ask)
+    };
+    calls.iter().map(ask).collect()
 }

@@ -23,6 +23,8 @@ pub(super) struct Lender {
     form: SharedForm,
     space: KeySpace,
     term: Term,
+    /// Which of a call's keys the rate goes by.
+    by: usize,
     lease_max: u64,
     share: u64,
     /// Asked where the store does not answer: it knows who stands in.
@@ -45,7 +47,7 @@ impl Lender {
         spec: &FleetSpec,
         store: Counted,
         policy: &str,
-        limit: Limit,
+        (limit, by): (Limit, usize),
         on_outage: OnOutage,
     ) -> Result<Self, LimitError> {
         let form = SharedForm::of(&limit)?;
@@ -54,6 +56,7 @@ impl Lender {
             space: KeySpace::new(PREFIX, policy, "", &form),
             form,
             term,
+            by,
             lease_max: spec.lease_max.unwrap_or(LEASE_MAX).max(1),
             share: spec.share.unwrap_or(1).max(1),
             strict: SharedLimiter::new(store.clone(), policy, limit)?.on_outage(on_outage),
@@ -61,7 +64,13 @@ impl Lender {
         })
     }
 
-    pub(super) async fn lend(&self, key: &[u8], wants: u64) -> Result<Lending, StoreError> {
+    /// The one of a call's keys that the rate goes by.
+    fn key<'a>(&self, keys: &[&'a [u8]]) -> &'a [u8] {
+        keys.get(self.by).copied().unwrap_or_default()
+    }
+
+    pub(super) async fn lend(&self, keys: &[&[u8]], wants: u64) -> Result<Lending, StoreError> {
+        let key = self.key(keys);
         let name = self.space.key(key, key);
         let want = Want { wants: wants.min(self.lease_max), least: 1, share: self.share };
         let ask = LeaseAsk { key: &name, form: &self.form, term: self.term, want };
@@ -92,7 +101,8 @@ impl Lender {
 
     /// Takes back what is left of a loan. What comes too late or twice is not counted; what does not arrive lapses with
     /// its window. Neither is the client's to repair.
-    pub(super) async fn take_back(&self, key: &[u8], id: u128, epoch: Epoch, units: u64) {
+    pub(super) async fn take_back(&self, keys: &[&[u8]], id: u128, epoch: Epoch, units: u64) {
+        let key = self.key(keys);
         let (name, back) = (self.space.key(key, key), Return { epoch, units });
         let give_back = GiveBack { key: &name, form: &self.form, id: ReturnId(id), back };
         let _ = self.store.give_back(&[give_back]).await;

@@ -29,10 +29,10 @@ pub(super) trait Together: Send + Sync {
     /// Charges a cost to all, or none.
     fn check<'a>(&'a self, keys: &'a [&'a [u8]], cost: u64) -> Later<'a, Result<Answer, StoreError>>;
 
-    /// The same for many keys, each by itself.
+    /// The same for many calls, each by itself with its keys.
     fn check_many<'a>(
         &'a self,
-        keys: &'a [&'a [u8]],
+        calls: &'a [&'a [&'a [u8]]],
         cost: u64,
     ) -> Later<'a, Vec<Result<Answer, StoreError>>>;
 
@@ -97,11 +97,11 @@ impl<const N: usize> Together for Limits<N> {
 
     fn check_many<'a>(
         &'a self,
-        keys: &'a [&'a [u8]],
+        calls: &'a [&'a [&'a [u8]]],
         cost: u64,
     ) -> Later<'a, Vec<Result<Answer, StoreError>>> {
         Box::pin(async move {
-            let asks: Vec<_> = keys.iter().map(|key| self.asks(&[key], cost)).collect();
+            let asks: Vec<_> = calls.iter().map(|keys| self.asks(keys, cost)).collect();
             self.limiter.check_many(&asks).await
         })
     }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use throttlekit::Timestamp;
 use throttlekit::store::{Epoch, Owner, random_name};
 
+use super::ask::Keys;
+
 /// How many loans are remembered. Of one that is not, what is left lapses with its window.
 const LOANS_MAX: usize = 100_000;
 /// How many of one owner.
@@ -27,6 +29,11 @@ struct Book {
 }
 
 impl Book {
+    fn is_full_for(&self, owner: Owner) -> bool {
+        let held = self.held.get(&owner).copied().unwrap_or_default();
+        self.loans.len() >= LOANS_MAX || held >= LOANS_PER_OWNER_MAX
+    }
+
     fn forget(&mut self, name: u128) -> Option<Loan> {
         let loan = self.loans.remove(&name)?;
         if let Some(held) = self.held.get_mut(&loan.owner) {
@@ -42,7 +49,7 @@ impl Book {
 pub(super) struct Loan {
     pub(super) owner: Owner,
     pub(super) policy: Box<str>,
-    pub(super) key: Box<[u8]>,
+    pub(super) keys: Keys,
     pub(super) epoch: Epoch,
     pub(super) units: u64,
     /// By the store's clock.
@@ -53,14 +60,13 @@ impl Loans {
     /// Remembers a loan, and says under which name. Nothing, if there are too many.
     pub(super) fn note(&self, loan: Loan, now: Timestamp) -> Option<u128> {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if book.loans.len() >= LOANS_MAX && now.since(book.looked_at) >= LOOK_EVERY {
+        if book.is_full_for(loan.owner) && now.since(book.looked_at) >= LOOK_EVERY {
             book.looked_at = now;
             let over: Vec<u128> =
                 book.loans.iter().filter(|(_, loan)| loan.until <= now).map(|(name, _)| *name).collect();
             over.into_iter().for_each(|name| drop(book.forget(name)));
         }
-        let held = book.held.get(&loan.owner).copied().unwrap_or_default();
-        if book.loans.len() >= LOANS_MAX || held >= LOANS_PER_OWNER_MAX {
+        if book.is_full_for(loan.owner) {
             return None;
         }
         let name = random_name();
@@ -70,9 +76,10 @@ impl Loans {
     }
 
     /// A loan that its owner returns something of: once.
-    pub(super) fn take(&self, name: u128, owner: Owner, policy: &str, key: &[u8]) -> Option<Loan> {
+    pub(super) fn take(&self, name: u128, owner: Owner, policy: &str, keys: &[&[u8]]) -> Option<Loan> {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mine = |loan: &Loan| loan.owner == owner && &*loan.policy == policy && &*loan.key == key;
+        let same = |loan: &Loan| loan.keys.iter().map(AsRef::as_ref).eq(keys.iter().copied());
+        let mine = |loan: &Loan| loan.owner == owner && &*loan.policy == policy && same(loan);
         book.loans.get(&name).is_some_and(mine).then(|| book.forget(name)).flatten()
     }
 }
@@ -82,11 +89,11 @@ mod tests {
     use super::*;
 
     fn loan(owner: u128, until: u64) -> Loan {
-        let (policy, key) = ("p".into(), b"k"[..].into());
+        let (policy, keys) = ("p".into(), [b"k"[..].into()].into());
         Loan {
             owner: Owner(owner),
             policy,
-            key,
+            keys,
             epoch: Epoch(7),
             units: 5,
             until: Timestamp::from_millis(until),
@@ -97,11 +104,11 @@ mod tests {
     fn a_loan_is_its_owners_and_is_taken_once() {
         let (loans, now) = (Loans::default(), Timestamp::from_millis(1));
         let name = loans.note(loan(1, 9), now).unwrap();
-        assert!(loans.take(name, Owner(2), "p", b"k").is_none(), "another's");
-        assert!(loans.take(name, Owner(1), "q", b"k").is_none(), "of another policy");
-        assert!(loans.take(name, Owner(1), "p", b"x").is_none(), "of another key");
-        assert_eq!(loans.take(name, Owner(1), "p", b"k").unwrap().units, 5);
-        assert!(loans.take(name, Owner(1), "p", b"k").is_none(), "twice");
+        assert!(loans.take(name, Owner(2), "p", &[b"k"]).is_none(), "another's");
+        assert!(loans.take(name, Owner(1), "q", &[b"k"]).is_none(), "of another policy");
+        assert!(loans.take(name, Owner(1), "p", &[b"x"]).is_none(), "of another key");
+        assert_eq!(loans.take(name, Owner(1), "p", &[b"k"]).unwrap().units, 5);
+        assert!(loans.take(name, Owner(1), "p", &[b"k"]).is_none(), "twice");
     }
 
     #[test]
@@ -110,5 +117,13 @@ mod tests {
         let noted = (0..LOANS_PER_OWNER_MAX + 5).filter(|_| loans.note(loan(1, 9), now).is_some()).count();
         assert_eq!(noted, LOANS_PER_OWNER_MAX);
         assert!(loans.note(loan(2, 9), now).is_some());
+    }
+
+    #[test]
+    fn loans_that_are_over_make_room_for_their_owner() {
+        let (loans, now) = (Loans::default(), Timestamp::from_millis(1));
+        assert!((0..LOANS_PER_OWNER_MAX).all(|_| loans.note(loan(1, 2_000), now).is_some()));
+        assert!(loans.note(loan(1, 9_000), Timestamp::from_millis(1_999)).is_none(), "one tick before");
+        assert!(loans.note(loan(1, 9_000), Timestamp::from_millis(2_999)).is_some(), "at the next look");
     }
 }

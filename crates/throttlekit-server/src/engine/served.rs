@@ -13,7 +13,7 @@ use super::backend::{Backend, Counted};
 use super::sharing::Sharing;
 use super::slots::Places;
 use super::variant::{Common, Variant};
-use super::{Answered, Refusal};
+use super::{Answered, Ask, Refusal};
 use crate::policy::{Defaults, OutageSpec, OverrideSpec, PolicySpec};
 
 /// How long a client's slot is held without a heartbeat, unless the file says otherwise.
@@ -43,7 +43,8 @@ pub(super) struct Place<'a> {
 }
 
 impl Served {
-    /// The policy as its file says, with what can be kept of the one before. What cannot is told.
+    /// The policy as its file says, with what can be kept of the one before. What cannot is told. What is kept goes on as
+    /// it did until [`put_in_force`](Self::put_in_force).
     pub(super) fn new(
         name: &str,
         spec: &PolicySpec,
@@ -75,7 +76,7 @@ impl Served {
             Some(fair) => {
                 let same_outage = before.filter(|before| before.on_outage == on_outage);
                 let kept = same_outage
-                    .and_then(|before| before.sharing.as_ref()?.changed(before.spec.fair.as_ref()?, fair));
+                    .and_then(|before| before.sharing.as_ref()?.kept(before.spec.fair.as_ref()?, fair));
                 let new = || Sharing::new(fair, name, place.region, &store, on_outage);
                 Some(kept.map_or_else(new, Ok).map_err(|error| in_force(error.to_string()))?)
             }
@@ -106,8 +107,19 @@ impl Served {
         Ok(served)
     }
 
+    /// Changes what was kept of the policy before to what the file says. It cannot fail, so that a file is put in force
+    /// as a whole or not at all.
+    pub(super) fn put_in_force(&self) {
+        if let (Some(places), Some(spec)) = (&self.places, &self.spec.concurrency) {
+            places.put_in_force(spec);
+        }
+        if let (Some(sharing), Some(spec)) = (&self.sharing, &self.spec.fair) {
+            sharing.put_in_force(spec);
+        }
+    }
+
     fn places_for(&self, concurrency: &crate::policy::ConcurrencySpec) -> Option<Places> {
-        self.places.as_ref()?.changed(self.spec.concurrency.as_ref()?, concurrency)
+        self.places.as_ref()?.kept(self.spec.concurrency.as_ref()?, concurrency)
     }
 
     /// Overrides of the same numbers share one variant.
@@ -164,24 +176,30 @@ impl Served {
         fits.into_iter().next().unwrap_or(&self.base)
     }
 
-    /// Answers many keys, those that are asked alike in one flight.
-    pub(super) async fn check_many(&self, keys: &[&[u8]], cost: u64) -> Vec<Result<Answered, Refusal>> {
+    /// Answers many calls, those that are asked alike in one flight. None is asked if one lacks a key.
+    pub(super) async fn check_many(
+        &self,
+        asks: &[Ask<'_>],
+        cost: u64,
+    ) -> Result<Vec<Result<Answered, Refusal>>, Refusal> {
+        let calls: Vec<_> = asks.iter().map(Ask::keys).collect();
         let mut alike: Vec<(&Arc<Variant>, Vec<usize>)> = Vec::new();
-        for (place, key) in keys.iter().enumerate() {
-            let variant = self.variant(key);
+        for (place, keys) in calls.iter().enumerate() {
+            let variant = self.variant(keys[0]);
+            variant.has_keys(keys.len())?;
             match alike.iter_mut().find(|(known, _)| Arc::ptr_eq(known, variant)) {
                 Some((_, places)) => places.push(place),
                 None => alike.push((variant, vec![place])),
             }
         }
-        let mut answers: Vec<Option<Result<Answered, Refusal>>> = vec![None; keys.len()];
+        let mut answers: Vec<Option<Result<Answered, Refusal>>> = vec![None; calls.len()];
         for (variant, places) in alike {
-            let asked: Vec<&[u8]> = places.iter().map(|place| keys[*place]).collect();
+            let asked: Vec<&[&[u8]]> = places.iter().map(|place| &*calls[*place]).collect();
             for (place, answer) in places.into_iter().zip(variant.check_many(&asked, cost).await) {
                 answers[place] = Some(answer);
             }
         }
-        answers.into_iter().flatten().collect()
+        Ok(answers.into_iter().flatten().collect())
     }
 
     /// Whether stores have still to be told what was given back.

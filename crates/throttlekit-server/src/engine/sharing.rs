@@ -48,13 +48,16 @@ impl Sharing {
         Ok(Self { limiter, weights })
     }
 
-    /// Takes over changed weights, which count from each tenant's next ask on. Nothing, if more than weights changed.
-    pub(super) fn changed(&self, from: &FairSpec, to: &FairSpec) -> Option<Self> {
+    /// The same for a changed file. Nothing, if more than weights changed. Those stay as they were until the file is
+    /// [put in force](Self::put_in_force).
+    pub(super) fn kept(&self, from: &FairSpec, to: &FairSpec) -> Option<Self> {
         let only_weights = FairSpec { weights: from.weights.clone(), ..to.clone() } == *from;
-        only_weights.then(|| {
-            self.weights.store(Arc::new(weights(to)));
-            self.clone()
-        })
+        only_weights.then(|| self.clone())
+    }
+
+    /// Takes over the weights that the file says, which count from each tenant's next ask on.
+    pub(super) fn put_in_force(&self, spec: &FairSpec) {
+        self.weights.store(Arc::new(weights(spec)));
     }
 
     pub(super) async fn check(&self, ask: Ask<'_>) -> Result<Answer, StoreError> {

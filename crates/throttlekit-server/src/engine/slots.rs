@@ -40,20 +40,27 @@ impl Places {
         })
     }
 
-    /// Takes over what a changed file says, without letting go of what is held. Nothing, if it cannot be changed so.
-    pub(super) fn changed(&self, from: &ConcurrencySpec, to: &ConcurrencySpec) -> Option<Self> {
+    /// The same for a changed file, without letting go of what is held. Nothing, if these cannot be changed so. The limit
+    /// stays as it was until the file is [put in force](Self::put_in_force).
+    pub(super) fn kept(&self, from: &ConcurrencySpec, to: &ConcurrencySpec) -> Option<Self> {
         let only_the_limit =
             ConcurrencySpec { limit: from.limit, lease_for: from.lease_for, ..to.clone() } == *from;
-        if !only_the_limit {
-            return None;
-        }
+        let can_change = match self {
+            Self::Instance(_) => to.adaptive.is_none(),
+            Self::Key(_) => true,
+            Self::InstanceKey(_) | Self::Fleet(_) => false,
+        };
+        (only_the_limit && (from.limit == to.limit || can_change)).then(|| self.clone())
+    }
+
+    /// Takes over the limit that the file says.
+    pub(super) fn put_in_force(&self, spec: &ConcurrencySpec) {
         match self {
-            _ if from.limit == to.limit => {}
-            Self::Instance(guard) if to.adaptive.is_none() => guard.set_limit(to.limit),
-            Self::Key(slots) => slots.set_most(to.limit),
-            _ => return None,
+            Self::Instance(guard) if spec.adaptive.is_none() => guard.set_limit(spec.limit),
+            Self::Key(slots) => slots.set_most(spec.limit),
+            // What adapts goes on from where it is, and the others keep the limit they were built with.
+            _ => {}
         }
-        Some(self.clone())
     }
 
     pub(super) fn axis(&self) -> Slots {

@@ -1,7 +1,11 @@
 //! What there is to see of the engine.
 
+use std::sync::Arc;
+
+use super::Engine;
 use super::backend::Backend;
 use super::served::Served;
+use crate::policy::PolicyFile;
 
 /// What became of a new policy file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,6 +67,42 @@ pub struct GuardView {
     pub nodes: u64,
     /// Whether this instance has lost touch with the others, and lets nobody in.
     pub fenced: bool,
+}
+
+impl Engine {
+    /// The file in force.
+    pub fn file(&self) -> Arc<PolicyFile> {
+        self.shared.running.load().file.clone()
+    }
+
+    /// How the store is doing.
+    pub fn store_health(&self) -> StoreHealth {
+        StoreHealth::of(&self.shared.options.backend)
+    }
+
+    /// Asks the store for nothing, to find out whether it answers.
+    pub async fn probe(&self) -> bool {
+        self.shared.options.backend.probe().await
+    }
+
+    /// The policies that run, by name.
+    fn sorted(&self) -> Vec<Arc<Served>> {
+        let running = self.shared.running.load_full();
+        let mut all: Vec<_> = running.policies.values().cloned().collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+
+    /// Every policy, by name.
+    pub fn policies(&self) -> Vec<PolicyView> {
+        self.sorted().iter().map(|served| PolicyView::of(served)).collect()
+    }
+
+    /// The slots of every policy that has some.
+    pub fn guards(&self) -> Vec<GuardView> {
+        let held = |served: &Arc<Served>| served.guard(self.shared.leases.held(&served.name));
+        self.sorted().iter().filter_map(held).collect()
+    }
 }
 
 impl StoreHealth {

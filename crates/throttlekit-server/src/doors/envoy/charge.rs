@@ -77,7 +77,8 @@ impl<'a> Charge<'a> {
         let units = descriptor.hits_addend.unwrap_or_else(|| request.hits_addend.max(1).into());
         let how = match units {
             0 => How::Look,
-            // No engine can give units of a rate back. Charging them would be worse than keeping them.
+            // What is given back goes into the window it was charged to, by the receipt of its admission. Envoy sends none,
+            // and into another window it would let pass more than the limit. Charging it would be worse than keeping it.
             _ if descriptor.is_negative_hits => How::Look,
             tokens if table.told(policy).is_some_and(|told| told.is_budget) => How::Debit(tokens),
             units => How::Check(units),

@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 use super::rate_limiter::units;
 use super::status::status;
 use crate::access::{Caller, Door};
-use crate::doors::words::{NEVER_WAIT, millis, millis_at, signed};
+use crate::doors::words::{NEVER_WAIT, millis, millis_at, millis_down, signed, slices};
 use crate::engine::{Ask, Engine, Granted, HandBack};
 
 /// What a client's wall clock may be wrong by, where it goes by that: it is told an earlier end, and close to the end of
@@ -42,7 +42,9 @@ impl Fleet for FleetDoor {
         let domain = request.caller.as_ref().map_or("", |caller| caller.domain.as_str());
         let named = [request.key.as_str(), domain, request.policy.as_str()];
         let key = named.into_iter().find(|name| !name.is_empty()).unwrap_or_default().as_bytes();
+        let others = slices(&request.keys);
         asker.may(Door::Reserve, &request.policy, key).map_err(status)?;
+        asker.may_each(Door::Reserve, &request.policy, &others).map_err(status)?;
         let back = match &request.returned {
             Some(back) => {
                 let loan = u128::from_str_radix(&back.return_id, 16);
@@ -54,7 +56,7 @@ impl Fleet for FleetDoor {
         };
         // Whoever only hands back wants nothing.
         let wants = if back.is_some() && request.wants == 0 { 0 } else { units("wants", request.wants)? };
-        let ask = Ask { policy: &request.policy, key, others: &[], cost: wants };
+        let ask = Ask { policy: &request.policy, key, others: &others, cost: wants };
         let granted = self.engine.reserve(asker.principal(), ask, back).await.map_err(status)?;
         Ok(Response::new(ReserveResponse { lease: Some(lease(&granted)) }))
     }
@@ -73,7 +75,7 @@ pub(crate) fn lease(granted: &Granted) -> Lease {
         safe_capacity: if left.is_zero() { 0 } else { signed(granted.units) },
         retry_after_ms: if denied { millis(granted.retry_after.unwrap_or(NEVER_WAIT)) } else { 0 },
         limit: signed(granted.limit),
-        lease_for_ms: i64::try_from(granted.lives.as_millis()).unwrap_or(i64::MAX),
+        lease_for_ms: millis_down(granted.lives),
         epoch: String::new(),
         return_id: granted.loan.map(|loan| format!("{loan:032x}")).unwrap_or_default(),
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use throttlekit::Retry;
-use throttlekit::store::{DebitId, LeaseId};
+use throttlekit::store::LeaseId;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiter;
 use throttlekit_proto::v1::{
     AdmitRequest, AdmitResponse, CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse,
@@ -16,7 +16,10 @@ use tonic::{Request, Response, Status};
 use super::lease_id;
 use super::status::status;
 use crate::access::{Caller, Door};
-use crate::doors::words::{axis_name, millis_at, overshoot, retry_millis, signed, slices};
+use crate::doors::debits::{self, Stream};
+use crate::doors::words::{
+    axis_name, calls, held, millis_at, millis_down, overshoot, retry_millis, signed, slices,
+};
 use crate::engine::{Answered, Ask, Ended, Engine, Refusal};
 
 /// How many leases one heartbeat renews.
@@ -90,19 +93,22 @@ impl RateLimiter for RateLimiterDoor {
         &self,
         request: Request<CheckManyRequest>,
     ) -> Result<Response<CheckManyResponse>, Status> {
-        let (caller, CheckManyRequest { policy, keys, cost }) = from(request);
-        for key in &keys {
-            caller.may(Door::Check, &policy, key.as_bytes()).map_err(status)?;
+        let (caller, CheckManyRequest { policy, keys, cost, others }) = from(request);
+        let others: Vec<_> = others.iter().map(|others| &others.keys[..]).collect();
+        let calls = calls(&keys, &others).map_err(status)?;
+        for keys in &calls {
+            caller.may_each(Door::Check, &policy, keys).map_err(status)?;
         }
-        let answers =
-            self.engine.check_many(&policy, &slices(&keys), units("cost", cost)?).await.map_err(status)?;
+        let answers = self.engine.check_many(&policy, &calls, units("cost", cost)?).await.map_err(status)?;
         Ok(Response::new(CheckManyResponse { decisions: answers.iter().map(decision).collect() }))
     }
 
     async fn peek(&self, request: Request<PeekRequest>) -> Result<Response<PeekResponse>, Status> {
-        let (caller, PeekRequest { policy, key }) = from(request);
+        let (caller, PeekRequest { policy, key, keys }) = from(request);
+        let others = slices(&keys);
         caller.may(Door::Peek, &policy, key.as_bytes()).map_err(status)?;
-        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &[], cost: 1 };
+        caller.may_each(Door::Peek, &policy, &others).map_err(status)?;
+        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: 1 };
         let answer = self.engine.peek(ask).await.map_err(status)?;
         Ok(Response::new(PeekResponse { decision: Some(decision(&answer)) }))
     }
@@ -111,9 +117,11 @@ impl RateLimiter for RateLimiterDoor {
         &self,
         request: Request<ForecastRequest>,
     ) -> Result<Response<ForecastResponse>, Status> {
-        let (caller, ForecastRequest { policy, key, cost }) = from(request);
+        let (caller, ForecastRequest { policy, key, cost, keys }) = from(request);
+        let others = slices(&keys);
         caller.may(Door::Peek, &policy, key.as_bytes()).map_err(status)?;
-        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &[], cost: units("cost", cost)? };
+        caller.may_each(Door::Peek, &policy, &others).map_err(status)?;
+        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
         let forecast = self.engine.forecast(ask).await.map_err(status)?;
         let forecast = Forecast {
             spendable_now: signed(forecast.spendable_now),
@@ -124,18 +132,20 @@ impl RateLimiter for RateLimiterDoor {
     }
 
     async fn debit(&self, request: Request<DebitRequest>) -> Result<Response<DebitResponse>, Status> {
-        let (caller, DebitRequest { policy, key, tokens, stream, number, lease_id }) = from(request);
+        let (caller, DebitRequest { policy, key, tokens, stream, number, lease_id, keys }) = from(request);
         let tokens = units("tokens", tokens)?;
         let answer = if lease_id.is_empty() {
+            let others = slices(&keys);
             caller.may(Door::Debit, &policy, key.as_bytes()).map_err(status)?;
-            let name = debit_name(&stream, number)?;
-            let ask = Ask { policy: &policy, key: key.as_bytes(), others: &[], cost: tokens };
+            caller.may_each(Door::Debit, &policy, &others).map_err(status)?;
+            let name = debits::name(Stream::Bytes(&stream), number).map_err(status)?;
+            let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: tokens };
             self.engine.debit(ask, name).await
         } else {
             match lease_id::read(&lease_id) {
                 Some(lease) => {
-                    let (policy, key) = self.engine.lease_of(caller.principal(), lease).map_err(status)?;
-                    caller.may(Door::Debit, &policy, &key).map_err(status)?;
+                    let (policy, keys) = self.engine.lease_of(caller.principal(), lease).map_err(status)?;
+                    caller.may_each(Door::Debit, &policy, &held(&keys)).map_err(status)?;
                     self.engine.debit_held(caller.principal(), lease, tokens).await
                 }
                 None => Err(Refusal::Invalid("lease_id is none that Admit gave".into())),
@@ -166,7 +176,7 @@ impl RateLimiter for RateLimiterDoor {
             lease_expires_at,
             binding_axis: axis_name(answer.binding_axis),
             policy_denied: answer.policy_denied,
-            lease_for_ms: i64::try_from(lives.as_millis()).unwrap_or(i64::MAX),
+            lease_for_ms: millis_down(lives),
         }))
     }
 
@@ -203,17 +213,4 @@ impl RateLimiter for RateLimiterDoor {
         let next_deadline = beats.next_deadline.map_or(0, millis_at);
         Ok(Response::new(HeartbeatResponse { live_ids: live, reclaimed_ids: reclaimed, next_deadline }))
     }
-}
-
-/// The name of a debit, if it was given one.
-fn debit_name(stream: &[u8], number: u64) -> Result<Option<DebitId>, Status> {
-    if stream.is_empty() {
-        return Ok(None);
-    }
-    let stream = stream.try_into().map(u128::from_be_bytes);
-    let stream = stream.map_err(|_| Status::invalid_argument("stream has 16 bytes, drawn at random"))?;
-    if number == 0 {
-        return Err(Status::invalid_argument("number the debits of a stream from 1 upwards"));
-    }
-    Ok(Some(DebitId { stream, number }))
 }

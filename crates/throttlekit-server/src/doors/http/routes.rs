@@ -6,7 +6,6 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use throttlekit::store::DebitId;
 
 use super::HttpDoor;
 use super::body::{Asked, json};
@@ -14,11 +13,12 @@ use super::problem::Problem;
 use super::wire::{
     AdmitRequest, Admitted, Beaten, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany,
     ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Released,
-    ReserveRequest, at,
+    ReserveRequest, at, unsigned,
 };
 use crate::access::Door;
+use crate::doors::debits::{self, Stream};
 use crate::doors::grpc::{self, lease_id};
-use crate::doors::words::slices;
+use crate::doors::words::{calls, held, millis_down, slices};
 use crate::engine::{Ask, Ended, HandBack};
 
 type Answer = Result<Response, Problem>;
@@ -35,41 +35,50 @@ pub(super) async fn check(State(door): State<HttpDoor>, asked: Asked<CheckReques
 
 /// Always 200: one status cannot tell of several denials.
 pub(super) async fn check_many(State(door): State<HttpDoor>, asked: Asked<CheckManyRequest>) -> Answer {
-    let CheckManyRequest { policy, keys, cost } = &asked.body;
-    let keys = slices(keys);
+    let CheckManyRequest { policy, keys, cost, others } = &asked.body;
+    let others: Vec<_> = others.iter().map(Vec::as_slice).collect();
+    let calls = calls(keys, &others)?;
     asked.caller.may_use(Door::Check)?;
-    asked.caller.may_each(Door::Check, policy, &keys)?;
-    let answers = door.engine.check_many(policy, &keys, units(*cost)).await?;
+    for keys in &calls {
+        asked.caller.may_each(Door::Check, policy, keys)?;
+    }
+    let answers = door.engine.check_many(policy, &calls, units(*cost)).await?;
     Ok(json(StatusCode::OK, &DecidedMany { decisions: answers.iter().map(Into::into).collect() }))
 }
 
 pub(super) async fn peek(State(door): State<HttpDoor>, asked: Asked<PeekRequest>) -> Answer {
-    let PeekRequest { policy, key } = &asked.body;
+    let PeekRequest { policy, key, keys } = &asked.body;
+    let others = slices(keys);
     asked.caller.may(Door::Peek, policy, key.as_bytes())?;
-    let ask = Ask { policy, key: key.as_bytes(), others: &[], cost: 1 };
+    asked.caller.may_each(Door::Peek, policy, &others)?;
+    let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: 1 };
     let answer = door.engine.peek(ask).await?;
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
 }
 
 pub(super) async fn forecast(State(door): State<HttpDoor>, asked: Asked<ForecastRequest>) -> Answer {
-    let ForecastRequest { policy, key, cost } = &asked.body;
+    let ForecastRequest { policy, key, cost, keys } = &asked.body;
+    let others = slices(keys);
     asked.caller.may(Door::Peek, policy, key.as_bytes())?;
-    let ask = Ask { policy, key: key.as_bytes(), others: &[], cost: units(*cost) };
+    asked.caller.may_each(Door::Peek, policy, &others)?;
+    let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let forecast = door.engine.forecast(ask).await?;
     Ok(json(StatusCode::OK, &Forecasted { forecast: forecast.into() }))
 }
 
 pub(super) async fn debit(State(door): State<HttpDoor>, asked: Asked<DebitRequest>) -> Answer {
-    let DebitRequest { policy, key, tokens, stream, number, lease_id: held } = &asked.body;
+    let DebitRequest { policy, key, tokens, stream, number, lease_id: lease, keys } = &asked.body;
     let tokens = units(*tokens);
-    let answer = if held.is_empty() {
+    let answer = if lease.is_empty() {
+        let others = slices(keys);
         asked.caller.may(Door::Debit, policy, key.as_bytes())?;
-        let name = debit_name(stream, *number)?;
-        door.engine.debit(Ask { policy, key: key.as_bytes(), others: &[], cost: tokens }, name).await?
+        asked.caller.may_each(Door::Debit, policy, &others)?;
+        let name = debits::name(Stream::Digits(stream), *number)?;
+        door.engine.debit(Ask { policy, key: key.as_bytes(), others: &others, cost: tokens }, name).await?
     } else {
-        let lease = lease_id::read(held).ok_or_else(|| Problem::bad("lease_id is none that admit gave"))?;
-        let (policy, key) = door.engine.lease_of(asked.caller.principal(), lease)?;
-        asked.caller.may(Door::Debit, &policy, &key)?;
+        let lease = lease_id::read(lease).ok_or_else(|| Problem::bad("lease_id is none that admit gave"))?;
+        let (policy, keys) = door.engine.lease_of(asked.caller.principal(), lease)?;
+        asked.caller.may_each(Door::Debit, &policy, &held(&keys))?;
         door.engine.debit_held(asked.caller.principal(), lease, tokens).await?
     };
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
@@ -87,6 +96,7 @@ pub(super) async fn admit(State(door): State<HttpDoor>, asked: Asked<AdmitReques
         decision: (&admitted.answer).into(),
         lease_id: admitted.lease.map(|held| lease_id::written(held.id)).unwrap_or_default(),
         lease_expires_at: admitted.lease.map_or(0, |held| at(held.until)),
+        lease_for_ms: admitted.lease.map_or(0, |held| unsigned(millis_down(held.lives))),
     };
     Ok(asked.answer(&admitted.answer, &body))
 }
@@ -116,8 +126,10 @@ pub(super) async fn heartbeat(State(door): State<HttpDoor>, asked: Asked<Heartbe
 
 /// Lends units of a rate, for the client to spend by itself.
 pub(super) async fn reserve(State(door): State<HttpDoor>, asked: Asked<ReserveRequest>) -> Answer {
-    let ReserveRequest { policy, key, wants, returned } = &asked.body;
+    let ReserveRequest { policy, key, wants, returned, keys } = &asked.body;
+    let others = slices(keys);
     asked.caller.may(Door::Reserve, policy, key.as_bytes())?;
+    asked.caller.may_each(Door::Reserve, policy, &others)?;
     let back = match returned {
         Some(back) => {
             let loan = lease_id::read(&back.return_id);
@@ -128,7 +140,7 @@ pub(super) async fn reserve(State(door): State<HttpDoor>, asked: Asked<ReserveRe
     };
     // Whoever only hands back wants nothing.
     let wants = if back.is_some() { *wants } else { units(*wants) };
-    let ask = Ask { policy, key: key.as_bytes(), others: &[], cost: wants };
+    let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: wants };
     let granted = door.engine.reserve(asked.caller.principal(), ask, back).await?;
     Ok(json(StatusCode::OK, &Lent { lease: grpc::lease(&granted).into() }))
 }
@@ -136,18 +148,4 @@ pub(super) async fn reserve(State(door): State<HttpDoor>, asked: Asked<ReserveRe
 /// Nothing means one, as on every wire.
 fn units(units: u64) -> u64 {
     units.max(1)
-}
-
-/// The name of a debit, if it was given one.
-fn debit_name(stream: &str, number: u64) -> Result<Option<DebitId>, Problem> {
-    if stream.is_empty() {
-        return Ok(None);
-    }
-    // It is written as leases are.
-    let stream = lease_id::read(stream)
-        .ok_or_else(|| Problem::bad("stream has 32 hexadecimal digits, drawn at random"))?;
-    if number == 0 {
-        return Err(Problem::bad("number the debits of a stream from 1 upwards"));
-    }
-    Ok(Some(DebitId { stream: stream.0, number }))
 }

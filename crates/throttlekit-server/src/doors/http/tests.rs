@@ -122,6 +122,7 @@ async fn a_slot_is_held_until_it_is_released() {
     let router = router(engine());
     let ask = json!({ "policy": "work", "key": "a" });
     let admitted = ok(&router, "/v1/admit", &ask).await;
+    assert_eq!(admitted["lease_for_ms"], 2_000, "as long as a client counts by its own clock");
     let lease = admitted["lease_id"].as_str().unwrap().to_owned();
     assert_eq!(lease.len(), 32);
     let full = ok(&router, "/v1/admit", &ask).await;
@@ -323,12 +324,12 @@ async fn every_route_is_described_and_answers_as_described() {
     assert_eq!(document["openapi"], "3.1.0");
     let asks = [
         ("/v1/check", json!({ "policy": "api", "key": "a", "cost": 1, "keys": [] })),
-        ("/v1/check_many", json!({ "policy": "api", "keys": ["a", "b", "a", "a"], "cost": 0 })),
-        ("/v1/peek", json!({ "policy": "api", "key": "a" })),
-        ("/v1/forecast", json!({ "policy": "api", "key": "a", "cost": 2 })),
+        ("/v1/check_many", json!({ "policy": "api", "keys": ["a", "b", "a", "a"], "cost": 0, "others": [] })),
+        ("/v1/peek", json!({ "policy": "api", "key": "a", "keys": [] })),
+        ("/v1/forecast", json!({ "policy": "api", "key": "a", "cost": 2, "keys": [] })),
         (
             "/v1/debit",
-            json!({ "policy": "tokens", "key": "a", "tokens": 3, "stream": "", "number": 0, "lease_id": "" }),
+            json!({ "policy": "tokens", "key": "a", "tokens": 3, "stream": "", "number": 0, "lease_id": "", "keys": [] }),
         ),
         ("/v1/admit", json!({ "policy": "work", "key": "a", "cost": 1, "hold": 5, "value": 1, "keys": [] })),
         (
@@ -336,7 +337,7 @@ async fn every_route_is_described_and_answers_as_described() {
             json!({ "lease_id": "x", "dropped": true, "actual_cost": null, "ignored": false, "latency_ms": 3 }),
         ),
         ("/v1/heartbeat", json!({ "lease_ids": ["x"] })),
-        ("/v1/reserve", json!({ "policy": "lent", "key": "a", "wants": 1, "returned": null })),
+        ("/v1/reserve", json!({ "policy": "lent", "key": "a", "wants": 1, "returned": null, "keys": [] })),
     ];
     let looks = ["/healthz", "/readyz", "/openapi.json", "/v1/forward-auth/{policy}"];
     let mut described: Vec<_> = document["paths"].as_object().unwrap().keys().cloned().collect();

@@ -37,6 +37,9 @@ pub(super) struct CheckManyRequest {
     /// Units asked for each key; 0 means 1.
     #[serde(default)]
     pub(super) cost: u64,
+    /// Further keys of each call, for policies that limit by several: as many entries as there are keys, or none at all.
+    #[serde(default)]
+    pub(super) others: Vec<Vec<String>>,
 }
 
 /// A question about one key. It charges nothing.
@@ -47,6 +50,9 @@ pub(super) struct PeekRequest {
     pub(super) policy: String,
     /// Whose state.
     pub(super) key: String,
+    /// Further keys of the same call, for policies that limit by several.
+    #[serde(default)]
+    pub(super) keys: Vec<String>,
 }
 
 /// A question about what one key may spend.
@@ -60,6 +66,9 @@ pub(super) struct ForecastRequest {
     /// Units of one ask; 0 means 1.
     #[serde(default)]
     pub(super) cost: u64,
+    /// Further keys of the same call, for policies that limit by several.
+    #[serde(default)]
+    pub(super) keys: Vec<String>,
 }
 
 /// Tokens to count against a budget.
@@ -84,6 +93,9 @@ pub(super) struct DebitRequest {
     /// Counts against the admission that is held under this id, instead of the key alone.
     #[serde(default)]
     pub(super) lease_id: String,
+    /// Further keys of the same call, for budgets that go by one of them. Not needed beside a lease.
+    #[serde(default)]
+    pub(super) keys: Vec<String>,
 }
 
 /// An ask on every axis.
@@ -150,6 +162,9 @@ pub(super) struct ReserveRequest {
     /// Unspent units of an earlier lease, handed back with this ask.
     #[serde(default)]
     pub(super) returned: Option<Returned>,
+    /// Further keys of the same call, for a rate that goes by one of them. What is handed back names the same keys.
+    #[serde(default)]
+    pub(super) keys: Vec<String>,
 }
 
 /// Unspent units of one lease. A return counts once, and only while its window lasts.
@@ -266,6 +281,9 @@ pub(super) struct Admitted {
     pub(super) lease_id: String,
     /// When the admission lapses unless a heartbeat comes.
     pub(super) lease_expires_at: u64,
+    /// How long the admission lasts without a heartbeat; 0 if nothing is held. A holder counts from when it sent the
+    /// request, on its own clock.
+    pub(super) lease_for_ms: u64,
 }
 
 /// Nothing to tell.
@@ -375,7 +393,7 @@ pub(super) fn at(instant: Timestamp) -> u64 {
     unsigned(millis_at(instant))
 }
 
-fn unsigned(signed: i64) -> u64 {
+pub(super) fn unsigned(signed: i64) -> u64 {
     number(u64::try_from(signed).unwrap_or(0))
 }
 

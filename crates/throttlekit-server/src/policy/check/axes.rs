@@ -1,11 +1,13 @@
 //! The other axes: cost, concurrency, fair budgets, price.
 
+use std::collections::HashSet;
+
 use throttlekit::store::{LIVES_MAX, LIVES_MIN, SLOTS_MAX};
 use throttlekit::tier::Margin;
 use throttlekit::{LimitError, Timestamp};
 
 use super::super::model::{
-    ConcurrencySpec, CostSpec, FairSpec, OutageSpec, Period, PolicySpec, PriceSpec, Scope,
+    ConcurrencySpec, CostSpec, FairSpec, OutageSpec, Period, PolicyFile, PolicySpec, PriceSpec, Scope,
 };
 use super::{At, Report, rates, trial};
 
@@ -13,6 +15,8 @@ use super::{At, Report, rates, trial};
 pub const BY_MAX: u8 = 3;
 /// How many keys of a fair budget have a weight of their own at the most.
 pub const WEIGHTS_MAX: usize = 100_000;
+/// How many different `lease_for` a file has at the most: leases of each are kept by themselves, and looked for in all.
+pub const LEASE_LIVES_MAX: usize = 64;
 /// The most tenants that are kept apart.
 const TENANTS_MAX: usize = 1 << 23;
 
@@ -83,6 +87,20 @@ fn check_concurrency(at: &At, concurrency: &ConcurrencySpec, report: &mut Report
             &at.then("lease_for"),
             format!("{span}: a slot is held for 10ms to 1d without a heartbeat"),
         );
+    }
+}
+
+/// Tells of the first `lease_for` that is one too many, over all policies.
+pub(super) fn check_lives(file: &PolicyFile, report: &mut Report) {
+    let mut known = HashSet::new();
+    let of_policy = |policy: &PolicySpec| policy.concurrency.as_ref().and_then(|slots| slots.lease_for);
+    let mut lives = file.policies.iter().filter_map(|(name, policy)| Some((name, of_policy(policy)?)));
+    let beyond = lives.find(|(_, span)| known.insert(span.0) && known.len() > LEASE_LIVES_MAX);
+    if let Some((name, span)) = beyond {
+        let at = At::key("policies").named(name).then("concurrency").then("lease_for");
+        let message =
+            format!("{span} is one more than the {LEASE_LIVES_MAX} that a file may have: take one of those");
+        report.error(&at, message);
     }
 }
 

@@ -19,7 +19,7 @@ pub const POLICIES_MAX: usize = 10_000;
 pub const OVERRIDES_MAX: usize = 10_000;
 /// How long a name is at the most, in characters.
 pub const NAME_CHARS_MAX: usize = 128;
-pub use axes::{BY_MAX, WEIGHTS_MAX};
+pub use axes::{BY_MAX, LEASE_LIVES_MAX, WEIGHTS_MAX};
 pub use envoy::{ENTRIES_MAX, RULES_MAX};
 pub(super) use rates::HOLD_DEFAULT;
 pub use rates::{COST_NAME, ON_STORE_MAX, RATES_MAX};
@@ -73,6 +73,7 @@ pub fn check(file: &PolicyFile) -> Vec<Finding> {
         report.name(&at, "policy", name);
         one_policy(&at, policy, file, &mut report);
     }
+    axes::check_lives(file, &mut report);
     envoy::check(file, &mut report);
     report.findings
 }

@@ -103,9 +103,6 @@ impl<'p> Together<'p> {
                 "clients hold units of a rate alone: move cost, concurrency and fair to another policy";
             report.error(at, message);
         }
-        if rate.by > 0 {
-            report.error(at, "clients reserve by one key: drop the rate's `by`");
-        }
         if matches!(rate.algorithm, Algorithm::SlidingWindow | Algorithm::SlidingLog) {
             report.error(
                 at,

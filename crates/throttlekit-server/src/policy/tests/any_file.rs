@@ -174,7 +174,10 @@ fn survive(text: &str) {
         assert!(check(&imported.file).iter().all(|finding| finding.level == Level::Warning));
     }
     match load(text) {
-        Ok((file, _)) => assert!(check(&file).iter().all(|finding| finding.level == Level::Warning)),
+        Ok((file, _)) => {
+            assert!(check(&file).iter().all(|finding| finding.level == Level::Warning));
+            assert_eq!(starts(&file), Ok(()), "{text}");
+        }
         Err(errors) => assert!(errors.iter().all(|error| !error.to_string().is_empty())),
     }
 }
@@ -215,6 +218,9 @@ proptest! {
         prop_assert!(file.policies.keys().all(|name| told.contains(name.as_str())));
         let findings = check(&file);
         prop_assert!(findings.iter().all(|finding| !finding.path.is_empty() && !finding.message.is_empty()));
+        if findings.iter().all(|finding| finding.level == Level::Warning) {
+            prop_assert_eq!(starts(&file), Ok(()));
+        }
     }
 
     #[test]

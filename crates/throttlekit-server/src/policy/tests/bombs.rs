@@ -73,6 +73,23 @@ fn ten_thousand_policies_are_read_and_one_more_is_refused() {
 }
 
 #[test]
+fn leases_of_a_file_have_at_most_so_many_lives() {
+    let text = |lives: usize| {
+        (0..lives * 2).fold(String::from("version: 1\npolicies:\n"), |mut text, i| {
+            let (life, slots) = (1_000 + i % lives, "concurrency: {limit: 1, lease_for");
+            writeln!(text, "  p{i:03}: {{{slots}: {life}ms}}}}").unwrap();
+            text
+        })
+    };
+    let (file, _) = load(&text(LEASE_LIVES_MAX)).unwrap();
+    assert_eq!(starts(&file), Ok(()), "the same lives twice");
+    says(
+        &text(LEASE_LIVES_MAX + 1),
+        "67:45 policies.p064.concurrency.lease_for: 1064ms is one more than the 64 that a file may have: take one of those",
+    );
+}
+
+#[test]
 fn overrides_weights_rates_and_names_have_their_caps() {
     let many = |number: usize, each: &str| (0..number).map(|i| format!("{i}: {each},")).collect::<String>();
     let base = "rate: {limit: 5, per: 1s}";

@@ -56,6 +56,7 @@ fn the_caps_of_the_reference_are_those_of_the_code() {
         ("policies", POLICIES_MAX),
         ("overrides of a policy", OVERRIDES_MAX),
         ("weights of a fair budget", WEIGHTS_MAX),
+        ("different `lease_for`", LEASE_LIVES_MAX),
         ("rules for Envoy", RULES_MAX),
     ];
     for (what, cap) in rows {

@@ -9,7 +9,10 @@ mod explained;
 mod imported;
 mod schema;
 
+use std::sync::LazyLock;
+
 use super::*;
+use crate::engine::{Backend, Engine, EngineOptions};
 
 /// What is said about a file that is refused: line and column, path, message.
 fn refused(text: &str) -> String {
@@ -26,6 +29,14 @@ fn refused(text: &str) -> String {
 fn warned(text: &str) -> String {
     let (_, warnings) = load(text).unwrap_or_else(|errors| panic!("{}", errors[0]));
     warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Runs a file on memory, as a server does.
+fn starts(file: &PolicyFile) -> Result<(), String> {
+    static BACKEND: LazyLock<Backend> = LazyLock::new(Backend::memory);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _inside = runtime.enter();
+    Engine::start(EngineOptions::over(BACKEND.clone()), file.clone()).map(drop)
 }
 
 /// A file with one policy, `api`, of these lines.

@@ -1,5 +1,9 @@
 //! What the engine does with policies, asked as every door asks it.
 
+mod keys;
+mod leases;
+mod reload;
+
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -53,7 +57,7 @@ async fn a_key_that_a_limit_goes_by_has_to_come_along() {
     assert!(refused(engine.peek(ask("p", "ada", 1)).await.map(drop)));
     assert!(refused(engine.debit(ask("p", "ada", 1), None).await.map(drop)));
     assert!(refused(engine.admit(&Principal::anyone(), ask("p", "ada", 1), 1.0, None).await.map(drop)));
-    assert!(refused(engine.check_many("p", &[b"ada"], 1).await.map(drop)));
+    assert!(refused(engine.check_many("p", &[vec![b"ada"]], 1).await.map(drop)));
     let both = Ask { others: &[b"acme"], ..ask("p", "ada", 1) };
     assert!(engine.check(both).await.unwrap().decision.allowed);
 }
@@ -75,7 +79,7 @@ async fn many_keys_are_answered_in_order_whatever_holds_for_each() {
     let overrides = r#"overrides: {"pro:*": {rate: {limit: 3, per: 1d}}, root: {unlimited: true}}"#;
     let engine = engine(&format!("  p: {{rate: {{limit: 1, per: 1d}}, {overrides}}}\n"));
     let keys: [&[u8]; 7] = [b"a", b"pro:1", b"root", b"a", b"pro:1", b"b", b"root"];
-    let answers = engine.check_many("p", &keys, 1).await.unwrap();
+    let answers = engine.check_many("p", &keys.map(|key| vec![key]), 1).await.unwrap();
     let seen: Vec<_> = answers.iter().map(|a| (a.decision.allowed, a.decision.limit)).collect();
     let free = (true, u64::MAX);
     assert_eq!(seen, [(true, 1), (true, 3), free, (false, 1), (true, 3), (true, 1), free]);

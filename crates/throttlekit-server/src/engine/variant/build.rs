@@ -1,0 +1,233 @@
+//! From what a file says to limits that can be asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit::admission::{Axis, SharedPolicy, SharedPolicyBuilder};
+use throttlekit::price::Prices;
+use throttlekit::store::Store;
+use throttlekit::tier::{Batch, Mode};
+use throttlekit::{Guarantee, Limit, LimitError, OnOutage, Pricer, SharedLimiter, TwoTier};
+
+use super::super::backend::Counted;
+use super::super::lend::Lender;
+use super::super::limits::{Named, Together, together};
+use super::super::sharing::Sharing;
+use super::super::slots::Places;
+use super::{Asks, Look, Variant};
+use crate::policy::{COST_NAME, LeaseMode, LeaseSpec, PolicySpec, PriceSpec, RateSpec};
+
+/// For how long units of a smooth rate are held unless the file says otherwise.
+const HOLD_DEFAULT: Duration = Duration::from_millis(100);
+
+/// What the variants of a policy have in common.
+pub(in crate::engine) struct Common<'a> {
+    pub(in crate::engine) name: &'a str,
+    pub(in crate::engine) store: Counted,
+    pub(in crate::engine) on_outage: OnOutage,
+    pub(in crate::engine) places: Option<&'a Places>,
+    pub(in crate::engine) sharing: Option<&'a Sharing>,
+}
+
+/// The limits that a file names, by who counts them.
+struct Limits<'s> {
+    /// All of them; the budget last.
+    every: Vec<Named>,
+    /// Those that the store counts at every call.
+    strict: Vec<Named>,
+    /// The one of which this instance leases units.
+    leased: Option<Leased<'s>>,
+}
+
+struct Leased<'s> {
+    limit: Named,
+    spec: &'s LeaseSpec,
+    tier: TwoTier<Counted>,
+}
+
+impl Variant {
+    pub(in crate::engine) fn new(spec: &PolicySpec, common: &Common<'_>) -> Result<Self, String> {
+        let limits = Limits::of(spec, common)?;
+        let all = match &limits.every[..] {
+            [] => None,
+            every => Some(common.together(every.to_vec())?),
+        };
+        Ok(Self {
+            asks: asks(spec, common, &limits, all.as_ref())?,
+            looks: looks(&limits.every, common).map_err(wrong)?,
+            all,
+            has_budget: spec.cost.is_some(),
+            keys: limits.every.iter().map(|limit| limit.by + 1).max().unwrap_or(1),
+            lender: lender(spec, common)?,
+            tier: limits.leased.map(|leased| leased.tier),
+        })
+    }
+}
+
+impl<'s> Limits<'s> {
+    fn of(spec: &'s PolicySpec, common: &Common<'_>) -> Result<Self, String> {
+        let mut limits = Self { every: Vec::new(), strict: Vec::new(), leased: None };
+        for (limit, lease) in rates(spec)? {
+            limits.every.push(limit.clone());
+            match lease {
+                Some(_) if limits.leased.is_some() => {
+                    return Err("one rate of a policy is leased at the most".into());
+                }
+                Some(spec) => {
+                    let tier = common.tier(&limit, spec).map_err(wrong)?;
+                    limits.leased = Some(Leased { limit, spec, tier });
+                }
+                None => limits.strict.push(limit),
+            }
+        }
+        if let Some(budget) = budget(spec)? {
+            limits.every.push(budget.clone());
+            limits.strict.push(budget);
+        }
+        Ok(limits)
+    }
+}
+
+/// The rates of a policy, each with how units of it are leased.
+fn rates(spec: &PolicySpec) -> Result<Vec<(Named, Option<&LeaseSpec>)>, String> {
+    // Where nothing else counts what a call costs, its rates do.
+    let weighed = spec.cost.is_none() && spec.fair.is_none();
+    let named = |place: usize, rate: &RateSpec| -> Result<Named, String> {
+        let by = usize::from(rate.by);
+        let on = if weighed { Axis::Rate.of(by).weighed() } else { Axis::Rate.of(by) };
+        let unnamed = || if place == 0 { String::new() } else { place.to_string() };
+        let name = rate.name.clone().unwrap_or_else(unnamed);
+        Ok(Named { name, limit: rate.to_limit().map_err(wrong)?, on, by })
+    };
+    let each = spec.rate.iter().enumerate();
+    each.map(|(place, rate)| Ok((named(place, rate)?, rate.lease.as_ref()))).collect()
+}
+
+fn budget(spec: &PolicySpec) -> Result<Option<Named>, String> {
+    let Some(cost) = &spec.cost else { return Ok(None) };
+    let (by, limit) = (usize::from(cost.by), cost.to_limit().map_err(wrong)?);
+    Ok(Some(Named { name: COST_NAME.into(), limit, on: Axis::Cost.of(by), by }))
+}
+
+/// What a check asks: one thing by itself where there is only one, or else all axes at once.
+fn asks(
+    spec: &PolicySpec,
+    common: &Common<'_>,
+    limits: &Limits<'_>,
+    all: Option<&Arc<dyn Together>>,
+) -> Result<Asks, String> {
+    let slots = common.places.is_some();
+    let parts = usize::from(!spec.rate.is_empty())
+        + usize::from(spec.cost.is_some())
+        + usize::from(common.sharing.is_some())
+        + usize::from(limits.leased.is_some() && spec.rate.len() > 1);
+    if slots || spec.price.is_some() || parts > 1 {
+        let policy = Box::new(fused(spec, common, limits, all)?);
+        return Ok(Asks::Axes { policy, slots });
+    }
+    if let Some(Leased { limit, spec, tier }) = &limits.leased {
+        return Ok(Asks::Leased(tier.clone(), limit.by, worth(&limit.limit, spec, tier)));
+    }
+    if let Some(sharing) = common.sharing {
+        return Ok(Asks::Sharing(sharing.clone()));
+    }
+    if spec.cost.is_some() {
+        return Ok(Asks::Budget);
+    }
+    let none = || "has no axis: give it a rate, a cost, a concurrency or a fair share".to_owned();
+    all.cloned().map(Asks::Rates).ok_or_else(none)
+}
+
+/// All axes of a policy as one.
+fn fused(
+    spec: &PolicySpec,
+    common: &Common<'_>,
+    limits: &Limits<'_>,
+    all: Option<&Arc<dyn Together>>,
+) -> Result<SharedPolicy, String> {
+    let mut builder = SharedPolicy::builder(common.name);
+    if let Some(places) = common.places {
+        builder = builder.concurrency(places.axis());
+    }
+    if let Some(price) = &spec.price {
+        builder = priced(builder, price)?;
+    }
+    builder = match (&limits.leased, all) {
+        (None, Some(all)) => all.join(builder),
+        (Some(_), _) if !limits.strict.is_empty() => common.together(limits.strict.clone())?.join(builder),
+        _ => builder,
+    };
+    if let Some(Leased { limit, tier, .. }) = &limits.leased {
+        builder = builder.leased(limit.on, tier.clone());
+    }
+    if let Some(sharing) = common.sharing {
+        builder = sharing.join(builder);
+    }
+    builder.build().map_err(wrong)
+}
+
+fn priced(builder: SharedPolicyBuilder, price: &PriceSpec) -> Result<SharedPolicyBuilder, String> {
+    let prices = Prices::new(price.rate, price.cost, price.hold).map_err(|error| error.to_string())?;
+    Ok(builder.price(Pricer::fixed(prices)))
+}
+
+/// Lends units to clients, if the file says so.
+fn lender(spec: &PolicySpec, common: &Common<'_>) -> Result<Option<Lender>, String> {
+    let Common { name, store, on_outage, .. } = common;
+    match (&spec.fleet, &spec.rate[..]) {
+        (None, _) => Ok(None),
+        (Some(fleet), [rate]) => {
+            let (limit, by) = (rate.to_limit().map_err(wrong)?, usize::from(rate.by));
+            let lender = Lender::new(fleet, store.clone(), name, (limit, by), *on_outage);
+            lender.map(Some).map_err(wrong)
+        }
+        (Some(_), _) => Err("`fleet` lends from one rate; this policy has another number of them".into()),
+    }
+}
+
+impl Common<'_> {
+    fn together(&self, limits: Vec<Named>) -> Result<Arc<dyn Together>, String> {
+        together(self.store.clone(), self.name, limits, self.on_outage).map_err(wrong)
+    }
+
+    fn tier(&self, limit: &Named, lease: &LeaseSpec) -> Result<TwoTier<Counted>, LimitError> {
+        let mode = match lease.mode {
+            LeaseMode::Auto => Mode::Auto,
+            LeaseMode::Leased => Mode::Leased,
+            LeaseMode::CachedDeny => Mode::CachedDeny,
+        };
+        let mut builder =
+            TwoTier::builder(self.store.clone(), self.name, limit.limit).mode(mode).on_outage(self.on_outage);
+        if let Some(batch) = lease.batch {
+            builder = builder.batch(Batch::Fixed(batch));
+        }
+        builder.hold(lease.hold.map_or(HOLD_DEFAULT, |hold| hold.0)).build()
+    }
+}
+
+/// Units of a window die with it, so the limit holds as it is. Those of a smooth rate are beside what it refills meanwhile:
+/// law `lease-rolling`.
+fn worth(limit: &Limit, lease: &LeaseSpec, tier: &TwoTier<Counted>) -> Guarantee {
+    let store = Store::guarantee(tier.shared().store());
+    let Limit::Gcra(_) = limit else { return store };
+    let hold = lease.hold.map_or(HOLD_DEFAULT, |hold| hold.0);
+    let (units, period) = (u128::from(limit.units()), limit.period().as_nanos().max(1));
+    let refilled = (units * hold.as_nanos()).div_ceil(period);
+    store.weaker(Guarantee::Bounded(u64::try_from(refilled).unwrap_or(u64::MAX)))
+}
+
+/// Each limit by itself, under the same names as together.
+fn looks(every: &[Named], common: &Common<'_>) -> Result<Vec<Look>, LimitError> {
+    let alike = every.iter().all(|limit| limit.by == every[0].by);
+    let look = |limit: &Named| {
+        let named = [(limit.name.as_str(), limit.limit)];
+        let limiter =
+            SharedLimiter::all(common.store.clone(), common.name, named)?.on_outage(common.on_outage);
+        Ok(Look { limiter: if alike { limiter.home(0) } else { limiter }, by: limit.by })
+    };
+    every.iter().map(look).collect()
+}
+
+fn wrong(error: LimitError) -> String {
+    error.to_string()
+}
