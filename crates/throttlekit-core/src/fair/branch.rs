@@ -135,6 +135,16 @@ pub enum Credit {
     Lapsed,
 }
 
+impl Held {
+    /// From when on someone who was denied may find more: in the future, while units live.
+    ///
+    /// If the budget's clock stood still or was set back, the window lasts longer than it first said. Then it is known
+    /// here when units die, and they are asked for anew.
+    fn changes_at(&self, now: Timestamp) -> Timestamp {
+        if now < self.over { self.over } else { self.dies }
+    }
+}
+
 impl Branch {
     /// A branch that holds nothing yet.
     pub fn new(plan: BranchPlan) -> Self {
@@ -172,7 +182,7 @@ impl Branch {
         if cost > 0 {
             self.roster.set_weight(member, weight);
         }
-        let Some(window) = self.window else {
+        let Some(window) = self.window.filter(|window| now < window.dies) else {
             let wait = self.closed_until.since(now);
             return if wait > Duration::ZERO {
                 Turn::Deny(self.denied(member, Retry::after(wait)))
@@ -187,7 +197,7 @@ impl Branch {
             if self.may_have_changed(now) {
                 return Turn::Wait { needs: 0 };
             }
-            return Turn::Deny(self.denied(member, Retry::after(window.over.since(now))));
+            return Turn::Deny(self.denied(member, Retry::after(window.changes_at(now).since(now))));
         }
         if cost > self.in_hand() {
             return Turn::Wait { needs: cost };

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -87,6 +89,28 @@ fn who_has_had_its_share_is_denied_until_it_pays_to_ask_again() {
     assert_eq!(branch.ask(other, ONE, 10, at(3)), Turn::Wait { needs: 10 }, "still to be fetched");
 }
 
+/// The budget's clock stands still: after a second of ours its window has as long to go as before.
+#[test]
+fn a_denial_tells_a_wait_also_where_the_clocks_disagree() {
+    let (mut branch, tenant) = holding(10, 0);
+    assert!(matches!(branch.ask(tenant, ONE, 10, at(2)), Turn::Admit(_)));
+    branch.wait(0);
+    branch.poll_request(2, at(9_990)).unwrap();
+    branch.handle_reply(2, grant(0, 0, 1, 10 * SECOND), at(0), at(9_990));
+    branch.stop_waiting(0);
+    let Turn::Deny(denied) = branch.ask(tenant, ONE, 1, at(10_500)) else { panic!("nothing is left") };
+    assert_eq!(denied.retry_after.wait_ms(), Some(9_490), "until its units die and are asked for anew");
+    assert!(branch.advance(at(10_500 + 9_490)));
+}
+
+#[test]
+fn of_units_that_have_died_nobody_is_told_anything() {
+    let (mut branch, tenant) = holding(10, 0);
+    assert!(matches!(branch.ask(tenant, ONE, 10, at(2)), Turn::Admit(_)));
+    assert!(matches!(branch.ask(tenant, ONE, 1, at(3)), Turn::Deny(_)));
+    assert_eq!(branch.ask(tenant, ONE, 1, at(10_001)), Turn::Wait { needs: 1 });
+}
+
 #[test]
 fn what_costs_more_than_the_limit_never_passes() {
     let (mut branch, tenant) = holding(10, 90);
@@ -139,4 +163,33 @@ fn nothing_is_handed_back_into_another_window_nor_more_than_was_used() {
     assert!(matches!(branch.ask(tenant, ONE, 10, at(9_501)), Turn::Admit(_)));
     branch.refund(tenant, 10, charged.reset_at, at(9_502));
     assert_eq!(branch.in_hand(), 0);
+}
+
+proptest! {
+    /// Whatever a budget's clock says of its window, and however long replies take.
+    #[test]
+    fn a_denial_always_tells_a_wait(
+        steps in prop::collection::vec((0_u64..300, 0_u64..100, 0_u64..3_000, 1_u64..30), 1..60),
+    ) {
+        let (mut branch, mut now, mut member) = (Branch::new(PLAN), 0, None);
+        for (id, (passes, takes, lives, cost)) in (1..).zip(steps) {
+            now += passes;
+            if branch.advance(at(now)) {
+                member = None;
+            }
+            let tenant = *member.get_or_insert_with(|| branch.roster_mut().join(ONE));
+            match branch.ask(tenant, ONE, cost, at(now)) {
+                Turn::Admit(_) => {}
+                Turn::Deny(denied) => prop_assert!(denied.retry_after > Retry::Now, "{denied:?} at {now}"),
+                Turn::Wait { needs } => {
+                    branch.wait(needs);
+                    branch.poll_request(id, at(now)).unwrap();
+                    now += takes;
+                    let told = grant(needs.min(9), 0, 1, Duration::from_millis(lives));
+                    branch.handle_reply(id, told, at(now), at(now));
+                    branch.stop_waiting(needs);
+                }
+            }
+        }
+    }
 }
