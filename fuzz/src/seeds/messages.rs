@@ -67,6 +67,7 @@ fn asks(policy: &str) -> [Vec<u8>; 6] {
         axis: 1,
         returned: Some(returned),
         key,
+        least: 2,
     };
     [
         own.encode_to_vec(),
