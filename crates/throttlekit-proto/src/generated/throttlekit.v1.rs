@@ -561,6 +561,10 @@ pub struct ReserveRequest {
     /// Which key of the policy the units are for. Empty: the caller's domain, or else the policy's name.
     #[prost(string, tag = "101")]
     pub key: ::prost::alloc::string::String,
+    /// Fewer units than this are of no use: then none are lent. 0 means 1. At most wants; above what the policy lends at
+    /// once, it counts as that.
+    #[prost(int64, tag = "110")]
+    pub least: i64,
 }
 /// Unspent units of one lease. A return counts once, and only while its window lasts.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
