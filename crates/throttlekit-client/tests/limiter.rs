@@ -195,7 +195,7 @@ fn permits_outlive_the_runtime_that_another_was_admitted_on() {
     let later = second.block_on(admit(&slots));
     std::thread::sleep(Duration::from_millis(1_200));
     assert!(!later.is_fenced() && !on_first.is_fenced(), "all are renewed where one can be");
-    second.block_on(async { [on_first, on_second, later].map(|permit| permit.success()) });
+    second.block_on(async { [on_first, on_second, later].map(throttlekit_client::RemotePermit::success) });
 }
 
 #[test]

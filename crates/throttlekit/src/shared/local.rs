@@ -132,7 +132,7 @@ pub(crate) fn check_shares<const N: usize>(
     Some(verdict)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::time::Duration;
 
