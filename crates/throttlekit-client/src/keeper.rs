@@ -9,9 +9,9 @@ use throttlekit::tier::Margin;
 use throttlekit::{BootClock, Clock, Timestamp};
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::{HeartbeatRequest, HeartbeatResponse};
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
 use crate::Client;
@@ -34,7 +34,20 @@ pub(crate) struct Keeper {
 #[derive(Default)]
 struct Held {
     holds: HashMap<String, Arc<Hold>>,
-    is_kept: bool,
+    /// The task that renews them. It ends when there is none left, or with the runtime that it is on.
+    task: Option<JoinHandle<()>>,
+}
+
+impl Held {
+    fn is_kept(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| !task.is_finished())
+    }
+
+    /// A runtime that has holds, other than these.
+    fn runtime_but(&self, these: &[runtime::Id]) -> Option<Handle> {
+        let runtimes = self.holds.values().filter_map(|hold| hold.runtime.as_ref());
+        runtimes.into_iter().find(|runtime| !these.contains(&runtime.id())).cloned()
+    }
 }
 
 /// One lease.
@@ -114,7 +127,9 @@ impl Keeper {
         let mut held = self.held();
         held.holds.retain(|_, hold| !hold.is_fenced());
         let shortest = held.holds.values().map(|hold| hold.lives).min();
-        held.is_kept = shortest.is_some();
+        if shortest.is_none() {
+            held.task = None;
+        }
         shortest.map(|lives| (lives / BEATS).max(PAUSE_MIN))
     }
 
@@ -139,16 +154,55 @@ impl Client {
         // It may have to be renewed sooner than those that the task sleeps for.
         self.inner.keeper.more.notify_one();
         if let Some(runtime) = &hold.runtime
-            && !std::mem::replace(&mut held.is_kept, true)
+            && !held.is_kept()
         {
-            runtime.spawn(keep(Arc::downgrade(&self.inner)));
+            held.task = Some(Keeping::task(Arc::downgrade(&self.inner), runtime));
         }
     }
 }
 
-async fn keep(client: Weak<Inner>) {
+/// What a task that was begun leaves behind: if its runtime ended under it, one on another runtime that has holds.
+struct Keeping {
+    client: Weak<Inner>,
+    on: runtime::Id,
+}
+
+impl Keeping {
+    fn task(client: Weak<Inner>, runtime: &Handle) -> JoinHandle<()> {
+        // Not before it runs: a runtime that has ended drops it at once, and nobody has to follow.
+        let on = runtime.id();
+        runtime.spawn(async move { keep(Self { client, on }).await })
+    }
+
+    /// There is nothing left to keep.
+    fn end(mut self) {
+        self.client = Weak::new();
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        let Some(inner) = self.client.upgrade() else { return };
+        let mut held = inner.keeper.held();
+        held.task = None;
+        let mut ended = vec![self.on];
+        while let Some(runtime) = held.runtime_but(&ended) {
+            let task = Self::task(self.client.clone(), &runtime);
+            if !task.is_finished() {
+                held.task = Some(task);
+                return;
+            }
+            ended.push(runtime.id());
+        }
+    }
+}
+
+async fn keep(keeping: Keeping) {
+    let client = keeping.client.clone();
     loop {
-        let Some(pause) = client.upgrade().and_then(|inner| inner.keeper.pause()) else { return };
+        let Some(pause) = client.upgrade().and_then(|inner| inner.keeper.pause()) else {
+            return keeping.end();
+        };
         let Some(more) = client.upgrade().map(|inner| inner.keeper.more.clone()) else { return };
         tokio::select! {
             () = sleep(pause) => {}

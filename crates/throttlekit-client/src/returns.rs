@@ -1,6 +1,6 @@
 //! Under which names unspent units go back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use throttlekit::store::Epoch;
@@ -8,26 +8,36 @@ use throttlekit::{BootClock, Clock, Timestamp};
 
 /// Of so many keys names are kept. What more hold lapses with its window.
 const KEPT_MAX: usize = 65_536;
+/// So many leases of one key. What is left is mostly of the last: a batch is fetched when that before runs low.
+const LEASES_MAX: usize = 16;
 
-/// The name of the last lease of each key, as the server gave it. Each is used once.
+/// The names of each key's last leases of one window, as the server gave them. Each is used once.
 #[derive(Default)]
-pub(crate) struct Returns(Mutex<HashMap<String, Name>>);
+pub(crate) struct Returns(Mutex<HashMap<String, Names>>);
 
-struct Name {
+struct Names {
     epoch: Epoch,
-    wire_epoch: String,
-    id: String,
     until: Timestamp,
+    /// The last one last.
+    leases: VecDeque<Name>,
+}
+
+/// One lease, and how many units may go back under its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) id: String,
+    pub(crate) wire_epoch: String,
+    pub(crate) units: u64,
 }
 
 impl Returns {
-    fn names(&self) -> MutexGuard<'_, HashMap<String, Name>> {
+    fn names(&self) -> MutexGuard<'_, HashMap<String, Names>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a lease that ends then, by the boot clock.
-    pub(crate) fn keep(&self, key: String, epoch: Epoch, wire_epoch: String, id: String, until: Timestamp) {
-        if id.is_empty() {
+    /// Remembers a lease that ends then, by the boot clock. Those of another window are over.
+    pub(crate) fn keep(&self, key: String, epoch: Epoch, lease: Name, until: Timestamp) {
+        if lease.id.is_empty() {
             return;
         }
         let mut names = self.names();
@@ -38,15 +48,77 @@ impl Returns {
                 return;
             }
         }
-        names.insert(key, Name { epoch, wire_epoch, id, until });
+        let fresh = || Names { epoch, until, leases: VecDeque::new() };
+        let of_key = names.entry(key).or_insert_with(fresh);
+        if of_key.epoch != epoch {
+            *of_key = fresh();
+        }
+        if of_key.leases.len() >= LEASES_MAX {
+            of_key.leases.pop_front();
+        }
+        of_key.until = of_key.until.max(until);
+        of_key.leases.push_back(lease);
     }
 
-    /// The name and window under which units of this window go back, if there is one.
-    pub(crate) fn take(&self, key: &str, epoch: Epoch) -> Option<(String, String)> {
-        let mut names = self.names();
-        if names.get(key)?.epoch != epoch {
-            return None;
+    /// Under which names so many units of this window go back, and how many under each. The last lease first: what came
+    /// before is spent before. Fewer, where there are no names for all.
+    pub(crate) fn take(&self, key: &str, epoch: Epoch, units: u64) -> Vec<Name> {
+        let (mut names, mut left, mut taken) = (self.names(), units, Vec::new());
+        let Some(of_key) = names.get_mut(key).filter(|of_key| of_key.epoch == epoch) else { return taken };
+        while left > 0
+            && let Some(lease) = of_key.leases.pop_back()
+        {
+            let part = left.min(lease.units);
+            left -= part;
+            taken.push(Name { units: part, ..lease });
         }
-        names.remove(key).map(|name| (name.id, name.wire_epoch))
+        if of_key.leases.is_empty() {
+            names.remove(key);
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(id: &str, units: u64) -> Name {
+        Name { id: id.into(), wire_epoch: String::new(), units }
+    }
+
+    fn holding(leases: &[(&str, u64)]) -> Returns {
+        let returns = Returns::default();
+        for (id, units) in leases {
+            returns.keep("k".into(), Epoch(1), lease(id, *units), Timestamp::MAX);
+        }
+        returns
+    }
+
+    #[test]
+    fn what_several_leases_left_goes_back_under_the_name_of_each() {
+        let returns = holding(&[("a", 20), ("b", 20), ("c", 20)]);
+        assert_eq!(returns.take("k", Epoch(1), 30), [lease("c", 20), lease("b", 10)]);
+        assert_eq!(returns.take("k", Epoch(1), 30), [lease("a", 20)], "each name once");
+        assert_eq!(returns.take("k", Epoch(1), 30), []);
+    }
+
+    #[test]
+    fn names_of_another_window_or_key_are_not_used() {
+        let returns = holding(&[("a", 20)]);
+        assert_eq!(returns.take("k", Epoch(2), 5), []);
+        assert_eq!(returns.take("l", Epoch(1), 5), []);
+        returns.keep("k".into(), Epoch(2), lease("b", 7), Timestamp::MAX);
+        assert_eq!(returns.take("k", Epoch(2), 30), [lease("b", 7)], "those of the window before are over");
+    }
+
+    #[test]
+    fn a_key_keeps_the_names_of_its_last_leases() {
+        let returns = Returns::default();
+        for id in 0..100 {
+            returns.keep("k".into(), Epoch(1), lease(&id.to_string(), 1), Timestamp::MAX);
+        }
+        let taken = returns.take("k", Epoch(1), 1_000);
+        assert_eq!((taken.len(), &*taken[0].id), (LEASES_MAX, "99"));
     }
 }

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use throttlekit::rate::{Mark, Verdict};
 use throttlekit::store::{
     Charge, Charges, Debit, Debited, Epoch, GiveBack, LeaseAsk, Lent, Outcome, Settlement, Sight, Store,
-    StoreError,
+    StoreError, Want,
 };
 use throttlekit::{Ask, BootClock, Clock, Guarantee, WallClock};
 use throttlekit_proto::v1::fleet_client::FleetClient;
 use throttlekit_proto::v1::{self, ReserveRequest, Returned};
 
-use crate::returns::Returns;
+use crate::returns::{Name, Returns};
 use crate::{Client, ClientError, RemoteAnswer, RemoteLimiter, wire};
 
 /// Above all windows that servers count, and below [`Epoch::NONE`]: of leases that name no window.
@@ -75,36 +75,41 @@ impl RemoteStore {
     async fn reserve(&self, ask: &LeaseAsk<'_>) -> Result<Lent, StoreError> {
         let key = key_of(ask.key)?;
         let sent = BootClock.now();
-        let wants = i64::try_from(ask.want.wants).unwrap_or(i64::MAX);
-        let lease = self.send(&key, wants, None).await?;
+        let lease = self.send(&key, Some(ask.want), None).await?;
         let unnamed = || Epoch(self.shared.unnamed.fetch_add(1, Relaxed));
         let lent = wire::lent(&lease, ask.term, ask.want, WallClock.now(), unnamed)?;
         if let (Some(lives), true) = (lent.loan.lives, lent.loan.granted > 0) {
-            self.shared.returns.keep(key, lent.loan.epoch, lease.epoch, lease.return_id, sent + lives);
+            let name = Name { id: lease.return_id, wire_epoch: lease.epoch, units: lent.loan.granted };
+            self.shared.returns.keep(key, lent.loan.epoch, name, sent + lives);
         }
         Ok(lent)
     }
 
     async fn hand_back(&self, back: &GiveBack<'_>) -> Result<(), StoreError> {
         let key = key_of(back.key)?;
-        let Some((return_id, epoch)) = self.shared.returns.take(&key, back.back.epoch) else { return Ok(()) };
-        let units = i64::try_from(back.back.units).unwrap_or(i64::MAX);
-        self.send(&key, 0, Some(Returned { return_id, units, epoch })).await?;
+        for Name { id, wire_epoch, units } in self.shared.returns.take(&key, back.back.epoch, back.back.units)
+        {
+            let returned = Returned { return_id: id, units: signed(units), epoch: wire_epoch };
+            self.send(&key, None, Some(returned)).await?;
+        }
         Ok(())
     }
 
     async fn send(
         &self,
         key: &str,
-        wants: i64,
+        want: Option<Want>,
         returned: Option<Returned>,
     ) -> Result<v1::Lease, ClientError> {
+        let (wants, least) =
+            want.map_or((0, 0), |want| (signed(want.wants), signed(want.least.min(want.wants))));
         let client_id = self.client().inner.name.clone();
         let caller = v1::Caller { domain: key.into(), client_id, ..v1::Caller::default() };
         let request = ReserveRequest {
             policy: self.shared.strict.policy().into(),
             caller: Some(caller),
             wants,
+            least,
             returned,
             key: key.into(),
             ..ReserveRequest::default()
@@ -113,6 +118,10 @@ impl RemoteStore {
         let lease = self.client().ask(request, call).await?.lease;
         lease.ok_or_else(|| ClientError::Failed("the server left a reservation without an answer".into()))
     }
+}
+
+fn signed(units: u64) -> i64 {
+    i64::try_from(units).unwrap_or(i64::MAX)
 }
 
 impl Store for RemoteStore {

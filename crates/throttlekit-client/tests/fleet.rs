@@ -233,6 +233,73 @@ fn what_a_limiter_holds_goes_back_when_it_closes() {
     });
 }
 
+/// When a batch runs low the next is fetched, so what is left may be of several leases.
+#[test]
+fn what_is_left_of_several_leases_goes_back_whole() {
+    let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {}}\n";
+    let server = Running::start(policy, Backend::memory());
+    runtime().block_on(async {
+        let client = server.client().build().unwrap();
+        let hour = Limit::fixed_window(100, Duration::from_secs(3_600)).unwrap();
+        let fleet = client.fleet("api", hour).batch(Batch::Fixed(20));
+        let tune = |tier: throttlekit::tier::TierBuilder<_, _>| {
+            tier.mode(Mode::Leased).refill_at_percent(90).return_after(None)
+        };
+        let fleet = fleet.tune(tune).build().unwrap();
+        let mut spent = 0;
+        while fleet.stats().units_lent < 40 {
+            assert!(fleet.check("k").await.unwrap().decision.allowed);
+            spent += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(spent < 20, "{spent}: of the first lease something is left");
+        fleet.close().await.unwrap();
+        let left = client.limiter("api").peek("k").await.unwrap().decision.remaining;
+        assert_eq!(left, 100 - spent);
+    });
+}
+
+/// A few units that do not cover the ask would lie idle here, and others would miss them.
+#[test]
+fn fewer_units_than_an_ask_needs_are_left_to_others() {
+    let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {}}\n";
+    let server = Running::start(policy, Backend::memory());
+    runtime().block_on(async {
+        let client = server.client().build().unwrap();
+        let hour = Limit::fixed_window(100, Duration::from_secs(3_600)).unwrap();
+        let fleet = client.fleet("api", hour).batch(Batch::Fixed(20));
+        let fleet = fleet.tune(|tier| tier.mode(Mode::Leased).return_after(None)).build().unwrap();
+        let strict = client.limiter("api");
+        assert!(strict.check(Ask::of("k").cost(95)).await.unwrap().decision.allowed);
+        assert!(!fleet.check(Ask::of("k").cost(10)).await.unwrap().decision.allowed);
+        assert_eq!(strict.peek("k").await.unwrap().decision.remaining, 5);
+        assert!(fleet.check(Ask::of("k").cost(5)).await.unwrap().decision.allowed);
+    });
+}
+
+#[test]
+fn who_says_what_would_do_is_lent_that_or_more_or_nothing() {
+    let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {lease_max: 30}}\n";
+    let server = Running::start(policy, Backend::memory());
+    runtime().block_on(async {
+        let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
+        let mut raw = FleetClient::new(endpoint.connect().await.unwrap());
+        let ask = |wants, least| ReserveRequest {
+            policy: "api".into(),
+            key: "k".into(),
+            wants,
+            least,
+            ..ReserveRequest::default()
+        };
+        for (wants, least, lent) in [(50, 40, 30), (30, 30, 30), (30, 0, 30), (30, 11, 0), (30, 10, 10)] {
+            let lease = raw.reserve(ask(wants, least)).await.unwrap().into_inner().lease.unwrap();
+            assert_eq!(lease.capacity, lent, "{wants}, at least {least}");
+            assert_eq!(lease.retry_after_ms > 0, lent == 0);
+        }
+        assert_eq!(raw.reserve(ask(3, 4)).await.unwrap_err().code(), tonic::Code::InvalidArgument);
+    });
+}
+
 /// A cost that no lease covers does not empty the window for others.
 #[test]
 fn more_than_the_limit_is_never_and_reserves_nothing() {

@@ -208,6 +208,29 @@ fn a_permit_that_cannot_be_renewed_fences_itself_before_the_server_gives_its_slo
     });
 }
 
+/// One client, used from two runtimes, of which the one ends that happens to run the task.
+#[test]
+fn permits_outlive_the_runtime_that_another_was_admitted_on() {
+    let policy = "  slots: {concurrency: {limit: 3, scope: key, lease_for: 600ms}}\n";
+    let server = Running::start(policy, Backend::memory());
+    let (first, second) = (runtime(), runtime());
+    // A channel lives on the runtime that it was made on.
+    let slots = second.block_on(async { server.client().build().unwrap().limiter("slots") });
+    let admit = async |slots: &throttlekit_client::RemoteLimiter| {
+        slots.admit(Work::by("k")).await.unwrap().permit.unwrap()
+    };
+    let on_first = first.block_on(admit(&slots));
+    let on_second = second.block_on(admit(&slots));
+    first.shutdown_timeout(Duration::from_secs(1));
+    // Two lives of the lease.
+    std::thread::sleep(Duration::from_millis(1_200));
+    assert!(!on_second.is_fenced(), "it was admitted before the other runtime ended");
+    let later = second.block_on(admit(&slots));
+    std::thread::sleep(Duration::from_millis(1_200));
+    assert!(!later.is_fenced() && !on_first.is_fenced(), "all are renewed where one can be");
+    second.block_on(async { [on_first, on_second, later].map(throttlekit_client::RemotePermit::success) });
+}
+
 #[test]
 fn a_permit_is_fenced_when_the_server_no_longer_knows_it() {
     let mut server = Running::start(POLICIES, Backend::memory());

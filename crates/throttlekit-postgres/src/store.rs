@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use throttlekit::store::{
     Charge, Charges, Countable, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, Line, LineStats,
+    LocalShares,
 };
 use throttlekit::store::{Outcome, Settlement, Sight, Store, StoreError};
 use throttlekit::{Clock, Guarantee};
@@ -29,6 +30,7 @@ const SETUP_MAX: Duration = MIGRATION_MAX.saturating_add(Duration::from_secs(5))
 pub struct PostgresStore {
     pub(crate) inner: Arc<Inner>,
     line: Line,
+    local_shares: LocalShares,
 }
 
 pub(crate) struct Inner {
@@ -87,7 +89,7 @@ impl PostgresStore {
             Err(error) if error.is_outage() => line.open(),
             Err(error) => return Err(error),
         }
-        Ok(Self { inner, line })
+        Ok(Self { inner, line, local_shares: LocalShares::default() })
     }
 
     /// Looks again whether the server can be used, and at what weakens the promise.
@@ -342,6 +344,10 @@ impl Store for PostgresStore {
     }
 
     /// Not exact where a crash may forget, whoever chose so: this store or the server's settings.
+    fn local_shares(&self) -> Option<&LocalShares> {
+        Some(&self.local_shares)
+    }
+
     fn guarantee(&self) -> Guarantee {
         let forgets = |report: &Report| {
             let serious = [Warning::Unlogged, Warning::CommitNotAwaited, Warning::NoFsync];

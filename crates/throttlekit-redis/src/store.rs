@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use throttlekit::store::{
-    Charge, Charges, Countable, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, LineStats, Outcome,
+    Charge, Charges, Countable, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, LineStats, LocalShares,
+    Outcome,
 };
 use throttlekit::store::{Settlement, Sight, Store, StoreError};
 use throttlekit::{Clock, Guarantee, ManualClock};
@@ -34,6 +35,7 @@ pub struct RedisStore {
     clock: Option<ManualClock>,
     pub(crate) fences: Option<Arc<Fences>>,
     pub(crate) books: Option<Arc<Books>>,
+    local_shares: LocalShares,
 }
 
 impl RedisStore {
@@ -64,7 +66,8 @@ impl RedisStore {
     ) -> Self {
         let by_slot = route.splits_by_slot();
         let fences = failover.isolation().map(|isolation| Arc::new(Fences::new(isolation, by_slot)));
-        Self { route, scripts: Arc::new(Scripts::new()), grace, clock, fences, books }
+        let (scripts, local_shares) = (Arc::new(Scripts::new()), LocalShares::default());
+        Self { route, scripts, grace, clock, fences, books, local_shares }
     }
 
     /// The same store deciding at the time of this clock. For tests.
@@ -340,6 +343,10 @@ impl Store for RedisStore {
     /// process's own, where they are counted. See [`Failover::Async`].
     fn guarantee(&self) -> Guarantee {
         self.books.as_ref().map_or(Guarantee::Exact, |books| books.guarantee())
+    }
+
+    fn local_shares(&self) -> Option<&LocalShares> {
+        Some(&self.local_shares)
     }
 }
 

@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use std::time::Duration;
 
-use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
+use throttlekit::store::{
+    Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, LocalShares, MemoryStore, Outcome,
+};
 use throttlekit::store::{DebitId, Settlement, Sight, Store, StoreError};
-use throttlekit::{Ask, Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally};
+use throttlekit::tier::Mode;
+use throttlekit::{Ask, Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally, TwoTier};
 
 /// A store that can be taken away.
 #[derive(Clone)]
@@ -68,6 +71,10 @@ impl Store for Flaky {
         self.reachable()?;
         self.kept.reset(keys).await
     }
+
+    fn local_shares(&self) -> Option<&LocalShares> {
+        self.kept.local_shares()
+    }
 }
 
 fn down() -> Flaky {
@@ -114,6 +121,57 @@ async fn local_passes_this_nodes_share_and_no_more_however_often_the_store_comes
     }
     assert_eq!(admitted, 10 / 4, "⌊L / nodes⌋");
     assert_eq!(limiter.tally(), Tally { exact: 5, local: 15, ..Tally::default() });
+}
+
+/// One that checks, one that counts two limits at once, one that debits, one that leases: on the store they count
+/// together, and so they do while it is away.
+#[tokio::test]
+async fn limiters_that_ask_for_one_limit_pass_one_share_together() {
+    let (store, nodes) = (down(), NonZeroU32::new(4).unwrap());
+    let local = OnOutage::Local { nodes };
+    let budget = Limit::token_budget(100, Duration::from_secs(86_400)).unwrap();
+    let wide = Limit::token_budget(10_000, Duration::from_secs(86_400)).unwrap();
+    let alone = SharedLimiter::new(store.clone(), "api", budget).unwrap().on_outage(local);
+    let both = [("other", wide), ("", budget)];
+    let both = SharedLimiter::all(store.clone(), "api", both).unwrap().on_outage(local);
+    let tier =
+        TwoTier::builder(store.clone(), "api", budget).mode(Mode::Leased).on_outage(local).build().unwrap();
+    let elsewhere = SharedLimiter::new(store, "web", budget).unwrap().on_outage(local);
+
+    let mut admitted = 0;
+    for number in 1..=40 {
+        let id = DebitId { stream: 1, number };
+        let answers = [
+            alone.check("acme").await.unwrap(),
+            both.check_all([Ask::of("acme"); 2]).await.unwrap(),
+            alone.debit("acme", 1, id).await.unwrap(),
+            tier.check("acme").await.unwrap(),
+        ];
+        assert!(answers.iter().all(|answer| answer.guarantee == Guarantee::Local));
+        admitted += answers.iter().filter(|answer| answer.decision.allowed).count();
+    }
+    assert_eq!(admitted, 100 / 4, "⌊L / nodes⌋ by all of them");
+    assert_eq!(
+        elsewhere.check("acme").await.unwrap().decision.remaining,
+        24,
+        "another policy is another limit"
+    );
+}
+
+/// As when a policy is read anew, and the limiters of old are dropped when those that follow them are there.
+#[tokio::test]
+async fn a_limiter_that_takes_the_place_of_another_goes_on_from_its_share() {
+    let (store, nodes) = (down(), NonZeroU32::new(5).unwrap());
+    let limiter = || {
+        let limiter = SharedLimiter::new(store.clone(), "api", hourly(10)).unwrap();
+        limiter.on_outage(OnOutage::Local { nodes })
+    };
+    let old = limiter();
+    assert!(old.check("alice").await.unwrap().decision.allowed);
+    let new = limiter();
+    drop(old);
+    let left = [new.check("alice").await.unwrap(), new.check("alice").await.unwrap()];
+    assert_eq!(left.map(|answer| answer.decision.allowed), [true, false]);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::Guarantee;
-use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome};
+use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, LocalShares, Outcome};
 use throttlekit::store::{Settlement, Sight, Store, StoreError};
 
 use crate::Dice;
@@ -83,6 +83,10 @@ impl<S: Store> Store for Lossy<S> {
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
         self.carry(self.store.reset(keys)).await?
+    }
+
+    fn local_shares(&self) -> Option<&LocalShares> {
+        self.store.local_shares()
     }
 
     fn guarantee(&self) -> Guarantee {

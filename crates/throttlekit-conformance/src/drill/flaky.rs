@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throttlekit::Guarantee;
 use throttlekit::store::{
-    Beat, Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Occupancy, Outcome,
+    Beat, Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, LocalShares, Occupancy, Outcome,
 };
 use throttlekit::store::{Settlement, Sight, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError};
 
@@ -165,6 +165,10 @@ impl<S: Store> Store for Flaky<S> {
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
         self.store.reset(keys).await
+    }
+
+    fn local_shares(&self) -> Option<&LocalShares> {
+        self.store.local_shares()
     }
 
     fn guarantee(&self) -> Guarantee {

@@ -77,6 +77,7 @@ fn asks(policy: &str) -> [Vec<u8>; 6] {
         returned: Some(returned),
         key,
         keys,
+        least: 2,
     };
     [
         own.encode_to_vec(),

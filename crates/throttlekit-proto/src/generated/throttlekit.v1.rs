@@ -583,6 +583,10 @@ pub struct ReserveRequest {
     /// Further keys of the same call, for a rate that goes by one of them. What is handed back names the same keys.
     #[prost(string, repeated, tag = "102")]
     pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Fewer units than this are of no use: then none are lent. 0 means 1. At most wants; above what the policy lends at
+    /// once, it counts as that.
+    #[prost(int64, tag = "110")]
+    pub least: i64,
 }
 /// Unspent units of one lease. A return counts once, and only while its window lasts.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::store::{
-    Beat, Charge, Charges, Debit, Debited, GiveBack, Kept, LeaseAsk, Lent, LineStats, MemoryStore, Occupancy,
-    Outcome, RegionAsk, RegionGrant, RegionPool, RollStore, Settlement, Sight, SlotAnswer, SlotAsk,
-    SlotLease, SlotStore, Store, StoreError, Swapped,
+    Beat, Charge, Charges, Debit, Debited, GiveBack, Kept, LeaseAsk, Lent, LineStats, LocalShares,
+    MemoryStore, Occupancy, Outcome, RegionAsk, RegionGrant, RegionPool, RollStore, Settlement, Sight,
+    SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError, Swapped,
 };
 use throttlekit::{Clock, Guarantee, WallClock};
 use throttlekit_postgres::PostgresStore;
@@ -145,6 +145,14 @@ impl Store for Counted {
 
     fn guarantee(&self) -> Guarantee {
         guarantee!(Store, self)
+    }
+
+    fn local_shares(&self) -> Option<&LocalShares> {
+        match &self.backend {
+            Backend::Memory(store) => store.local_shares(),
+            Backend::Redis(store) => store.local_shares(),
+            Backend::Postgres(store) => store.local_shares(),
+        }
     }
 }
 

@@ -69,10 +69,12 @@ impl Lender {
         keys.get(self.by).copied().unwrap_or_default()
     }
 
-    pub(super) async fn lend(&self, keys: &[&[u8]], wants: u64) -> Result<Lending, StoreError> {
+    /// Lends what is wanted or fewer, but none where that would be fewer than the least.
+    pub(super) async fn lend(&self, keys: &[&[u8]], wants: u64, least: u64) -> Result<Lending, StoreError> {
         let key = self.key(keys);
         let name = self.space.key(key, key);
-        let want = Want { wants: wants.min(self.lease_max), least: 1, share: self.share };
+        let wants = wants.min(self.lease_max);
+        let want = Want { wants, least: least.clamp(1, wants.max(1)), share: self.share };
         let ask = LeaseAsk { key: &name, form: &self.form, term: self.term, want };
         let lent = self.store.lease(&[ask]).await.into_iter().next();
         match lent.unwrap_or_else(|| Err(StoreError::bad_state("the store left an ask without an answer"))) {
@@ -94,7 +96,7 @@ impl Lender {
                 let guarantee = Store::guarantee(&self.store);
                 Ok(Lending { granted, decision, guarantee, epoch, now: lent.now })
             }
-            Err(error) if error.is_outage() => self.stand_in(key, want.wants).await,
+            Err(error) if error.is_outage() => self.stand_in(key, want).await,
             Err(error) => Err(error),
         }
     }
@@ -109,10 +111,10 @@ impl Lender {
     }
 
     /// Whoever stands in for the store lends for a short while.
-    async fn stand_in(&self, key: &[u8], wants: u64) -> Result<Lending, StoreError> {
-        let mut wants = wants;
+    async fn stand_in(&self, key: &[u8], want: Want) -> Result<Lending, StoreError> {
+        let mut wants = want.wants;
         let mut answer = self.strict.check(throttlekit::Ask { key, cost: wants }).await?;
-        if !answer.decision.allowed && (1..wants).contains(&answer.decision.remaining) {
+        if !answer.decision.allowed && (want.least..wants).contains(&answer.decision.remaining) {
             wants = answer.decision.remaining;
             answer = self.strict.check(throttlekit::Ask { key, cost: wants }).await?;
         }

@@ -172,6 +172,18 @@ impl Engine {
         ask: Ask<'_>,
         back: Option<HandBack>,
     ) -> Result<Granted, Refusal> {
+        self.reserve_at_least(who, ask, 1, back).await
+    }
+
+    /// The same for a client to whom fewer units are of no use: then it is lent none. Above what the policy lends at once,
+    /// `least` counts as that.
+    pub async fn reserve_at_least(
+        &self,
+        who: &Principal,
+        ask: Ask<'_>,
+        least: u64,
+        back: Option<HandBack>,
+    ) -> Result<Granted, Refusal> {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
         let variant = served.variant(ask.key).clone();
@@ -190,7 +202,7 @@ impl Engine {
         if ask.cost == 0 {
             return Ok(Granted::nothing());
         }
-        let lending = Box::pin(lender.lend(&keys, ask.cost)).await?;
+        let lending = Box::pin(lender.lend(&keys, ask.cost, least)).await?;
         let mut granted = lending.granted;
         if let Some(epoch) = lending.epoch {
             let (policy, keys) = (ask.policy.into(), ask.owned_keys());

@@ -206,7 +206,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
             store,
             need,
             spaces: std::array::from_fn(|i| KeySpace::new(PREFIX, policy, names[i], &forms[i])),
-            stand_in: StandIn::new(OnOutage::default(), need),
+            stand_in: StandIn::Closed,
             forms,
             reserving,
             home: Home::Policy,
@@ -229,7 +229,9 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
 
     /// What to answer while the store does not. Unless chosen, refusals.
     pub fn on_outage(self, choice: OnOutage) -> Self {
-        Self { stand_in: StandIn::new(choice, self.need), ..self }
+        let (shares, limits) = (self.store.local_shares().cloned().unwrap_or_default(), self.limits());
+        let share = |place: usize, nodes| shares.of(&self.spaces[place], limits[place], nodes);
+        Self { stand_in: StandIn::new(choice, self.need, share), ..self }
     }
 
     /// Answers one ask over all limits, and charges all or none.

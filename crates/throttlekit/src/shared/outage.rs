@@ -1,13 +1,14 @@
 //! What stands in for the store while it does not answer.
 
 use std::num::NonZeroU32;
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit_core::rate::{Limit, Need, Verdict};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
-use crate::{Ask, Guarantee, Limits};
+use super::local::{LocalShare, check_shares};
+use crate::{Ask, Guarantee};
 
 /// When to come back after a refusal for an outage: breakers probe several times a second.
 const CLOSED_RETRY: Duration = Duration::from_secs(1);
@@ -28,7 +29,8 @@ pub enum OnOutage {
     Closed,
     /// Let pass, uncounted.
     Open,
-    /// Go on by this node's share of the limit, counted in this process.
+    /// Go on by this node's share of the limit, counted in this process: once for all limiters that ask for the same
+    /// limit through clones of one store.
     Local {
         /// How many nodes there are at the most; each gets so small a share.
         nodes: NonZeroU32,
@@ -39,21 +41,26 @@ pub enum OnOutage {
 pub(crate) enum StandIn<const N: usize> {
     Closed,
     Open,
-    /// Counts on across outages: a store that comes and goes hands out no fresh shares. Takes memory at the first outage
-    /// only. Nothing, where the share is less than a unit.
+    /// Counts on across outages: a store that comes and goes hands out no fresh shares.
     Local {
-        nodes: NonZeroU32,
         need: Need,
-        share: OnceLock<Option<Box<Limits<N>>>>,
+        shares: [Arc<LocalShare>; N],
     },
 }
 
 impl<const N: usize> StandIn<N> {
-    pub(crate) fn new(choice: OnOutage, need: Need) -> Self {
+    /// `share` tells the share of each limit, among so many nodes.
+    pub(crate) fn new(
+        choice: OnOutage,
+        need: Need,
+        share: impl Fn(usize, NonZeroU32) -> Arc<LocalShare>,
+    ) -> Self {
         match choice {
             OnOutage::Closed => Self::Closed,
             OnOutage::Open => Self::Open,
-            OnOutage::Local { nodes } => Self::Local { nodes, need, share: OnceLock::new() },
+            OnOutage::Local { nodes } => {
+                Self::Local { need, shares: std::array::from_fn(|place| share(place, nodes)) }
+            }
         }
     }
 
@@ -64,24 +71,13 @@ impl<const N: usize> StandIn<N> {
         now: Timestamp,
     ) -> (Verdict, Guarantee) {
         match self {
-            Self::Local { nodes, need, share } => {
-                match share.get_or_init(|| local(*need, limits, *nodes).map(Box::new)) {
-                    Some(share) => (share.check(asks), Guarantee::Local),
-                    None => (uncounted(false, limits, now), Guarantee::Closed),
-                }
-            }
+            Self::Local { need, shares } => match check_shares(shares, *need, &asks) {
+                Some(verdict) => (verdict, Guarantee::Local),
+                None => (uncounted(false, limits, now), Guarantee::Closed),
+            },
             Self::Closed => (uncounted(false, limits, now), Guarantee::Closed),
             Self::Open => (uncounted(true, limits, now), Guarantee::Open),
         }
-    }
-}
-
-fn local<const N: usize>(need: Need, limits: &[Limit; N], nodes: NonZeroU32) -> Option<Limits<N>> {
-    let shares: Vec<Limit> = limits.iter().map(|limit| limit.share(nodes)).collect::<Option<_>>()?;
-    let shares: [Limit; N] = shares.try_into().ok()?;
-    match need {
-        Need::All => Limits::all(shares).ok(),
-        Need::Any => Limits::any(shares).ok(),
     }
 }
 

@@ -21,7 +21,7 @@ use throttlekit_core::rate::shared::{Kind, SharedForm};
 pub const KEY_PART_MAX: usize = 200;
 
 /// Under which names the keys of one limit are kept.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeySpace {
     /// Up to and with the slash after the policy.
     head: String,

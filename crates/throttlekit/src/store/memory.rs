@@ -21,7 +21,7 @@ use super::rolls::Rolls;
 use super::streams::{Found, Search, Streams};
 use super::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome};
 use super::{Kept, RegionAsk, RegionGrant, RegionPool, RollStore, Swapped};
-use super::{Settlement, Sight, Store, StoreError};
+use super::{LocalShares, Settlement, Sight, Store, StoreError};
 use crate::builder::KEYS_MAX_DEFAULT;
 use crate::memory::LockedKey;
 use crate::{Clock, KeyHash, SecretHash, WallClock};
@@ -48,6 +48,8 @@ pub struct MemoryStore<C = WallClock> {
     pools: Mutex<BTreeMap<Box<str>, PoolState>>,
     slots: SlotTables,
     rolls: Mutex<Rolls>,
+    /// For those who put something between, which may be away.
+    local_shares: LocalShares,
 }
 
 impl MemoryStore {
@@ -77,6 +79,7 @@ impl<C: Clock> MemoryStore<C> {
             pools: Mutex::default(),
             slots: SlotTables::default(),
             rolls: Mutex::default(),
+            local_shares: LocalShares::default(),
         }
     }
 
@@ -272,6 +275,10 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
         let mut rolls = self.rolls.lock().unwrap_or_else(PoisonError::into_inner);
         keys.iter().for_each(|key| rolls.remove(key));
         Ok(())
+    }
+
+    fn local_shares(&self) -> Option<&LocalShares> {
+        Some(&self.local_shares)
     }
 }
 

@@ -35,6 +35,8 @@ pub use throttlekit_core::fair::Weight;
 pub use throttlekit_core::fair::pool::{Grant, TooManyRegions};
 pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
 
+pub use crate::shared::LocalShares;
+
 use crate::Guarantee;
 
 /// A name that nobody guesses, for a stream of debits, a return or a lease.
@@ -91,6 +93,12 @@ pub trait Store: Send + Sync + 'static {
     fn guarantee(&self) -> Guarantee {
         Guarantee::Exact
     }
+
+    /// What this process counts of its limits while the store is away, for all limiters over it: the same for each clone.
+    /// A store that has none leaves each limiter to count by itself. Who wraps a store passes on what it says.
+    fn local_shares(&self) -> Option<&LocalShares> {
+        None
+    }
 }
 
 impl<S: Store> Store for std::sync::Arc<S> {
@@ -131,5 +139,9 @@ impl<S: Store> Store for std::sync::Arc<S> {
 
     fn guarantee(&self) -> Guarantee {
         (**self).guarantee()
+    }
+
+    fn local_shares(&self) -> Option<&LocalShares> {
+        (**self).local_shares()
     }
 }

@@ -56,8 +56,13 @@ impl Fleet for FleetDoor {
         };
         // Whoever only hands back wants nothing.
         let wants = if back.is_some() && request.wants == 0 { 0 } else { units("wants", request.wants)? };
+        let least = units("least", request.least)?;
+        if wants > 0 && least > wants {
+            return Err(Status::invalid_argument("least is more than wants"));
+        }
         let ask = Ask { policy: &request.policy, key, others: &others, cost: wants };
-        let granted = self.engine.reserve(asker.principal(), ask, back).await.map_err(status)?;
+        let granted =
+            self.engine.reserve_at_least(asker.principal(), ask, least, back).await.map_err(status)?;
         Ok(Response::new(ReserveResponse { lease: Some(lease(&granted)) }))
     }
 }

@@ -126,7 +126,7 @@ pub(super) async fn heartbeat(State(door): State<HttpDoor>, asked: Asked<Heartbe
 
 /// Lends units of a rate, for the client to spend by itself.
 pub(super) async fn reserve(State(door): State<HttpDoor>, asked: Asked<ReserveRequest>) -> Answer {
-    let ReserveRequest { policy, key, wants, returned, keys } = &asked.body;
+    let ReserveRequest { policy, key, wants, least, returned, keys } = &asked.body;
     let others = slices(keys);
     asked.caller.may(Door::Reserve, policy, key.as_bytes())?;
     asked.caller.may_each(Door::Reserve, policy, &others)?;
@@ -140,8 +140,11 @@ pub(super) async fn reserve(State(door): State<HttpDoor>, asked: Asked<ReserveRe
     };
     // Whoever only hands back wants nothing.
     let wants = if back.is_some() { *wants } else { units(*wants) };
+    if wants > 0 && *least > wants {
+        return Err(Problem::bad("least is more than wants"));
+    }
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: wants };
-    let granted = door.engine.reserve(asked.caller.principal(), ask, back).await?;
+    let granted = door.engine.reserve_at_least(asked.caller.principal(), ask, units(*least), back).await?;
     Ok(json(StatusCode::OK, &Lent { lease: grpc::lease(&granted).into() }))
 }
 

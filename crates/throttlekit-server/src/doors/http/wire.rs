@@ -159,6 +159,10 @@ pub(super) struct ReserveRequest {
     /// Units wanted; 0 means 1, or none where some are handed back.
     #[serde(default)]
     pub(super) wants: u64,
+    /// Fewer units than this are of no use: then none are lent. 0 means 1. At most `wants`; above what the policy lends at
+    /// once, it counts as that.
+    #[serde(default)]
+    pub(super) least: u64,
     /// Unspent units of an earlier lease, handed back with this ask.
     #[serde(default)]
     pub(super) returned: Option<Returned>,

@@ -143,7 +143,8 @@ fn enter_fleet(guard: &FleetGuard, call: &Call<'_>) -> Entry {
             outage: None,
         },
         Err(not) => {
-            Entry { decision: Some(not.into()), slot: None, guarantee: guard.guarantee(), outage: None }
+            let guarantee = not.worth(guard.guarantee());
+            Entry { decision: Some(not.into()), slot: None, guarantee, outage: None }
         }
     }
 }

@@ -16,7 +16,7 @@ use super::limiter::{Counters, Place};
 use super::{Budget, SharedFairLimiter};
 use crate::builder::KEYS_MAX_DEFAULT;
 use crate::fair::limiter::WeightOf;
-use crate::shared::{StandIn, Tallies};
+use crate::shared::{LocalShare, StandIn, Tallies};
 use crate::{BootClock, KeyHash, LeaseClock, LimitError, OnOutage, SecretHash};
 
 /// Unless chosen, a place that has all of the budget fetches it in so many parts.
@@ -118,7 +118,9 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
             hold: self.hold,
             desk: Mutex::new(Desk::new(Branch::new(plan), self.tenants_max)),
             bell: Notify::new(),
-            stand_in: StandIn::new(self.on_outage, Need::All),
+            stand_in: StandIn::new(self.on_outage, Need::All, |_, nodes| {
+                LocalShare::new(limit, nodes).into()
+            }),
             tallies: Tallies::default(),
             counters: Counters::default(),
             built_on: Handle::try_current().ok(),
