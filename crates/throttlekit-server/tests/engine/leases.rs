@@ -60,6 +60,23 @@ async fn many_at_once_do_not_go_over_what_the_server_may_hold_over_all_lives_of_
 }
 
 #[tokio::test]
+async fn who_finds_no_room_is_refused_before_the_store_is_asked() {
+    let engine = holding(1, 1);
+    let calls =
+        |engine: &Engine| engine.policies().iter().map(|policy| policy.store_calls).collect::<Vec<_>>();
+    engine.admit(&Principal::named("ada"), ask("p", "k", 1), 1.0, None).await.unwrap().lease.unwrap();
+    let before = calls(&engine);
+    assert!(before.iter().any(|calls| *calls > 0), "the first one asked it");
+    for who in ["ada", "eve"] {
+        for policy in ["p", "q"] {
+            let refused = engine.admit(&Principal::named(who), ask(policy, "k", 1), 1.0, None).await;
+            assert!(matches!(refused, Err(Refusal::TooMany(_))), "{refused:?}");
+        }
+    }
+    assert_eq!(calls(&engine), before);
+}
+
+#[tokio::test]
 async fn a_place_is_free_again_after_a_denial_a_release_and_an_end() {
     let engine = holding(1, 1);
     let who = Principal::named("ada");
