@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// Where HTTP and JSON are served
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "IP:PORT", value_parser = address)]
     http: SocketAddr,
-    /// Where Prometheus finds /metrics
+    /// Where Prometheus finds /metrics, and probes /healthz and /readyz
     #[arg(long, default_value = "127.0.0.1:9464", value_name = "IP:PORT", value_parser = address)]
     metrics: SocketAddr,
     /// How often the policy file is looked at, in milliseconds
@@ -70,6 +70,9 @@ pub(crate) struct Args {
     /// Authorities of client certificates, in PEM: nobody connects without one
     #[arg(long, value_name = "FILE", help_heading = "Who can connect")]
     tls_client_ca: Option<PathBuf>,
+    /// Ask no client certificate where --metrics are served, which is where probes without one find /healthz and /readyz
+    #[arg(long, requires = "tls_client_ca", help_heading = "Who can connect")]
+    metrics_without_client_cert: bool,
     /// Listen beyond this machine without TLS
     #[arg(long, help_heading = "Who can connect")]
     allow_plaintext: bool,
@@ -148,6 +151,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     (options.grpc, options.http, options.metrics) = (args.listen, Some(args.http), Some(args.metrics));
     (options.trusted_hops, options.secrets) = (args.trusted_hops, secrets);
     (options.tls, options.reflection) = (tls, args.reflection);
+    options.metrics_without_certificates = args.metrics_without_client_cert;
     options.limits.grace = Duration::from_secs(args.grace_s);
     let server = Server::start(options).await.map_err(anyhow::Error::msg)?;
     let shown = |address: Option<SocketAddr>| address.map_or_else(String::new, |address| address.to_string());

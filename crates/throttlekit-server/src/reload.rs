@@ -116,7 +116,7 @@ impl Reloader {
             return None;
         }
         seen.judged = digest;
-        let result = self.put_in_force(&bytes, engine).await;
+        let result = self.put_in_force(bytes, engine).await;
         Some(match result {
             Ok(reloaded) => {
                 let before = self.status();
@@ -134,8 +134,10 @@ impl Reloader {
     }
 
     /// Who may ask is judged before anything changes, and changes last.
-    async fn put_in_force(&self, bytes: &[u8], engine: &Engine) -> Result<Reloaded, String> {
-        let Loaded { file, warnings, .. } = Loaded::of(bytes)?;
+    async fn put_in_force(&self, bytes: Vec<u8>, engine: &Engine) -> Result<Reloaded, String> {
+        // Off the threads that serve: a file may take long to judge, above all one that is made to.
+        let judging = tokio::task::spawn_blocking(move || Loaded::of(&bytes));
+        let Loaded { file, warnings, .. } = judging.await.map_err(|error| error.to_string())??;
         if file.access.is_none() && engine.file().access.is_some() {
             return Err("`access` is gone, which would open the doors to everyone: restart the server if that is meant".into());
         }

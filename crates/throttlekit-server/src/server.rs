@@ -23,9 +23,9 @@ use crate::doors::envoy::EnvoyDoor;
 use crate::doors::grpc::{FleetDoor, MonitorDoor, RateLimiterDoor, health};
 use crate::doors::http::HttpDoor;
 use crate::engine::{Backend, Engine, EngineOptions};
-use crate::listen::{self, ListenOptions, Speaks, Tls};
+use crate::listen::{self, Counters, ListenOptions, Speaks, Tls};
 use crate::reload::{Loaded, Reloader};
-use crate::seeing::{Hub, HubOptions, METRICS_CONTENT_TYPE, metrics, mind_store};
+use crate::seeing::{DoorsSeen, Hub, HubOptions, METRICS_CONTENT_TYPE, metrics, mind_store};
 
 /// How often certificates are looked at.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(60);
@@ -55,6 +55,9 @@ pub struct ServerOptions {
     pub limits: listen::Limits,
     /// The certificate, if connections are encrypted.
     pub tls: Option<Tls>,
+    /// Whether metrics and health, where metrics are served, ask for no client certificate though the other doors do:
+    /// probes have none.
+    pub metrics_without_certificates: bool,
     /// Whether clients are told what can be asked (`grpc.reflection.v1`).
     pub reflection: bool,
 }
@@ -74,8 +77,25 @@ impl ServerOptions {
             secrets: Secrets::default(),
             limits: listen::Limits::default(),
             tls: None,
+            metrics_without_certificates: false,
             reflection: false,
         }
+    }
+}
+
+/// Where things are counted at the doors.
+struct Seen {
+    grpc: Arc<Counters>,
+    http: Arc<Counters>,
+    metrics: Arc<Counters>,
+    envoy: EnvoyDoor,
+}
+
+impl Seen {
+    fn now(&self) -> DoorsSeen {
+        let listeners =
+            vec![("grpc", self.grpc.stats()), ("http", self.http.stats()), ("metrics", self.metrics.stats())];
+        DoorsSeen { listeners, envoy: self.envoy.stats() }
     }
 }
 
@@ -89,6 +109,7 @@ pub struct Server {
     metrics: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     doors: JoinSet<()>,
+    seen: Arc<Seen>,
     /// How long leases may take to end when it stops.
     grace: Duration,
     /// Ends with the server.
@@ -106,7 +127,14 @@ impl Server {
         let engine = Engine::start(engine, loaded.file)?;
         let (grpc_listener, grpc) = bind(options.grpc, "--listen").await?;
         let (stop, stopped) = watch::channel(false);
+        let seen = Seen {
+            grpc: Arc::default(),
+            http: Arc::default(),
+            metrics: Arc::default(),
+            envoy: EnvoyDoor::new(engine.clone()),
+        };
         let mut server = Self {
+            seen: Arc::new(seen),
             engine,
             reloader,
             hub,
@@ -120,18 +148,29 @@ impl Server {
         };
         let identify = Identify::by(server.reloader.access());
         let grpc_doors = identify.layer(server.grpc_doors(&options, stopped.clone())?);
-        server.open("grpc", grpc_listener, grpc_doors, Speaks::Http2, &options, stopped.clone());
+        let listening = |speaks, counters: &Arc<Counters>| {
+            let (limits, tls) = (options.limits.clone(), options.tls.clone());
+            ListenOptions { limits, tls, speaks, counters: counters.clone() }
+        };
+        let seen = server.seen.clone();
+        let grpc = listening(Speaks::Http2, &seen.grpc);
+        server.open("grpc", grpc_listener, grpc_doors, grpc, stopped.clone());
         if let Some(address) = options.http {
             let (listener, address) = bind(address, "--http").await?;
             server.http = Some(address);
             let door = HttpDoor::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_router();
-            server.open("http", listener, identify.layer(door), Speaks::Http, &options, stopped.clone());
+            let http = listening(Speaks::Http, &seen.http);
+            server.open("http", listener, identify.layer(door), http, stopped.clone());
         }
         if let Some(address) = options.metrics {
             let (listener, address) = bind(address, "--metrics").await?;
             server.metrics = Some(address);
-            let page = metrics_page(server.hub.clone(), server.engine.clone(), server.reloader.clone());
-            server.open("metrics", listener, page, Speaks::Http, &options, stopped);
+            let page = server.metrics_page().merge(HttpDoor::new(server.engine.clone()).into_health());
+            let mut metrics = listening(Speaks::Http, &seen.metrics);
+            if options.metrics_without_certificates {
+                metrics.tls = metrics.tls.map(|tls| tls.without_client_certificates());
+            }
+            server.open("metrics", listener, page, metrics, stopped);
         }
         server.reloader.watch(server.engine.clone(), options.reload_every);
         server.minding.spawn(mind_store(server.hub.clone(), server.engine.clone()));
@@ -149,7 +188,7 @@ impl Server {
         let mut routes = Routes::new(rate_limiter.max_decoding_message_size(bytes_max))
             .add_service(fleet.max_decoding_message_size(bytes_max))
             .add_service(MonitorServer::new(monitor).max_decoding_message_size(bytes_max))
-            .add_service(EnvoyDoor::new(engine.clone()).into_service())
+            .add_service(self.seen.envoy.clone().into_service())
             .add_service(health(engine.clone(), stopped).max_decoding_message_size(bytes_max));
         if options.reflection {
             let known = tonic_reflection::server::Builder::configure()
@@ -164,8 +203,7 @@ impl Server {
         door: &'static str,
         listener: TcpListener,
         service: S,
-        speaks: Speaks,
-        options: &ServerOptions,
+        options: ListenOptions,
         mut stopped: watch::Receiver<bool>,
     ) where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -174,8 +212,6 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let (limits, tls) = (options.limits.clone(), options.tls.clone());
-        let options = ListenOptions { limits, tls, speaks, ..ListenOptions::default() };
         self.doors.spawn(async move {
             let until = async {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
@@ -183,6 +219,16 @@ impl Server {
             let stats = listen::serve(listener, service, options, until).await;
             tracing::info!(door, ?stats, "no more connections");
         });
+    }
+
+    fn metrics_page(&self) -> axum::Router {
+        let (hub, engine) = (self.hub.clone(), self.engine.clone());
+        let (reloader, seen) = (self.reloader.clone(), self.seen.clone());
+        let page = move || {
+            let text = metrics(&hub, &engine, &reloader.status(), seen.now());
+            std::future::ready(([(http::header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text))
+        };
+        axum::Router::new().route("/metrics", axum::routing::get(page))
     }
 
     /// Where gRPC is served.
@@ -230,12 +276,4 @@ async fn bind(address: SocketAddr, flag: &str) -> Result<(TcpListener, SocketAdd
     let listener = TcpListener::bind(address).await.map_err(wrong)?;
     let bound = listener.local_addr().map_err(wrong)?;
     Ok((listener, bound))
-}
-
-fn metrics_page(hub: Arc<Hub>, engine: Engine, reloader: Arc<Reloader>) -> axum::Router {
-    let page = move || {
-        let text = metrics(&hub, &engine, &reloader.status());
-        std::future::ready(([(http::header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text))
-    };
-    axum::Router::new().route("/metrics", axum::routing::get(page))
 }

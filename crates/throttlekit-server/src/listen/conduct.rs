@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,13 +14,17 @@ use super::Limits;
 
 /// How often counts of what was abandoned begin anew.
 const WINDOW: Duration = Duration::from_secs(10);
-/// An HTTP/2 preface; no HTTP/1 request that keeps its connection is shorter.
-const FIRST_BYTES: u64 = 24;
+/// What HTTP/2 begins with; no HTTP/1 request that keeps its connection is shorter.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const FIRST_BYTES: u64 = PREFACE.len() as u64;
 
 /// What one connection did so far.
 #[derive(Debug, Default)]
 pub(super) struct Conduct {
     received_bytes: AtomicU64,
+    /// Those received when the last answer was over. What came since is the head of the next request, on HTTP/1.
+    settled_bytes: AtomicU64,
+    is_http1: AtomicBool,
     /// Requests whose answer is not over.
     active: AtomicU32,
     begun: AtomicU64,
@@ -42,6 +46,24 @@ impl Conduct {
     /// Returns once the client has given up more than it may.
     pub(super) async fn offended(&self) {
         self.offended.notified().await;
+    }
+
+    fn receive(&self, bytes: &[u8]) {
+        let before = self.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if before < FIRST_BYTES {
+            let due = &PREFACE[before as usize..];
+            if bytes.iter().zip(due).any(|(byte, due)| byte != due) {
+                self.is_http1.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether the client has begun the head of a request over HTTP/1 and not ended it.
+    fn is_in_head(&self) -> bool {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        self.is_http1.load(Ordering::Relaxed)
+            && self.active.load(Ordering::Relaxed) == 0
+            && read(&self.received_bytes) > read(&self.settled_bytes)
     }
 
     fn abandon(&self) {
@@ -95,6 +117,8 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        let received = self.conduct.received_bytes.load(Ordering::Relaxed);
+        self.conduct.settled_bytes.store(received, Ordering::Relaxed);
         self.conduct.active.fetch_sub(1, Ordering::Relaxed);
         if self.is_waiting {
             self.conduct.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -113,6 +137,8 @@ pub(super) enum Verdict {
     Idle,
     /// Its first bytes did not come in time: it is closed.
     Mute,
+    /// The head of a request did not come in time: it is closed.
+    SlowHead,
     /// It takes none of its answers: it is closed.
     Stalled,
 }
@@ -127,16 +153,28 @@ pub(super) struct Watch {
     asked_at: Instant,
     taken: u64,
     taken_at: Instant,
+    /// When the head of a request was first seen begun and not ended.
+    head_at: Option<Instant>,
 }
 
 impl Watch {
     pub(super) fn new(conduct: Arc<Conduct>, now: Instant) -> Self {
-        Self { conduct, since: now, window_since: now, begun: 0, asked_at: now, taken: 0, taken_at: now }
+        Self {
+            conduct,
+            since: now,
+            window_since: now,
+            begun: 0,
+            asked_at: now,
+            taken: 0,
+            taken_at: now,
+            head_at: None,
+        }
     }
 
     /// How often to look, so that each time-out is noticed within half of itself.
     pub(super) fn every(limits: &Limits) -> Duration {
-        let shortest = limits.handshake_max.min(limits.stall_max).min(limits.idle_max);
+        let times = [limits.handshake_max, limits.header_read_max, limits.stall_max, limits.idle_max];
+        let shortest = times.into_iter().min().unwrap_or_default();
         (shortest / 2).max(Duration::from_millis(10))
     }
 
@@ -152,6 +190,11 @@ impl Watch {
             return Verdict::Mute;
         }
         let (begun, taken) = (read(&conduct.begun), read(&conduct.taken));
+        if begun != self.begun || !conduct.is_in_head() {
+            self.head_at = None;
+        } else if now - *self.head_at.get_or_insert(now) >= limits.header_read_max {
+            return Verdict::SlowHead;
+        }
         if begun != self.begun || conduct.active.load(Ordering::Relaxed) > 0 {
             (self.begun, self.asked_at) = (begun, now);
         }
@@ -183,8 +226,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Counted<I> {
     ) -> Poll<std::io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
-        let read = (buf.filled().len() - before) as u64;
-        self.conduct.received_bytes.fetch_add(read, Ordering::Relaxed);
+        self.conduct.receive(&buf.filled()[before..]);
         polled
     }
 }

@@ -44,8 +44,9 @@ pub(super) fn http(options: &ListenOptions) -> auto::Builder<TokioExecutor> {
         .http1()
         // Time-outs need a clock.
         .timer(TokioTimer::new())
-        // Slow headers (slowloris) hold a connection this long.
-        .header_read_timeout(limits.header_read_max)
+        // Slow headers (slowloris) are judged by `Watch`: this clock also runs between two requests, where a connection
+        // may be idle for longer. It comes last, for heads that began within the bytes of the request before.
+        .header_read_timeout(limits.idle_max + limits.header_read_max)
         // A flood of headers, by number and by bytes; the library wants 8 KiB at least.
         .max_headers(limits.headers_max)
         .max_buf_size((limits.header_bytes_max as usize).max(8 * 1024))
@@ -162,6 +163,7 @@ async fn speak<I, S, B>(
             () = age.as_mut(), if until.is_none() => Some(&counters.aged),
             now = looks.tick() => match watch.judge(now, limits) {
                 Verdict::Mute => return count(&counters.handshake_timeouts),
+                Verdict::SlowHead => return count(&counters.slow_heads),
                 Verdict::Stalled => return count(&counters.stalled),
                 Verdict::Idle if until.is_none() => Some(&counters.idle),
                 Verdict::Idle | Verdict::Fine => continue,

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct Counters {
     pub(super) accepted: AtomicU64,
+    pub(super) ended: AtomicU64,
     pub(super) over_cap: AtomicU64,
     pub(super) over_peer_cap: AtomicU64,
     pub(super) accept_errors: AtomicU64,
     pub(super) handshake_failures: AtomicU64,
     pub(super) handshake_timeouts: AtomicU64,
+    pub(super) slow_heads: AtomicU64,
     pub(super) stalled: AtomicU64,
     pub(super) idle: AtomicU64,
     pub(super) aged: AtomicU64,
@@ -28,6 +30,8 @@ pub struct Counters {
 pub struct Stats {
     /// Connections that were taken.
     pub accepted: u64,
+    /// Those of them that are over.
+    pub ended: u64,
     /// Connections refused as there were as many as may be.
     pub over_cap: u64,
     /// Connections refused as their address had as many as it may.
@@ -38,6 +42,8 @@ pub struct Stats {
     pub handshake_failures: u64,
     /// Connections closed as TLS or the first bytes of HTTP did not come in time.
     pub handshake_timeouts: u64,
+    /// Connections closed as the head of a request over HTTP/1 did not come in time.
+    pub slow_heads: u64,
     /// Connections closed as the client took none of its answers.
     pub stalled: u64,
     /// Connections told to go as nothing was asked for long.
@@ -65,12 +71,15 @@ impl Counters {
     pub fn stats(&self) -> Stats {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Stats {
+            // Read first, so that no more are over than there were.
+            ended: read(&self.ended),
             accepted: read(&self.accepted),
             over_cap: read(&self.over_cap),
             over_peer_cap: read(&self.over_peer_cap),
             accept_errors: read(&self.accept_errors),
             handshake_failures: read(&self.handshake_failures),
             handshake_timeouts: read(&self.handshake_timeouts),
+            slow_heads: read(&self.slow_heads),
             stalled: read(&self.stalled),
             idle: read(&self.idle),
             aged: read(&self.aged),

@@ -36,7 +36,8 @@ pub struct Limits {
     pub send_buffer_bytes: usize,
     /// Time for a TLS handshake, and again for the first bytes of HTTP after it: 5 s.
     pub handshake_max: Duration,
-    /// Time for the headers of an HTTP/1 request, and between two requests of one connection: 60 s.
+    /// Time for the headers of an HTTP/1 request, from their first byte. Between two requests a connection has the time
+    /// of the idle: 10 s.
     pub header_read_max: Duration,
     /// Time for a request until its answer begins. A client's own deadline (`grpc-timeout`) can only shorten it: 10 s.
     pub request_max: Duration,
@@ -72,7 +73,7 @@ impl Default for Limits {
             frame_bytes_max: 16 * 1024,
             send_buffer_bytes: 64 * 1024,
             handshake_max: Duration::from_secs(5),
-            header_read_max: Duration::from_secs(60),
+            header_read_max: Duration::from_secs(10),
             request_max: Duration::from_secs(10),
             stall_max: Duration::from_secs(30),
             idle_max: Duration::from_secs(120),

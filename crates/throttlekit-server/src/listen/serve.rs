@@ -91,6 +91,7 @@ where
         let (service, shared, closing) = (service.clone(), shared.clone(), closing.clone());
         tokio::spawn(async move {
             connection::run(tcp, peer, service, &shared, closing).await;
+            count(&shared.options.counters.ended);
             drop(held);
         });
     }

@@ -33,6 +33,8 @@ pub struct TlsFiles {
 #[derive(Clone)]
 pub struct Tls {
     shared: Arc<Shared>,
+    /// Whether the authorities of client certificates hold here, if there are any.
+    asks: bool,
 }
 
 struct Shared {
@@ -50,8 +52,25 @@ struct Files {
 struct Loaded {
     /// Of all that was read, to see whether there is something new.
     digest: [u8; 32],
+    asking: Configs,
+    /// The same for whoever comes without a certificate.
+    unasking: Configs,
+}
+
+struct Configs {
     http2: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
+}
+
+impl Configs {
+    fn of(config: &ServerConfig) -> Self {
+        let with = |protocols: &[&[u8]]| {
+            let mut config = config.clone();
+            config.alpn_protocols = protocols.iter().map(|&name| name.to_vec()).collect();
+            Arc::new(config)
+        };
+        Self { http2: with(&[b"h2"]), http: with(&[b"h2", b"http/1.1"]) }
+    }
 }
 
 impl Tls {
@@ -60,12 +79,17 @@ impl Tls {
     pub fn load(files: &TlsFiles) -> Result<Option<Self>, String> {
         let Some(files) = Files::whole(files)? else { return Ok(None) };
         let now = ArcSwap::from_pointee(files.load()?);
-        Ok(Some(Self { shared: Arc::new(Shared { files, now }) }))
+        Ok(Some(Self { shared: Arc::new(Shared { files, now }), asks: true }))
+    }
+
+    /// The same certificate for listeners that ask for none of their clients, such as for probes that have none.
+    pub fn without_client_certificates(&self) -> Self {
+        Self { asks: false, ..self.clone() }
     }
 
     /// Whether clients must show a certificate.
     pub fn demands_certificates(&self) -> bool {
-        self.shared.files.client_ca.is_some()
+        self.asks && self.shared.files.client_ca.is_some()
     }
 
     /// Reads the files again. Says whether there was something new; on an error what was in force stays.
@@ -100,9 +124,10 @@ impl Tls {
 
     pub(super) fn acceptor(&self, speaks: Speaks) -> TlsAcceptor {
         let now = self.shared.now.load();
+        let configs = if self.asks { &now.asking } else { &now.unasking };
         TlsAcceptor::from(match speaks {
-            Speaks::Http2 => now.http2.clone(),
-            Speaks::Http => now.http.clone(),
+            Speaks::Http2 => configs.http2.clone(),
+            Speaks::Http => configs.http.clone(),
         })
     }
 }
@@ -136,14 +161,9 @@ impl Files {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         }
-        let config = self.config(&cert, &key, client_ca.as_deref())?;
-        let with = |protocols: &[&[u8]]| {
-            let mut config = config.clone();
-            config.alpn_protocols = protocols.iter().map(|&name| name.to_vec()).collect();
-            Arc::new(config)
-        };
-        let (http2, http) = (with(&[b"h2"]), with(&[b"h2", b"http/1.1"]));
-        Ok(Loaded { digest: digest.finalize().into(), http2, http })
+        let asking = Configs::of(&self.config(&cert, &key, client_ca.as_deref())?);
+        let unasking = Configs::of(&self.config(&cert, &key, None)?);
+        Ok(Loaded { digest: digest.finalize().into(), asking, unasking })
     }
 
     fn config(&self, cert: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<ServerConfig, String> {

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use throttlekit::Guarantee;
 use throttlekit_telemetry::{GUARANTEES, OTHER, prometheus};
 
+use super::doors::DoorsSeen;
 use super::hub::{Hub, PolicySeen, StoreSeen};
 use crate::engine::{Engine, GuardView, StoreHealth};
 use crate::reload::ConfigStatus;
@@ -23,12 +24,12 @@ use crate::reload::ConfigStatus;
 pub const METRICS_CONTENT_TYPE: &str = prometheus::CONTENT_TYPE;
 
 /// The page, as things stand now.
-pub fn metrics(hub: &Hub, engine: &Engine, config: &ConfigStatus) -> String {
+pub fn metrics(hub: &Hub, engine: &Engine, config: &ConfigStatus, doors: DoorsSeen) -> String {
     let mut registry = Registry::default();
     prometheus::register(&mut registry, &hub.counts());
-    registry
-        .sub_registry_with_prefix("throttlekit")
-        .register_collector(Box::new(Page::read(hub, engine, config)));
+    let ours = registry.sub_registry_with_prefix("throttlekit");
+    ours.register_collector(Box::new(Page::read(hub, engine, config)));
+    ours.register_collector(Box::new(doors));
     let mut page = String::new();
     // A string takes whatever is written.
     let _ = encode(&mut page, &registry);

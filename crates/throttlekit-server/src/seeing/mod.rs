@@ -5,6 +5,7 @@
 //! strangers name; keys are shown by the monitor alone, and never become labels.
 
 mod denials;
+mod doors;
 mod hub;
 mod json;
 mod latency;
@@ -18,6 +19,7 @@ mod snapshot;
 mod watch;
 
 pub use denials::Denial;
+pub use doors::DoorsSeen;
 pub use hub::{Hub, HubOptions};
 pub use latency::Summary;
 pub use logs::{LogFormat, logs};

@@ -9,6 +9,7 @@ use throttlekit_proto::v1::{
 };
 use throttlekit_server::access::{Access, AccessSpec};
 use throttlekit_server::listen::{Limits, ListenOptions, Speaks, Stats};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 
 use crate::attack;
@@ -25,7 +26,11 @@ async fn target() -> Target {
         keepalive_max: Duration::from_millis(400),
         ..Limits::default()
     };
-    Target::open(ListenOptions { limits, speaks: Speaks::Http, ..ListenOptions::default() }).await
+    Target::open(speaking_http(limits)).await
+}
+
+fn speaking_http(limits: Limits) -> ListenOptions {
+    ListenOptions { limits, speaks: Speaks::Http, ..ListenOptions::default() }
 }
 
 /// Asserts that others are served, and stops.
@@ -76,18 +81,74 @@ async fn a_header_bomb_does_not_go_off() {
 async fn who_begins_and_does_not_go_on_is_closed() {
     let target = target().await;
     let pause = Duration::from_millis(100);
-    assert!(attack::drip(target.address, attack::SLOW_PREFACE, pause, SOON).await.unwrap());
-    assert!(attack::drip(target.address, &[], pause, SOON).await.unwrap());
-    assert!(attack::drip(target.address, attack::SLOW_HEADERS, pause, SOON).await.unwrap());
-    assert!(attack::unended_headers(target.address, SOON).await.unwrap());
-    assert!(survived(target).await.handshake_timeouts >= 2);
+    for (number, bytes) in [attack::SLOW_PREFACE, attack::HEAD_BEGUN, &[]].into_iter().enumerate() {
+        assert!(attack::drip(target.address, &[], bytes, pause, SOON).await.unwrap());
+        assert_eq!(target.stats().handshake_timeouts, number as u64 + 1);
+    }
+    assert_eq!(survived(target).await.slow_heads, 0);
+}
+
+#[tokio::test]
+async fn headers_of_http_1_that_go_on_and_on_are_ended_at_their_time() {
+    let limits = Limits { header_read_max: Duration::from_millis(400), ..Limits::default() };
+    let target = Target::open(speaking_http(limits)).await;
+    let pause = Duration::from_millis(50);
+    let (begun, goes_on) = (attack::HEAD_BEGUN, attack::HEAD_GOES_ON);
+    assert!(attack::drip(target.address, begun, goes_on, pause, SOON).await.unwrap());
+    // And those of a second request, after an answer.
+    let asked = [begun, b"b\r\n\r\n"].concat();
+    let mut tcp = tokio::net::TcpStream::connect(target.address).await.unwrap();
+    tcp.write_all(&asked).await.unwrap();
+    assert!(tcp.read(&mut [0; 1024]).await.unwrap() > 0);
+    tcp.write_all(begun).await.unwrap();
+    let ended = tokio::time::timeout(SOON, tcp.read_to_end(&mut Vec::new())).await;
+    assert!(ended.is_ok(), "still open");
+    assert_eq!(survived(target).await.slow_heads, 2);
+}
+
+#[tokio::test]
+async fn a_client_of_http_1_may_pause_between_requests_for_longer_than_headers_may_take() {
+    let limits = Limits { header_read_max: Duration::from_millis(200), ..Limits::default() };
+    let target = Target::open(speaking_http(limits)).await;
+    let mut tcp = tokio::net::TcpStream::connect(target.address).await.unwrap();
+    for _ in 0..3 {
+        tcp.write_all(b"POST /0 HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbody").await.unwrap();
+        assert!(tcp.read(&mut [0; 1024]).await.unwrap() > 0);
+        tokio::time::sleep(Duration::from_millis(800)).await;
+    }
+    assert_eq!(target.stats().requests, 3);
+    drop(tcp);
+    assert_eq!(survived(target).await.slow_heads, 0);
+}
+
+#[tokio::test]
+async fn headers_of_http_2_that_never_end_are_ended_by_the_ping_that_cannot_be_answered() {
+    let target = target().await;
+    let mut silent = attack::unended_headers(target.address, false).await.unwrap();
+    assert!(silent.ended_within(SOON).await);
+    assert_eq!((target.stats().broken, target.stats().sent_away), (1, 0));
+    let mut answering = attack::unended_headers(target.address, true).await.unwrap();
+    assert!(answering.ended_within(SOON).await);
+    assert_eq!(answering.pongs(), 1);
+    let stats = survived(target).await;
+    assert_eq!((stats.broken, stats.sent_away), (1, 1));
 }
 
 #[tokio::test]
 async fn who_takes_no_answer_is_closed() {
-    let target = target().await;
-    assert!(attack::zero_window(target.address, 100, SOON).await.unwrap());
-    assert_eq!(survived(target).await.stalled, 1);
+    // Pings come and are answered well before, so that they are not what ends it.
+    let limits = Limits {
+        stall_max: Duration::from_millis(1_200),
+        keepalive_every: Duration::from_millis(200),
+        keepalive_max: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let target = Target::open(speaking_http(limits)).await;
+    let mut wire = attack::zero_window(target.address, 100).await.unwrap();
+    assert!(wire.ended_within(SOON).await);
+    assert!(wire.pongs() >= 3, "{} pings were answered", wire.pongs());
+    let stats = survived(target).await;
+    assert_eq!((stats.stalled, stats.broken), (1, 0));
 }
 
 #[tokio::test]

@@ -2,13 +2,16 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use prost::Message;
 use throttlekit_proto::v1::CheckRequest;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::client::{CHECK, framed};
@@ -35,11 +38,11 @@ fn header(name: &str, value: &str) -> Vec<u8> {
     [&[0, short(name)], name.as_bytes(), &[short(value)], value.as_bytes()].concat()
 }
 
-fn request_headers() -> Vec<u8> {
+fn request_headers(path: &str) -> Vec<u8> {
     let pairs = [
         (":method", "POST"),
         (":scheme", "http"),
-        (":path", CHECK),
+        (":path", path),
         (":authority", "server"),
         ("content-type", "application/grpc"),
         ("te", "trailers"),
@@ -53,42 +56,76 @@ fn ask() -> Vec<u8> {
 }
 
 /// A connection that reads whatever comes and answers pings, so that only what it is meant to do wrong is wrong.
-struct Wire {
-    write: OwnedWriteHalf,
+pub(crate) struct Wire {
+    write: Arc<Mutex<OwnedWriteHalf>>,
     /// Ends when the server ends the connection.
     ended: JoinHandle<()>,
+    pongs: Arc<AtomicU32>,
 }
 
 impl Wire {
     async fn open(address: SocketAddr, settings: &[u8]) -> io::Result<Self> {
+        Self::with(address, settings, true).await
+    }
+
+    async fn with(address: SocketAddr, settings: &[u8], answers_pings: bool) -> io::Result<Self> {
         let tcp = TcpStream::connect(address).await?;
         tcp.set_nodelay(true)?;
-        let (mut read, mut write) = tcp.into_split();
+        let (read, mut write) = tcp.into_split();
         write
             .write_all(&[PREFACE, &frame(SETTINGS, 0, 0, settings), &frame(SETTINGS, ACK, 0, &[])].concat())
             .await?;
+        let (write, pongs) = (Arc::new(Mutex::new(write)), Arc::<AtomicU32>::default());
+        let pong = (write.clone(), pongs.clone());
         let ended = tokio::spawn(async move {
-            let mut bytes = vec![0; 64 * 1024];
-            while read.read(&mut bytes).await.is_ok_and(|read| read > 0) {}
+            let mut read = BufReader::new(read);
+            while let Ok((kind, flags, payload)) = next_frame(&mut read).await {
+                if kind == PING && flags & ACK == 0 && answers_pings {
+                    pong.1.fetch_add(1, Ordering::Relaxed);
+                    // The end of the connection is seen by reading.
+                    let _ = pong.0.lock().await.write_all(&frame(PING, ACK, 0, &payload)).await;
+                }
+            }
         });
-        Ok(Self { write, ended })
+        Ok(Self { write, ended, pongs })
     }
 
-    /// Whether the server is done with us.
-    fn is_over(&self) -> bool {
-        self.ended.is_finished()
+    /// Says whether the server was there to take it.
+    async fn send(&self, bytes: &[u8]) -> bool {
+        !self.ended.is_finished() && self.write.lock().await.write_all(bytes).await.is_ok()
     }
 
-    async fn ended_within(self, time: Duration) -> bool {
-        tokio::time::timeout(time, self.ended).await.is_ok()
+    /// How many pings it answered.
+    pub(crate) fn pongs(&self) -> u32 {
+        self.pongs.load(Ordering::Relaxed)
     }
+
+    pub(crate) async fn ended_within(&mut self, time: Duration) -> bool {
+        tokio::time::timeout(time, &mut self.ended).await.is_ok()
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // The other half of the connection.
+        self.ended.abort();
+    }
+}
+
+/// The kind, the flags and what is in it.
+async fn next_frame(read: &mut (impl AsyncRead + Unpin)) -> io::Result<(u8, u8, Vec<u8>)> {
+    let mut head = [0; 9];
+    read.read_exact(&mut head).await?;
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    read.read_exact(&mut payload).await?;
+    Ok((head[3], head[4], payload))
 }
 
 /// Opens streams and takes them back at once, until the connection is ended. How many streams that took, if the
 /// server did end it.
 pub(crate) async fn rapid_reset(address: SocketAddr, streams: u32) -> io::Result<Option<u32>> {
     let mut wire = Wire::open(address, &[]).await?;
-    let (headers, ask) = (request_headers(), ask());
+    let (headers, ask) = (request_headers(CHECK), ask());
     for number in 0..streams {
         let stream = number * 2 + 1;
         let burst = [
@@ -97,7 +134,7 @@ pub(crate) async fn rapid_reset(address: SocketAddr, streams: u32) -> io::Result
             frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()),
         ]
         .concat();
-        if wire.is_over() || wire.write.write_all(&burst).await.is_err() {
+        if !wire.send(&burst).await {
             return Ok(Some(number));
         }
     }
@@ -109,7 +146,7 @@ pub(crate) async fn rapid_reset(address: SocketAddr, streams: u32) -> io::Result
 pub(crate) async fn made_reset(address: SocketAddr, streams: u32) -> io::Result<Option<u32>> {
     const WINDOW_UPDATE: u8 = 8;
     let mut wire = Wire::open(address, &[]).await?;
-    let headers = request_headers();
+    let headers = request_headers(CHECK);
     for number in 0..streams {
         let stream = number * 2 + 1;
         let burst = [
@@ -117,7 +154,7 @@ pub(crate) async fn made_reset(address: SocketAddr, streams: u32) -> io::Result<
             frame(WINDOW_UPDATE, 0, stream, &0_u32.to_be_bytes()),
         ]
         .concat();
-        if wire.is_over() || wire.write.write_all(&burst).await.is_err() {
+        if !wire.send(&burst).await {
             return Ok(Some(number));
         }
     }
@@ -128,12 +165,12 @@ pub(crate) async fn made_reset(address: SocketAddr, streams: u32) -> io::Result<
 /// Goes on and on with the headers of one request. How many bytes it took, if the server ended it.
 pub(crate) async fn continuation_flood(address: SocketAddr, bytes_max: usize) -> io::Result<Option<usize>> {
     let mut wire = Wire::open(address, &[]).await?;
-    wire.write.write_all(&frame(HEADERS, 0, 1, &request_headers())).await?;
+    wire.send(&frame(HEADERS, 0, 1, &request_headers(CHECK))).await;
     let junk: Vec<u8> = (0..100).flat_map(|_| header("x-junk", &"j".repeat(100))).collect();
     let junk = frame(CONTINUATION, 0, 1, &junk);
     let mut sent = 0;
     while sent < bytes_max {
-        if wire.is_over() || wire.write.write_all(&junk).await.is_err() {
+        if !wire.send(&junk).await {
             return Ok(Some(sent));
         }
         sent += junk.len();
@@ -144,58 +181,74 @@ pub(crate) async fn continuation_flood(address: SocketAddr, bytes_max: usize) ->
 
 /// A long header, remembered by HPACK, and then named ten thousand times by a byte each: 40 MB of headers in 16 KB.
 pub(crate) async fn header_bomb(address: SocketAddr, rounds: u32) -> io::Result<()> {
-    let mut wire = Wire::open(address, &[]).await?;
+    let wire = Wire::open(address, &[]).await?;
     for round in 0..rounds {
-        let mut block = request_headers();
+        let mut block = request_headers(CHECK);
         // Remembered: `bomb` with 4000 bytes, whose length HPACK writes as 127 and then 3873 in groups of 7 bits.
         block.extend([0x40, 4]);
         block.extend(b"bomb");
         block.extend([127, 0xA1, 0x1E]);
         block.extend(std::iter::repeat_n(b'b', 4000));
         block.extend(std::iter::repeat_n(0x80 | 62, 10_000));
-        wire.write.write_all(&frame(HEADERS, END_HEADERS | END_STREAM, round * 2 + 1, &block)).await?;
-        if wire.is_over() {
+        if !wire.send(&frame(HEADERS, END_HEADERS | END_STREAM, round * 2 + 1, &block)).await {
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// Asks for much and takes none of it: a window of nothing, pings answered. Whether the server ended it in time.
-pub(crate) async fn zero_window(address: SocketAddr, streams: u32, time: Duration) -> io::Result<bool> {
+/// Asks for much and takes none of it: a window of nothing, pings answered.
+pub(crate) async fn zero_window(address: SocketAddr, streams: u32) -> io::Result<Wire> {
     // SETTINGS_INITIAL_WINDOW_SIZE of 0.
-    let mut wire = Wire::open(address, &[0, 4, 0, 0, 0, 0]).await?;
-    let (headers, ask) = (request_headers(), ask());
+    let wire = Wire::open(address, &[0, 4, 0, 0, 0, 0]).await?;
+    let (headers, ask) = (request_headers(CHECK), ask());
     for number in 0..streams {
         let stream = number * 2 + 1;
         let burst =
             [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &ask)].concat();
-        wire.write.write_all(&burst).await?;
+        wire.send(&burst).await;
     }
-    Ok(wire.ended_within(time).await)
+    Ok(wire)
 }
 
-/// Begins the headers of a request over HTTP/2 and never ends them, while pings go on. Whether it was ended in time.
-pub(crate) async fn unended_headers(address: SocketAddr, time: Duration) -> io::Result<bool> {
-    let mut wire = Wire::open(address, &[]).await?;
-    wire.write.write_all(&frame(PING, 0, 0, &[0; 8])).await?;
-    wire.write.write_all(&frame(HEADERS, 0, 1, &request_headers()[..10])).await?;
-    Ok(wire.ended_within(time).await)
+/// Asks for as many streams of denials and reads none of them.
+pub(crate) async fn unread_watches(address: SocketAddr, streams: u32) -> io::Result<Wire> {
+    let wire = Wire::open(address, &[0, 4, 0, 0, 0, 0]).await?;
+    let (headers, all) = (request_headers("/throttlekit.v1.Monitor/Watch"), framed(&[]));
+    for number in 0..streams {
+        let stream = number * 2 + 1;
+        let burst =
+            [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &all)].concat();
+        wire.send(&burst).await;
+    }
+    Ok(wire)
 }
 
-/// Sends these bytes one by one, with a pause after each, until the server ends it. Whether it did in time.
+/// Begins the headers of a request over HTTP/2 and never ends them. A ping cannot be answered in the middle of them:
+/// who keeps to that stays silent, and who answers breaks the rules of HTTP/2.
+pub(crate) async fn unended_headers(address: SocketAddr, answers_pings: bool) -> io::Result<Wire> {
+    let wire = Wire::with(address, &[], answers_pings).await?;
+    wire.send(&frame(HEADERS, 0, 1, &request_headers(CHECK)[..10])).await;
+    Ok(wire)
+}
+
+/// Sends some bytes at once and the rest one by one, with a pause after each, until the server ends it. Whether it did in time.
 pub(crate) async fn drip(
     address: SocketAddr,
+    at_once: &[u8],
     bytes: &[u8],
     pause: Duration,
     time: Duration,
 ) -> io::Result<bool> {
-    let (mut read, mut write) = TcpStream::connect(address).await?.into_split();
+    let tcp = TcpStream::connect(address).await?;
+    tcp.set_nodelay(true)?;
+    let (mut read, mut write) = tcp.into_split();
     let reading = async {
         let mut bytes = [0; 1024];
         while read.read(&mut bytes).await.is_ok_and(|read| read > 0) {}
     };
     let dripping = async {
+        let _ = write.write_all(at_once).await;
         for byte in bytes {
             if write.write_all(&[*byte]).await.is_err() {
                 break;
@@ -215,6 +268,33 @@ pub(crate) async fn drip(
 
 /// The first bytes of HTTP/2, to be sent slowly.
 pub(crate) const SLOW_PREFACE: &[u8] = PREFACE.split_at(20).0;
-/// Headers of HTTP/1 that never end.
-pub(crate) const SLOW_HEADERS: &[u8] =
-    b"GET / HTTP/1.1\r\nhost: a\r\nx-a: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+/// The headers of an HTTP/1 request but for their end: enough to pass for someone who speaks it.
+pub(crate) const HEAD_BEGUN: &[u8] = b"GET /0 HTTP/1.1\r\nhost: a\r\nx-a: ";
+/// What goes on and on in them.
+pub(crate) const HEAD_GOES_ON: &[u8] = &[b'b'; 400];
+
+/// The status of the answer to this JSON, over a connection of its own.
+pub(crate) async fn post(address: SocketAddr, path: &str, json: &[u8]) -> io::Result<u16> {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         connection: close\r\n\r\n",
+        json.len()
+    );
+    let answer = http1(address, &[head.as_bytes(), json].concat()).await?;
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    status.ok_or_else(|| io::Error::other("no status"))
+}
+
+/// A page, over a connection of its own.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    let head = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    http1(address, head.as_bytes()).await
+}
+
+async fn http1(address: SocketAddr, bytes: &[u8]) -> io::Result<String> {
+    let mut tcp = TcpStream::connect(address).await?;
+    tcp.write_all(bytes).await?;
+    let mut answer = String::new();
+    tcp.read_to_string(&mut answer).await?;
+    Ok(answer)
+}

@@ -1,11 +1,15 @@
 //! The server as strangers meet it: over sockets, encrypted or not, while it stops, and under attack.
 
 mod abuse;
+mod assault;
 mod attack;
+mod bombs;
+mod burn;
 mod callers;
 mod client;
 mod drain;
 mod figures;
 mod limits;
+mod siege;
 mod target;
 mod tls;

@@ -1,5 +1,6 @@
 //! Encrypted, and by whom.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
 use throttlekit_server::access::{Access, AccessSpec};
+use throttlekit_server::engine::Backend;
 use throttlekit_server::listen::{ListenOptions, Speaks, Tls, TlsFiles};
+use throttlekit_server::{Server, ServerOptions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::Code;
@@ -186,6 +190,38 @@ async fn http_1_is_offered_only_where_it_is_spoken() {
         let stream = connector(&authority.ca(), None, b"http/1.1").connect(name, tcp).await;
         assert_eq!(stream.is_ok(), is_offered, "{speaks:?}");
     }
+}
+
+#[tokio::test]
+async fn probes_without_a_certificate_reach_metrics_and_health_only_where_that_is_asked_for() {
+    let authority = Authority::new();
+    let policies = authority.folder.path().join("policies.yaml");
+    std::fs::write(&policies, crate::target::POLICIES).unwrap();
+    for without in [false, true] {
+        let any = Some(([127, 0, 0, 1], 0).into());
+        let mut options = ServerOptions::new(policies.clone(), Backend::memory());
+        options.tls = Tls::load(&files(&authority.server(), Some(authority.ca()))).unwrap();
+        (options.http, options.metrics, options.metrics_without_certificates) = (any, any, without);
+        let server = Server::start(options).await.unwrap();
+        for path in ["/metrics", "/healthz", "/readyz"] {
+            let page = page(server.metrics().unwrap(), &authority.ca(), path).await;
+            assert_eq!(page.is_some_and(|page| page.starts_with("HTTP/1.1 200")), without, "{path}");
+        }
+        assert_eq!(page(server.http().unwrap(), &authority.ca(), "/healthz").await, None);
+        server.stop().await;
+    }
+}
+
+/// What a client without a certificate is answered, if it is.
+async fn page(address: SocketAddr, ca: &Path, path: &str) -> Option<String> {
+    let tcp = TcpStream::connect(address).await.ok()?;
+    let name = ServerName::try_from("server.test").unwrap();
+    let mut stream = connector(ca, None, b"http/1.1").connect(name, tcp).await.ok()?;
+    let ask = format!("GET {path} HTTP/1.1\r\nhost: server.test\r\nconnection: close\r\n\r\n");
+    stream.write_all(ask.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    Some(answer)
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::Value;
 use throttlekit_server::seeing::{HubOptions, metrics};
 
 use crate::strict::Page;
-use crate::{load, started};
+use crate::{doors, load, started};
 
 const DASHBOARD: &str = include_str!("../../../../ops/grafana/throttlekit.json");
 
@@ -14,7 +14,7 @@ const DASHBOARD: &str = include_str!("../../../../ops/grafana/throttlekit.json")
 async fn every_series_that_the_dashboard_asks_for_is_on_the_page() {
     let (hub, engine, reloader) = started(HubOptions::default());
     load(&hub, &engine).await;
-    let text = metrics(&hub, &engine, &reloader.status());
+    let text = metrics(&hub, &engine, &reloader.status(), doors());
     let page = Page::read(&text);
     let shown: BTreeSet<&str> = page.names().into_iter().collect();
     let asked = asked();

@@ -2,6 +2,7 @@
 #![recursion_limit = "256"] // The engine's futures hold each other many deep.
 
 mod dashboard;
+mod doors;
 mod monitor;
 mod page;
 mod strict;
@@ -14,8 +15,9 @@ use std::time::Duration;
 use throttlekit_server::access::Principal;
 use throttlekit_server::access::Secrets;
 use throttlekit_server::engine::{Ask, Backend, Engine, EngineOptions};
+use throttlekit_server::listen::Stats;
 use throttlekit_server::reload::{Loaded, Reloader};
-use throttlekit_server::seeing::{Hub, HubOptions};
+use throttlekit_server::seeing::{DoorsSeen, Hub, HubOptions};
 
 /// `api` lets 3 a minute pass, `tried` would let 1, `slots` holds 2.
 const FILE: &str = "
@@ -54,6 +56,11 @@ fn started(options: HubOptions) -> (Arc<Hub>, Engine, InFolder) {
     let hub = Hub::start(options).unwrap();
     let options = EngineOptions { witness: hub.clone(), ..EngineOptions::over(Backend::memory()) };
     (hub, Engine::start(options, loaded.file).unwrap(), InFolder(reloader, folder))
+}
+
+/// One listener, where nobody was.
+fn doors() -> DoorsSeen {
+    DoorsSeen { listeners: vec![("grpc", Stats::default())], ..DoorsSeen::default() }
 }
 
 /// Asks five times each of `api` and `tried`, and three times for a slot, which are held.

@@ -3,13 +3,13 @@
 use throttlekit_server::seeing::{HubOptions, metrics};
 
 use crate::strict::Page;
-use crate::{load, started};
+use crate::{doors, load, started};
 
 #[tokio::test]
 async fn every_decision_is_counted_once_under_how_it_ended() {
     let (hub, engine, reloader) = started(HubOptions::default());
     load(&hub, &engine).await;
-    let page = Page::read(&metrics(&hub, &engine, &reloader.status()));
+    let page = Page::read(&metrics(&hub, &engine, &reloader.status(), doors()));
     for (policy, allowed, denied, shadow) in
         [("api", 3.0, 2.0, 0.0), ("tried", 5.0, 0.0, 4.0), ("slots", 2.0, 1.0, 0.0)]
     {
@@ -40,9 +40,9 @@ async fn every_decision_is_counted_once_under_how_it_ended() {
 async fn counters_only_grow_and_no_key_is_on_the_page() {
     let (hub, engine, reloader) = started(HubOptions::default());
     load(&hub, &engine).await;
-    let before = Page::read(&metrics(&hub, &engine, &reloader.status()));
+    let before = Page::read(&metrics(&hub, &engine, &reloader.status(), doors()));
     load(&hub, &engine).await;
-    let text = metrics(&hub, &engine, &reloader.status());
+    let text = metrics(&hub, &engine, &reloader.status(), doors());
     assert!(!text.contains("bob") && !text.contains('\x1b') && !text.contains("1b}ice"), "{text}");
     let after = Page::read(&text);
     for (series, count) in &before.samples {
@@ -58,7 +58,7 @@ async fn counters_only_grow_and_no_key_is_on_the_page() {
 async fn policies_beyond_the_cap_share_one_label() {
     let (hub, engine, reloader) = started(HubOptions { policies_max: 1, ..HubOptions::default() });
     load(&hub, &engine).await;
-    let page = Page::read(&metrics(&hub, &engine, &reloader.status()));
+    let page = Page::read(&metrics(&hub, &engine, &reloader.status(), doors()));
     assert_eq!(page.at("throttlekit_allowed_total{policy=\"api\"}"), 3.0);
     assert_eq!(page.at("throttlekit_allowed_total{policy=\"other\"}"), 7.0);
     assert_eq!(page.at("throttlekit_engine_calls_total{policy=\"api\"}"), 5.0);
@@ -77,7 +77,7 @@ async fn files_taken_up_and_refused_are_counted_and_the_one_in_force_is_named() 
     assert!(reloader.look(&engine).await.is_none());
     reloader.look(&engine).await.unwrap().unwrap();
     let status = reloader.status();
-    let page = Page::read(&metrics(&hub, &engine, &status));
+    let page = Page::read(&metrics(&hub, &engine, &status, doors()));
     assert_eq!(page.at("throttlekit_config_reloads_total"), 1.0);
     assert_eq!(page.at("throttlekit_config_rejected_total"), 1.0);
     assert_eq!(page.at(&format!("throttlekit_config_info{{version=\"{}\"}}", status.hash)), 1.0);

@@ -47,6 +47,14 @@ impl HttpDoor {
         Self { address: forward::address(hops), ..self }
     }
 
+    /// Whether the server is there and whether it can decide, and nothing else: for a listener of its own.
+    pub fn into_health(self) -> Router {
+        Router::new()
+            .route("/healthz", get(health::alive))
+            .route("/readyz", get(health::ready))
+            .with_state(self)
+    }
+
     /// All routes.
     pub fn into_router(self) -> Router {
         Router::new()

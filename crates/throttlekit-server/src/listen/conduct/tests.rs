@@ -23,6 +23,42 @@ fn a_connection_that_says_nothing_is_closed_at_the_handshakes_time_and_not_befor
 }
 
 #[test]
+fn a_head_that_began_has_its_time_and_the_pause_before_it_has_the_time_of_the_idle() {
+    let limits = limits();
+    let (conduct, tick) = (Conduct::new(&limits), Duration::from_millis(1));
+    let start = Instant::now();
+    let mut watch = Watch::new(conduct.clone(), start);
+    conduct.receive(b"GET / HTTP/1.1\r\nhost: a\r\n");
+    assert_eq!(watch.judge(start, &limits), Verdict::Fine);
+    assert_eq!(watch.judge(start + limits.header_read_max - tick, &limits), Verdict::Fine);
+    assert_eq!(watch.judge(start + limits.header_read_max, &limits), Verdict::SlowHead);
+    // It ends, and a body comes after it; then there is a pause.
+    let asked = Exchange::begin(conduct.clone());
+    conduct.receive(b"\r\na body");
+    let later = start + limits.header_read_max * 2;
+    assert_eq!(watch.judge(later, &limits), Verdict::Fine);
+    conduct.receive(b" and its end");
+    drop(asked);
+    assert_eq!(watch.judge(later + limits.header_read_max * 3, &limits), Verdict::Fine);
+    conduct.receive(b"G");
+    let next = later + limits.header_read_max * 4;
+    assert_eq!(watch.judge(next, &limits), Verdict::Fine);
+    assert_eq!(watch.judge(next + limits.header_read_max, &limits), Verdict::SlowHead);
+}
+
+#[test]
+fn bytes_of_http_2_are_no_head_however_they_are_cut() {
+    let limits = limits();
+    let (conduct, start) = (Conduct::new(&limits), Instant::now());
+    let mut watch = Watch::new(conduct.clone(), start);
+    PREFACE.chunks(5).for_each(|bytes| conduct.receive(bytes));
+    conduct.receive(b"frames");
+    for seconds in [0, 20, 40] {
+        assert_eq!(watch.judge(start + Duration::from_secs(seconds), &limits), Verdict::Fine);
+    }
+}
+
+#[test]
 fn a_connection_is_idle_only_while_nothing_is_asked() {
     let limits = limits();
     let (conduct, mut watch, now) = watched(&limits);

@@ -1,0 +1,118 @@
+//! What happens at the doors, for the page of metrics: connections and requests of each listener, and what Envoy asks.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::doors::envoy::EnvoyStats;
+use crate::listen::Stats;
+
+/// What was seen at the doors so far.
+#[derive(Clone, Debug, Default)]
+pub struct DoorsSeen {
+    /// Each listener by its name: `grpc`, `http`, `metrics`.
+    pub listeners: Vec<(&'static str, Stats)>,
+    /// What Envoy's rate limit service was asked.
+    pub envoy: EnvoyStats,
+}
+
+/// A count of a listener.
+type Count = fn(&Stats) -> u64;
+
+const COUNTERS: &[(&str, &str, Count)] = &[
+    ("connections_accepted", "Connections that were taken", |stats| stats.accepted),
+    (
+        "accept_errors",
+        "Times the system had no connection to give, such as for want of file descriptors",
+        |stats| stats.accept_errors,
+    ),
+    ("requests", "Requests", |stats| stats.requests),
+    ("requests_shed", "Requests told to come back, as there were as many as may be", |stats| stats.shed),
+    ("requests_late", "Requests that were not answered in time", |stats| stats.late),
+];
+
+/// Why connections were not taken.
+const REFUSED: &[(&str, Count)] = &[("all", |stats| stats.over_cap), ("peer", |stats| stats.over_peer_cap)];
+
+/// Why connections were closed or told to go, other than by their clients.
+const CLOSED: &[(&str, Count)] = &[
+    ("handshake_failed", |stats| stats.handshake_failures),
+    ("handshake_timeout", |stats| stats.handshake_timeouts),
+    ("slow_headers", |stats| stats.slow_heads),
+    ("stalled", |stats| stats.stalled),
+    ("idle", |stats| stats.idle),
+    ("aged", |stats| stats.aged),
+    ("abandoning", |stats| stats.abandoning),
+    ("sent_away", |stats| stats.sent_away),
+    ("broken", |stats| stats.broken),
+    ("cut_off", |stats| stats.cut_off),
+];
+
+impl DoorsSeen {
+    fn write_reasons(
+        &self,
+        page: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        reasons: &[(&str, Count)],
+    ) -> fmt::Result {
+        let mut family = page.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (listener, stats) in &self.listeners {
+            for (reason, count) in reasons {
+                let labels = [("listener", *listener), ("reason", *reason)];
+                ConstCounter::new(count(stats)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_envoy(&self, page: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let EnvoyStats { requests, unmatched, overrides_ignored, refunds_ignored } = self.envoy;
+        for (name, help, count) in [
+            ("envoy_requests", "Requests of Envoy's rate limit service", requests),
+            ("envoy_unmatched", "Descriptors that no rule matched: they passed", unmatched),
+            (
+                "envoy_overrides_ignored",
+                "Descriptors that brought a limit along: the configured one was asked",
+                overrides_ignored,
+            ),
+            ("envoy_refunds_ignored", "Descriptors that wanted units back: none were given", refunds_ignored),
+        ] {
+            ConstCounter::new(count).encode(page.encode_descriptor(
+                name,
+                help,
+                None,
+                MetricType::Counter,
+            )?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Collector for DoorsSeen {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let page = &mut encoder;
+        for (name, help, count) in COUNTERS {
+            let mut family = page.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (listener, stats) in &self.listeners {
+                ConstCounter::new(count(stats)).encode(family.encode_family(&[("listener", *listener)])?)?;
+            }
+        }
+        let mut family =
+            page.encode_descriptor("connections_open", "Connections there are now", None, MetricType::Gauge)?;
+        for (listener, stats) in &self.listeners {
+            let open = stats.accepted.saturating_sub(stats.ended);
+            let open = ConstGauge::new(i64::try_from(open).unwrap_or(i64::MAX));
+            open.encode(family.encode_family(&[("listener", *listener)])?)?;
+        }
+        let help = "Connections refused, as there were as many as may be: of all, or of one address";
+        self.write_reasons(page, "connections_refused", help, REFUSED)?;
+        let help = "Connections that the server closed or told to go, or that broke";
+        self.write_reasons(page, "connections_closed", help, CLOSED)?;
+        self.write_envoy(page)
+    }
+}

@@ -1,0 +1,321 @@
+//! Rounds of each attack, for measuring: what is done is counted while it is done, and so is what should not have been
+//! possible.
+
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use throttlekit_proto::v1::{
+    AdmitRequest, AdmitResponse, CheckManyRequest, CheckManyResponse, DebitRequest, DebitResponse,
+    GetSnapshotRequest, GetSnapshotResponse, HeartbeatRequest, HeartbeatResponse, ReleaseRequest,
+    ReleaseResponse,
+};
+use tokio::time::{Instant, sleep, timeout_at};
+use tonic::Code;
+
+use crate::client::{CHECK, Client, Failure, framed};
+use crate::{attack, bombs};
+
+/// Where a server is met.
+#[derive(Clone, Debug)]
+pub(crate) struct Doors {
+    pub(crate) grpc: SocketAddr,
+    pub(crate) http: SocketAddr,
+    pub(crate) metrics: SocketAddr,
+    /// The file that it watches.
+    pub(crate) policies: PathBuf,
+}
+
+/// What an attacker came to.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Streams, bytes, guesses: each attack counts its own.
+    done: AtomicU64,
+    /// What the server let pass and should not have.
+    wrong: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn did(&self, much: u64) {
+        self.done.fetch_add(much, Relaxed);
+    }
+
+    pub(crate) fn expect(&self, is_right: bool) {
+        self.wrong.fetch_add(u64::from(!is_right), Relaxed);
+    }
+
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Relaxed)
+    }
+
+    pub(crate) fn wrong(&self) -> u64 {
+        self.wrong.load(Relaxed)
+    }
+}
+
+/// One round of an attack.
+type Round = fn(Doors, Arc<Tally>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// An attack, and what it counts.
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    pub(crate) counts: &'static str,
+    round: Round,
+}
+
+macro_rules! attacks {
+    ($(($name:ident, $counts:literal)),* $(,)?) => {
+        &[$(Attack {
+            name: stringify!($name),
+            counts: $counts,
+            round: |doors, tally| Box::pin(async move { $name(&doors, &tally).await }),
+        }),*]
+    };
+}
+
+/// Invented keys come last, as they go on until there were as many as were promised.
+pub(crate) const ATTACKS: &[Attack] = attacks![
+    (rapid_reset, "streams"),
+    (made_reset, "streams"),
+    (continuation_flood, "bytes"),
+    (header_bomb, "bombs"),
+    (slow, "connections"),
+    (zero_window, "streams"),
+    (slow_watchers, "denials"),
+    (huge_messages, "messages"),
+    (deep_messages, "messages"),
+    (guessed_leases, "guesses"),
+    (yaml_bombs, "files"),
+    (random_keys, "keys"),
+];
+
+impl Attack {
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        ATTACKS.iter().find(|attack| attack.name == name)
+    }
+
+    /// Goes on for so long.
+    pub(crate) async fn run(&self, doors: &Doors, time: Duration) -> Arc<Tally> {
+        let (tally, end) = (Arc::<Tally>::default(), Instant::now() + time);
+        while timeout_at(end, (self.round)(doors.clone(), tally.clone())).await.is_ok() {
+            sleep(Duration::from_millis(2)).await;
+        }
+        tally
+    }
+}
+
+async fn rapid_reset(doors: &Doors, tally: &Tally) {
+    if let Ok(ended) = attack::rapid_reset(doors.grpc, 100_000).await {
+        tally.did(u64::from(ended.unwrap_or(100_000)));
+        tally.expect(ended.is_some());
+    }
+}
+
+async fn made_reset(doors: &Doors, tally: &Tally) {
+    if let Ok(ended) = attack::made_reset(doors.grpc, 100_000).await {
+        tally.did(u64::from(ended.unwrap_or(100_000)));
+        tally.expect(ended.is_some());
+    }
+}
+
+async fn continuation_flood(doors: &Doors, tally: &Tally) {
+    const MOST: usize = 1 << 24;
+    if let Ok(ended) = attack::continuation_flood(doors.grpc, MOST).await {
+        tally.did(ended.unwrap_or(MOST) as u64);
+        tally.expect(ended.is_some());
+    }
+}
+
+async fn header_bomb(doors: &Doors, tally: &Tally) {
+    if attack::header_bomb(doors.grpc, 20).await.is_ok() {
+        tally.did(20);
+    }
+}
+
+/// Three hundred who begin and do not go on: the preface, headers of HTTP/1, or nothing at all. They would be longer
+/// than a turn.
+async fn slow(doors: &Doors, tally: &Tally) {
+    let (pause, time) = (Duration::from_millis(50), Duration::from_secs(1));
+    let one = |number: usize| async move {
+        let (door, at_once, slowly): (_, &[u8], &[u8]) = match number % 3 {
+            0 => (doors.grpc, &[], attack::SLOW_PREFACE),
+            1 => (doors.http, attack::HEAD_BEGUN, attack::HEAD_GOES_ON),
+            _ => (doors.metrics, &[], &[]),
+        };
+        tally.did(1);
+        let _ = attack::drip(door, at_once, slowly, pause, time).await;
+    };
+    join_all((0..300).map(one)).await;
+}
+
+async fn zero_window(doors: &Doors, tally: &Tally) {
+    const STREAMS: u32 = 200;
+    if let Ok(mut wire) = attack::zero_window(doors.grpc, STREAMS).await {
+        tally.did(STREAMS.into());
+        wire.ended_within(Duration::from_millis(300)).await;
+    }
+}
+
+/// Three hundred streams of denials that nobody reads, and denials as fast as they go.
+async fn slow_watchers(doors: &Doors, tally: &Tally) {
+    let watching = join_all((0..6).map(|_| attack::unread_watches(doors.grpc, 50))).await;
+    let Ok(client) = Client::connect(doors.grpc).await else { return };
+    if !are_watching(&client).await {
+        return tally.expect(false);
+    }
+    let (end, key) = (Instant::now() + Duration::from_secs(1), "denied".to_owned());
+    let ask = CheckManyRequest { policy: "tight".into(), keys: vec![key; 100], cost: 2 };
+    while Instant::now() < end {
+        let answer: Result<CheckManyResponse, _> = client.call(CHECK_MANY, &[], &ask).await;
+        let Ok(answer) = answer else { break };
+        tally.did(answer.decisions.iter().filter(|one| !one.allowed).count() as u64);
+    }
+    drop(watching);
+}
+
+/// Whether streams of denials are open, as the server sees it.
+async fn are_watching(client: &Client) -> bool {
+    for _ in 0..50 {
+        let path = "/throttlekit.v1.Monitor/GetSnapshot";
+        let seen: Result<GetSnapshotResponse, _> = client.call(path, &[], &GetSnapshotRequest {}).await;
+        let raw = seen.ok().and_then(|seen| seen.snapshot).map(|snapshot| snapshot.raw_json);
+        let seen = raw.and_then(|raw| serde_json::from_str::<serde_json::Value>(&raw).ok());
+        if seen.is_some_and(|seen| seen["watchers"].as_u64() >= Some(32)) {
+            return true;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    false
+}
+
+async fn huge_messages(doors: &Doors, tally: &Tally) {
+    let Ok(client) = Client::connect(doors.grpc).await else { return };
+    let body = framed(&vec![0; 5 << 20]);
+    for _ in 0..4 {
+        let answer = client.raw(CHECK, &[], body.clone()).await;
+        tally.did(1);
+        tally.expect(!matches!(answer, Ok(_) | Err(Failure::Status(Code::Ok))));
+    }
+}
+
+/// Groups within groups, what is no protobuf at all, and lists within lists of JSON.
+async fn deep_messages(doors: &Doors, tally: &Tally) {
+    let Ok(client) = Client::connect(doors.grpc).await else { return };
+    let groups = framed(&[0x7B; 60_000]);
+    let random = RandomState::new();
+    let garbage: Vec<u8> = (0..7_500_u32).flat_map(|n| random.hash_one(n).to_be_bytes()).collect();
+    let proto = [groups, framed(&garbage)];
+    let json = format!("{{\"policy\":\"api\",\"key\":{}", "[".repeat(60_000));
+    let client = &client;
+    let over_grpc = proto.iter().cycle().take(24).map(|body| async move {
+        let refused = client.raw(CHECK, &[], body.clone()).await;
+        tally.did(1);
+        tally.expect(!matches!(refused, Ok(_) | Err(Failure::Status(Code::Ok))));
+    });
+    let over_http = (0..8).map(|_| async {
+        let Ok(status) = attack::post(doors.http, "/v1/check", json.as_bytes()).await else { return };
+        tally.did(1);
+        tally.expect((400..500).contains(&status));
+    });
+    tokio::join!(join_all(over_grpc), join_all(over_http));
+}
+
+/// Names of leases that were never given, while some are held. They must stay held.
+async fn guessed_leases(doors: &Doors, tally: &Tally) {
+    let Ok(client) = Client::connect(doors.grpc).await else { return };
+    let (held, since) = (held(&client, 10).await, Instant::now());
+    let random = RandomState::new();
+    let guess = |n: u64| format!("{:016x}{:016x}", random.hash_one(n), random.hash_one((n, n)));
+    for round in 0..20 {
+        let one = |n: u64| guess_once(&client, tally, guess(round * 32 + n), n % 2 == 0);
+        let many = (0..500).map(|n| guess((1 << 32) + (round << 16) + n)).collect();
+        let beats = beat(&client, many);
+        let (live, _) = tokio::join!(beats, join_all((0..32).map(one)));
+        tally.did(500);
+        tally.expect(live.is_none_or(|live| live == 0));
+    }
+    let mine = beat(&client, held.clone()).await;
+    // Later they may have lapsed by themselves.
+    if since.elapsed() < Duration::from_secs(1) {
+        tally.expect(mine.is_none_or(|live| live == held.len()));
+    }
+    for lease_id in held {
+        let path = "/throttlekit.v1.RateLimiter/Release";
+        let release = ReleaseRequest { lease_id, ..ReleaseRequest::default() };
+        let _ = client.call::<ReleaseResponse>(path, &[], &release).await;
+    }
+}
+
+async fn guess_once(client: &Client, tally: &Tally, lease_id: String, debits: bool) {
+    tally.did(1);
+    if debits {
+        let debit = DebitRequest { lease_id, tokens: 1, ..DebitRequest::default() };
+        let path = "/throttlekit.v1.RateLimiter/Debit";
+        tally.expect(client.call::<DebitResponse>(path, &[], &debit).await.is_err());
+    } else {
+        // Answered alike whether there was one; what is held is looked at afterwards.
+        let path = "/throttlekit.v1.RateLimiter/Release";
+        let release = ReleaseRequest { lease_id, ..ReleaseRequest::default() };
+        let _ = client.call::<ReleaseResponse>(path, &[], &release).await;
+    }
+}
+
+async fn held(client: &Client, many: u32) -> Vec<String> {
+    let ask = AdmitRequest { policy: "jobs".into(), key: "holder".into(), ..AdmitRequest::default() };
+    let path = "/throttlekit.v1.RateLimiter/Admit";
+    let each = join_all((0..many).map(|_| client.call::<AdmitResponse>(path, &[], &ask))).await;
+    each.into_iter().flatten().map(|one| one.lease_id).filter(|id| !id.is_empty()).collect()
+}
+
+/// How many are live.
+async fn beat(client: &Client, lease_ids: Vec<String>) -> Option<usize> {
+    let path = "/throttlekit.v1.RateLimiter/Heartbeat";
+    let beat = client.call::<HeartbeatResponse>(path, &[], &HeartbeatRequest { lease_ids }).await;
+    beat.ok().map(|beat| beat.live_ids.len())
+}
+
+/// A file that is made to hurt, where the server looks for its policies, and as soon as it was judged the next.
+async fn yaml_bombs(doors: &Doors, tally: &Tally) {
+    for bomb in bombs::all() {
+        let Some(before) = judged(doors).await else { return };
+        if std::fs::write(&doors.policies, bomb).is_err() {
+            return;
+        }
+        loop {
+            sleep(Duration::from_millis(20)).await;
+            let Some(now) = judged(doors).await else { return };
+            tally.expect(now.0 == before.0);
+            if now != before {
+                break;
+            }
+        }
+        tally.did(1);
+    }
+}
+
+/// Files taken up and refused.
+async fn judged(doors: &Doors) -> Option<(u64, u64)> {
+    let page = attack::get(doors.metrics, "/metrics").await.ok()?;
+    let read = |name: &str| page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    Some((read("throttlekit_config_reloads_total")?, read("throttlekit_config_rejected_total")?))
+}
+
+const CHECK_MANY: &str = "/throttlekit.v1.RateLimiter/CheckMany";
+
+/// Asks of a hundred keys each that nobody asked for before.
+async fn random_keys(doors: &Doors, tally: &Tally) {
+    let (Ok(client), random) = (Client::connect(doors.grpc).await, RandomState::new()) else { return };
+    for ask in 0..50_u32 {
+        let keys: Vec<_> = (0..100_u32).map(|n| format!("{:016x}", random.hash_one((ask, n)))).collect();
+        let ask = CheckManyRequest { policy: "api".into(), keys, ..CheckManyRequest::default() };
+        let answer = client.call::<CheckManyResponse>(CHECK_MANY, &[], &ask).await;
+        assert!(answer.is_ok(), "{answer:?}");
+        tally.did(100);
+    }
+}
