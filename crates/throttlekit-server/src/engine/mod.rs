@@ -3,6 +3,7 @@
 mod answer;
 mod ask;
 mod backend;
+mod failures;
 mod leases;
 mod lend;
 mod limits;
@@ -20,16 +21,22 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use throttlekit::admission::{Call, Event};
+use throttlekit::fair::TenantShare;
 use throttlekit::store::{DebitId, LeaseId};
 use throttlekit::{Axis, Clock, Forecast, PreciseClock, Timestamp};
 
 pub use answer::{Admitted, Answered, Beats, Granted, Held, Refusal};
 pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, KEYS_MAX, MANY_MAX};
 pub use backend::Backend;
+use failures::Failures;
+pub use failures::StoreFailure;
 use leases::{Leases, NotDebited};
+pub use lend::{LENT_FOR, LENT_MAX};
 use limits::Later;
 use loans::{Loan, Loans};
+pub use served::LEASE_FOR;
 use served::{Place, Served};
+pub use variant::HELD_FOR;
 use variant::Variant;
 pub use view::{GuardView, PolicyView, Reloaded, StoreHealth};
 pub use witness::Witness;
@@ -83,6 +90,7 @@ struct Shared {
     running: ArcSwap<Running>,
     leases: Leases,
     loans: Loans,
+    failures: Arc<Failures>,
     clock: PreciseClock,
     /// One reload at a time.
     reloading: tokio::sync::Mutex<()>,
@@ -97,13 +105,15 @@ struct Running {
 impl Engine {
     /// Runs the policies of a file, or says which cannot be run and why. Needs a tokio runtime.
     pub fn start(options: EngineOptions, file: PolicyFile) -> Result<Self, String> {
-        let (running, _) = Running::of(file, &options, None)?;
+        let failures = Arc::default();
+        let (running, _) = Running::of(file, &options, &failures, None)?;
         let leases = Leases::new(options.leases_max, options.leases_per_principal_max);
         let shared = Arc::new(Shared {
             options,
             running: ArcSwap::from_pointee(running),
             leases,
             loans: Loans::default(),
+            failures,
             clock: PreciseClock::new(),
             reloading: tokio::sync::Mutex::default(),
         });
@@ -311,7 +321,8 @@ impl Engine {
     pub async fn reload(&self, file: PolicyFile) -> Result<Reloaded, String> {
         let _alone = self.shared.reloading.lock().await;
         let before = self.shared.running.load_full();
-        let (running, reloaded) = Running::of(file, &self.shared.options, Some(&before))?;
+        let (running, reloaded) =
+            Running::of(file, &self.shared.options, &self.shared.failures, Some(&before))?;
         let kept: HashSet<_> = running.variants().map(Arc::as_ptr).collect();
         let gone: Vec<_> =
             before.variants().filter(|variant| !kept.contains(&Arc::as_ptr(variant))).cloned().collect();
@@ -328,12 +339,14 @@ impl Engine {
 
     /// How the store is doing.
     pub fn store_health(&self) -> StoreHealth {
-        StoreHealth::of(&self.shared.options.backend)
+        StoreHealth::of(&self.shared.options.backend, &self.shared.failures)
     }
 
     /// Asks the store for nothing, to find out whether it answers.
     pub async fn probe(&self) -> bool {
-        self.shared.options.backend.probe().await
+        let answer = self.shared.options.backend.probe().await;
+        let _ = answer.as_ref().inspect_err(|error| self.shared.failures.note(error));
+        !answer.is_err_and(|error| error.is_outage())
     }
 
     /// The policies that run, by name.
@@ -347,6 +360,11 @@ impl Engine {
     /// Every policy, by name.
     pub fn policies(&self) -> Vec<PolicyView> {
         self.sorted().iter().map(|served| PolicyView::of(served)).collect()
+    }
+
+    /// How a tenant of a fair policy stands at this instance. Nothing if it has not asked in this window.
+    pub fn share_of(&self, policy: &str, tenant: &[u8]) -> Option<TenantShare> {
+        self.policy(policy).ok()?.share_of(tenant)
     }
 
     /// The slots of every policy that has some.
@@ -387,10 +405,12 @@ impl Running {
     fn of(
         file: PolicyFile,
         options: &EngineOptions,
+        failures: &Arc<Failures>,
         before: Option<&Self>,
     ) -> Result<(Self, Reloaded), String> {
         let same_defaults = before.filter(|before| before.file.defaults == file.defaults);
-        let place = Place { backend: &options.backend, region: &options.region, defaults: &file.defaults };
+        let place =
+            Place { backend: &options.backend, region: &options.region, defaults: &file.defaults, failures };
         let (mut policies, mut reloaded) = (HashMap::new(), Reloaded::default());
         for (name, spec) in &file.policies {
             let known = before.and_then(|before| before.policies.get(name.as_str()));

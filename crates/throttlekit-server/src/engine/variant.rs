@@ -21,8 +21,8 @@ use crate::policy::{COST_NAME, LeaseMode, LeaseSpec, PolicySpec};
 
 /// How many keys are asked about at a time, where each is a call of its own.
 const AT_ONCE_MAX: usize = 32;
-/// For how long units of a smooth rate are held unless the file says otherwise.
-const HOLD_DEFAULT: Duration = Duration::from_millis(100);
+/// For how long servers hold leased units of a smooth rate, unless the file says otherwise.
+pub const HELD_FOR: Duration = Duration::from_millis(100);
 
 /// The limits that hold for some keys of a policy.
 pub(super) struct Variant {
@@ -387,7 +387,7 @@ fn leased_tier(
     if let Some(batch) = lease.batch {
         builder = builder.batch(Batch::Fixed(batch));
     }
-    builder.hold(lease.hold.map_or(HOLD_DEFAULT, |hold| hold.0)).build()
+    builder.hold(lease.hold.map_or(HELD_FOR, |hold| hold.0)).build()
 }
 
 /// Units of a window die with it, so the limit holds as it is. Those of a smooth rate are beside what it refills meanwhile:
@@ -395,7 +395,7 @@ fn leased_tier(
 fn worth(limit: &Limit, lease: &LeaseSpec, tier: &TwoTier<Counted>) -> Guarantee {
     let store = throttlekit::store::Store::guarantee(tier.shared().store());
     let Limit::Gcra(_) = limit else { return store };
-    let hold = lease.hold.map_or(HOLD_DEFAULT, |hold| hold.0);
+    let hold = lease.hold.map_or(HELD_FOR, |hold| hold.0);
     let (units, period) = (u128::from(limit.units()), limit.period().as_nanos().max(1));
     let refilled = (units * hold.as_nanos()).div_ceil(period);
     store.weaker(Guarantee::Bounded(u64::try_from(refilled).unwrap_or(u64::MAX)))

@@ -1,6 +1,7 @@
 //! What there is to see of the engine.
 
 use super::backend::Backend;
+use super::failures::{Failures, StoreFailure};
 use super::served::Served;
 
 /// What became of a new policy file.
@@ -29,6 +30,8 @@ pub struct StoreHealth {
     pub outages: u64,
     /// Calls under way.
     pub in_flight: u64,
+    /// The last call that failed, if one ever did.
+    pub last_failure: Option<StoreFailure>,
 }
 
 /// One policy.
@@ -66,7 +69,7 @@ pub struct GuardView {
 }
 
 impl StoreHealth {
-    pub(super) fn of(backend: &Backend) -> Self {
+    pub(super) fn of(backend: &Backend, failures: &Failures) -> Self {
         let line = backend.line_stats().unwrap_or_default();
         Self {
             kind: backend.kind(),
@@ -74,6 +77,7 @@ impl StoreHealth {
             calls: line.calls,
             outages: line.failed + line.timed_out + line.refused_open,
             in_flight: line.in_flight,
+            last_failure: failures.last(),
         }
     }
 }
