@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use futures_util::future::Either;
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use tonic::Status;
 use tower::{Layer, Service};
 
@@ -17,18 +17,31 @@ use crate::listen::{Peer, is_grpc, say};
 /// What is answered to everybody: whether the server is well, which whoever sends traffic to it must know.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 const OPEN_SERVICE: &str = "/grpc.health.v1.Health/";
+/// Where proxies ask. The headers that come with it are their clients'.
+const PROXIES_ASK: &str = "/v1/forward-auth/";
+/// In which header a proxy shows its own token, unless told otherwise.
+pub const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-throttlekit-token");
 
 /// Puts a [`Caller`](super::Caller) into each request, or refuses it: UNAUTHENTICATED, or 401. Believes the connection
 /// and the token, and no other header.
+///
+/// A proxy that asks for its clients (forward-auth) shows its token in a header of its own: `authorization` is then what
+/// a client says to the service behind, and is not looked at.
 #[derive(Clone, Debug)]
 pub struct Identify {
     access: Arc<ArcSwap<Access>>,
+    proxy_token: HeaderName,
 }
 
 impl Identify {
     /// By what is in force when a request comes.
     pub fn by(access: Arc<ArcSwap<Access>>) -> Self {
-        Self { access }
+        Self { access, proxy_token: PROXY_TOKEN }
+    }
+
+    /// In which header proxies show their token.
+    pub fn proxy_token(self, header: HeaderName) -> Self {
+        Self { proxy_token: header, ..self }
     }
 
     fn judge<B>(&self, request: &mut Request<B>) -> Result<(), Status> {
@@ -37,19 +50,28 @@ impl Identify {
             return Ok(());
         }
         let peer = request.extensions().get::<Peer>();
-        let caller = self.access.load().identify(request.headers(), peer).map_err(|unknown| {
-            Status::unauthenticated(match unknown {
-                Unknown::WrongToken => "this token is nobody's",
-                Unknown::NoToken => {
-                    "show a token: `authorization: Bearer …`, or a client certificate that is listed"
-                }
-            })
+        let (access, headers) = (self.access.load(), request.headers());
+        let by_proxy = path.starts_with(PROXIES_ASK);
+        let caller = if by_proxy {
+            access.identify_proxy(headers, &self.proxy_token, peer)
+        } else {
+            access.identify(headers, peer)
+        };
+        let caller = caller.map_err(|unknown| match unknown {
+            Unknown::WrongToken => Status::unauthenticated("this token is nobody's"),
+            Unknown::NoToken => Status::unauthenticated(self.wanted(by_proxy)),
         })?;
         if let Some(why) = caller.lacks_secret_for(path) {
             return Err(Status::unauthenticated(why));
         }
         request.extensions_mut().insert(caller);
         Ok(())
+    }
+
+    fn wanted(&self, by_proxy: bool) -> String {
+        let header =
+            if by_proxy { format!("{}: …", self.proxy_token) } else { "authorization: Bearer …".into() };
+        format!("show a token: `{header}`, or a client certificate that is listed")
     }
 }
 

@@ -33,11 +33,11 @@ impl RateLimiterDoor {
     pub fn new(engine: Engine) -> Self {
         Self { engine }
     }
-}
 
-/// A request from whoever may make it.
-fn from<T>(request: Request<T>) -> (Caller, T) {
-    (Caller::of(request.extensions()), request.into_inner())
+    /// A request, and who made it.
+    fn from<T>(&self, request: Request<T>) -> (Caller, T) {
+        (Caller::of(request.extensions(), &self.engine), request.into_inner())
+    }
 }
 
 /// On the wire nothing means one, and less than nothing is a mistake.
@@ -77,7 +77,7 @@ pub(super) fn decision(answer: &Answered) -> Decision {
 #[tonic::async_trait]
 impl RateLimiter for RateLimiterDoor {
     async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
-        let (caller, CheckRequest { policy, key, cost, keys }) = from(request);
+        let (caller, CheckRequest { policy, key, cost, keys }) = self.from(request);
         let others = slices(&keys);
         caller.may(Door::Check, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Door::Check, &policy, &others).map_err(status)?;
@@ -90,7 +90,7 @@ impl RateLimiter for RateLimiterDoor {
         &self,
         request: Request<CheckManyRequest>,
     ) -> Result<Response<CheckManyResponse>, Status> {
-        let (caller, CheckManyRequest { policy, keys, cost }) = from(request);
+        let (caller, CheckManyRequest { policy, keys, cost }) = self.from(request);
         for key in &keys {
             caller.may(Door::Check, &policy, key.as_bytes()).map_err(status)?;
         }
@@ -100,7 +100,7 @@ impl RateLimiter for RateLimiterDoor {
     }
 
     async fn peek(&self, request: Request<PeekRequest>) -> Result<Response<PeekResponse>, Status> {
-        let (caller, PeekRequest { policy, key }) = from(request);
+        let (caller, PeekRequest { policy, key }) = self.from(request);
         caller.may(Door::Peek, &policy, key.as_bytes()).map_err(status)?;
         let ask = Ask { policy: &policy, key: key.as_bytes(), others: &[], cost: 1 };
         let answer = self.engine.peek(ask).await.map_err(status)?;
@@ -111,7 +111,7 @@ impl RateLimiter for RateLimiterDoor {
         &self,
         request: Request<ForecastRequest>,
     ) -> Result<Response<ForecastResponse>, Status> {
-        let (caller, ForecastRequest { policy, key, cost }) = from(request);
+        let (caller, ForecastRequest { policy, key, cost }) = self.from(request);
         caller.may(Door::Peek, &policy, key.as_bytes()).map_err(status)?;
         let ask = Ask { policy: &policy, key: key.as_bytes(), others: &[], cost: units("cost", cost)? };
         let forecast = self.engine.forecast(ask).await.map_err(status)?;
@@ -124,7 +124,7 @@ impl RateLimiter for RateLimiterDoor {
     }
 
     async fn debit(&self, request: Request<DebitRequest>) -> Result<Response<DebitResponse>, Status> {
-        let (caller, DebitRequest { policy, key, tokens, stream, number, lease_id }) = from(request);
+        let (caller, DebitRequest { policy, key, tokens, stream, number, lease_id }) = self.from(request);
         let tokens = units("tokens", tokens)?;
         let answer = if lease_id.is_empty() {
             caller.may(Door::Debit, &policy, key.as_bytes()).map_err(status)?;
@@ -145,7 +145,7 @@ impl RateLimiter for RateLimiterDoor {
     }
 
     async fn admit(&self, request: Request<AdmitRequest>) -> Result<Response<AdmitResponse>, Status> {
-        let (caller, AdmitRequest { policy, key, cost, hold, value, keys }) = from(request);
+        let (caller, AdmitRequest { policy, key, cost, hold, value, keys }) = self.from(request);
         let others = slices(&keys);
         caller.may(Door::Admit, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Door::Admit, &policy, &others).map_err(status)?;
@@ -171,7 +171,8 @@ impl RateLimiter for RateLimiterDoor {
     }
 
     async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
-        let (caller, ReleaseRequest { lease_id, dropped, actual_cost, ignored, latency_ms }) = from(request);
+        let (caller, ReleaseRequest { lease_id, dropped, actual_cost, ignored, latency_ms }) =
+            self.from(request);
         caller.may_use(Door::Admit).map_err(status)?;
         let actual_cost = actual_cost.map(|cost| {
             u64::try_from(cost)
@@ -190,7 +191,7 @@ impl RateLimiter for RateLimiterDoor {
         &self,
         request: Request<HeartbeatRequest>,
     ) -> Result<Response<HeartbeatResponse>, Status> {
-        let (caller, HeartbeatRequest { lease_ids }) = from(request);
+        let (caller, HeartbeatRequest { lease_ids }) = self.from(request);
         caller.may_use(Door::Admit).map_err(status)?;
         if lease_ids.len() > BEATS_MAX {
             return Err(Status::invalid_argument(format!("at most {BEATS_MAX} leases at once")));
