@@ -11,6 +11,7 @@ use throttlekit_server::access::{PROXY_TOKEN, Secret, Secrets};
 use throttlekit_server::listen::{Tls, TlsFiles, judge_bind};
 use throttlekit_server::seeing::{LogFormat, logs};
 use throttlekit_server::{Server, ServerOptions, StoreUrl};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::file;
 use crate::migrate::store_fails;
@@ -166,6 +167,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     {
         options.otlp = args.otlp;
     }
+    let stopped = stopped()?;
     let server = Server::start(options).await.map_err(anyhow::Error::msg)?;
     let shown = |address: Option<SocketAddr>| address.map_or("off".into(), |address| address.to_string());
     tracing::info!(
@@ -187,7 +189,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             "serving without the store: calls go by `on_outage` until it answers; see that it runs and --store is right"
         );
     }
-    stopped().await?;
+    stopped.await;
     tracing::info!("stopping: no new requests, those under way end");
     server.stop().await;
     Ok(())
@@ -231,11 +233,14 @@ fn secret(file: Option<&Path>, variable: &str) -> anyhow::Result<Option<Secret>>
     found.map_err(anyhow::Error::msg)
 }
 
-/// Waits for whoever wants it to stop.
-async fn stopped() -> std::io::Result<()> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        stopped = tokio::signal::ctrl_c() => stopped,
-        _ = terminate.recv() => Ok(()),
-    }
+/// Waits for whoever wants it to stop. From now on: who stops it before that is waited for is heard, too.
+fn stopped() -> std::io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }

@@ -113,7 +113,7 @@ fn state_of_server(board: &Board) -> Paragraph<'static> {
 fn failure(told: &str) -> String {
     let Some((at, why)) = told.split_once(' ') else { return told.to_owned() };
     let time = at.split_once('T').map_or(at, |(_, time)| time.trim_end_matches('Z'));
-    format!("       {time} {}", why.trim_start_matches("the store "))
+    format!("  {time} {}", why.trim_start_matches("the store "))
 }
 
 fn policies(frame: &mut Frame<'_>, board: &Board, area: Rect) {
