@@ -12,13 +12,12 @@ use tonic::Status;
 use tower::{Layer, Service};
 
 use super::{Access, Unknown};
+use crate::doors::http::FORWARD_AUTH;
 use crate::listen::{Peer, is_grpc, say};
 
 /// What is answered to everybody: whether the server is well, which whoever sends traffic to it must know.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 const OPEN_SERVICE: &str = "/grpc.health.v1.Health/";
-/// Where proxies ask. The headers that come with it are their clients'.
-const PROXIES_ASK: &str = "/v1/forward-auth/";
 /// In which header a proxy shows its own token, unless told otherwise.
 pub const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-throttlekit-token");
 
@@ -51,15 +50,14 @@ impl Identify {
         }
         let peer = request.extensions().get::<Peer>();
         let (access, headers) = (self.access.load(), request.headers());
-        let by_proxy = path.starts_with(PROXIES_ASK);
-        let caller = if by_proxy {
+        let caller = if path.starts_with(FORWARD_AUTH) {
             access.identify_proxy(headers, &self.proxy_token, peer)
         } else {
             access.identify(headers, peer)
         };
         let caller = caller.map_err(|unknown| match unknown {
             Unknown::WrongToken => Status::unauthenticated("this token is nobody's"),
-            Unknown::NoToken => Status::unauthenticated(self.wanted(by_proxy)),
+            Unknown::NoToken => Status::unauthenticated(NO_TOKEN),
         })?;
         if let Some(why) = caller.lacks_secret_for(path) {
             return Err(Status::unauthenticated(why));
@@ -67,12 +65,17 @@ impl Identify {
         request.extensions_mut().insert(caller);
         Ok(())
     }
+}
 
-    fn wanted(&self, by_proxy: bool) -> String {
-        let header =
-            if by_proxy { format!("{}: …", self.proxy_token) } else { "authorization: Bearer …".into() };
-        format!("show a token: `{header}`, or a client certificate that is listed")
+const NO_TOKEN: &str = "show a token: `authorization: Bearer …`, or a client certificate that is listed";
+
+/// What is told to who is not let in. A proxy's client is not asked for a token: the one that is missing is the proxy's.
+fn refused<B, R: Default>(request: &Request<B>, status: Status) -> Response<R> {
+    let mut response = say(is_grpc(request), status);
+    if request.uri().path().starts_with(FORWARD_AUTH) {
+        response.headers_mut().remove(http::header::WWW_AUTHENTICATE);
     }
+    response
 }
 
 impl<S> Layer<S> for Identify {
@@ -106,7 +109,7 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.identify.judge(&mut request) {
             Ok(()) => Either::Right(self.inner.call(request)),
-            Err(status) => Either::Left(ready(Ok(say(is_grpc(request.headers()), status)))),
+            Err(status) => Either::Left(ready(Ok(refused(&request, status)))),
         }
     }
 }

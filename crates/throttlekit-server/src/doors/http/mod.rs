@@ -27,6 +27,9 @@ use crate::engine::Engine;
 use fresh::Fresh;
 use problem::Problem;
 
+/// Where proxies ask. The headers that come with it are their clients'.
+pub(crate) const FORWARD_AUTH: &str = "/v1/forward-auth/";
+
 /// The door to an engine, as it is set up.
 #[derive(Clone)]
 pub struct HttpDoor {

@@ -35,7 +35,7 @@ fn lists_that_cannot_work_are_refused_with_the_place_and_a_remedy() {
         ),
         (
             "anonymous:\n  - {doors: [chekc]}".into(),
-            "7:15 access.anonymous[0].doors[0]: `chekc` is not known; did you mean `check`?",
+            "7:16 access.anonymous[0].doors[0]: unknown choice `chekc`; did you mean `check`?",
         ),
         (
             "anonymous:\n  - {doors: []}".into(),
@@ -90,7 +90,7 @@ fn what_allows_less_than_it_seems_to_is_warned_of() {
     }
     let (_, warnings) =
         load(&access("anonymous:\n  - doors: [check]\n    policies: [chat, nobody]")).unwrap();
-    assert_eq!(warnings[0].place, Some(Place { line: 8, column: 23 }));
+    assert_eq!(warnings[0].place, Some(Place { line: 8, column: 24 }));
 }
 
 /// A file is judged where it is written; its secrets are where it is run.
