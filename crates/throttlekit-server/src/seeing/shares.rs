@@ -24,7 +24,7 @@ pub(super) fn of(hub: &Hub, engine: &Engine, policy: &str, busiest: &[TopKey]) -
     let Some(fair) = file.policies.get(policy).and_then(|spec| spec.fair.as_ref()) else {
         return Vec::new();
     };
-    let weighed = fair.weights.keys().take(WEIGHED_MAX).map(|tenant| tenant.as_bytes());
+    let weighed = fair.weights.keys().take(WEIGHED_MAX).map(String::as_bytes);
     let busy = busiest.iter().filter(|key| key.policy == policy).map(|key| key.key.as_slice());
     let tenants: BTreeSet<&[u8]> = weighed.chain(busy).collect();
     let mut shares: Vec<FairShare> =
