@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use throttlekit_server::policy::{self, Finding, PolicyFile};
+use throttlekit_server::policy::{self, Finding, PolicyError, PolicyFile};
 
 /// What a file holds, or which file is in the way and what to do about it.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
@@ -21,8 +21,17 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
 
 /// A policy file and what is odd about it; or all that is wrong with it, on standard error.
 pub(crate) fn policies(path: &Path) -> Result<(PolicyFile, Vec<Finding>)> {
+    judged(path, policy::load)
+}
+
+/// Whether every secret that a policy file refers to can be read here; or all that cannot, on standard error.
+pub(crate) fn secrets(path: &Path) -> Result<()> {
+    judged(path, policy::judge_secrets)
+}
+
+fn judged<T>(path: &Path, judge: impl Fn(&str) -> Result<T, Vec<PolicyError>>) -> Result<T> {
     let bytes = read(path)?;
-    policy::text(&bytes).map_err(|error| vec![error]).and_then(policy::load).or_else(|errors| {
+    policy::text(&bytes).map_err(|error| vec![error]).and_then(judge).or_else(|errors| {
         errors.iter().for_each(|error| eprintln!("{error}"));
         bail!("{}: {} to mend, see above; docs/policies.md has the format", path.display(), errors.len())
     })

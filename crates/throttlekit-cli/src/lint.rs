@@ -14,11 +14,20 @@ pub(crate) struct Args {
     /// Say nothing if it is good
     #[arg(short, long)]
     quiet: bool,
+    /// Read the secrets that `access` refers to, too, as the server would here
+    #[arg(long)]
+    secrets: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (file, findings) = file::policies(&args.file)?;
-    findings.iter().for_each(|finding| eprintln!("warning: {finding}"));
+    for finding in findings {
+        let place = finding.place.map(|place| format!("\n at {place}")).unwrap_or_default();
+        eprintln!("{finding}{place}");
+    }
+    if args.secrets {
+        file::secrets(&args.file)?;
+    }
     if !args.quiet {
         print!("{}", policy::explain(&file));
     }

@@ -35,7 +35,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve the policies of a file
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Check a policy file, and say in words what it does
     Lint(lint::Args),
     /// Watch a server in the terminal
@@ -54,7 +54,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Lint(args) => lint::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -2,12 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
-use throttlekit_server::access::{Secret, Secrets};
+use http::HeaderName;
+use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
+use throttlekit_server::access::{PROXY_TOKEN, Secret, Secrets};
 use throttlekit_server::listen::{Tls, TlsFiles, judge_bind};
 use throttlekit_server::seeing::{LogFormat, logs};
 use throttlekit_server::{Server, ServerOptions, StoreUrl};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::file;
 use crate::migrate::store_fails;
@@ -21,12 +25,12 @@ pub(crate) struct Args {
     /// Where gRPC is served, Envoy's rate limit service too
     #[arg(long, default_value = "127.0.0.1:50051", value_name = "IP:PORT", value_parser = address)]
     listen: SocketAddr,
-    /// Where HTTP and JSON are served
-    #[arg(long, default_value = "127.0.0.1:8080", value_name = "IP:PORT", value_parser = address)]
-    http: SocketAddr,
-    /// Where Prometheus finds /metrics, and probes /healthz and /readyz
-    #[arg(long, default_value = "127.0.0.1:9464", value_name = "IP:PORT", value_parser = address)]
-    metrics: SocketAddr,
+    /// Where HTTP and JSON are served; `off` for nowhere
+    #[arg(long, default_value = "127.0.0.1:8080", value_name = "IP:PORT")]
+    http: At,
+    /// Where Prometheus finds /metrics, and probes /healthz and /readyz; `off` for nowhere
+    #[arg(long, default_value = "127.0.0.1:9464", value_name = "IP:PORT")]
+    metrics: At,
     /// How often the policy file is looked at, in milliseconds
     #[arg(long, default_value_t = 1_000, value_name = "MS")]
     reload_every_ms: u64,
@@ -79,6 +83,10 @@ pub(crate) struct Args {
     /// How many proxies stand before the HTTP door
     #[arg(long, default_value_t = 0, value_name = "COUNT", help_heading = "Who can connect")]
     trusted_hops: u8,
+    /// The header in which a proxy that asks by forward-auth shows its own token
+    #[arg(long, default_value_t = PROXY_TOKEN, value_name = "NAME", value_parser = proxy_header)]
+    #[arg(help_heading = "Who can connect")]
+    proxy_token_header: HeaderName,
 
     /// A file with the secret that the monitor asks for; else THROTTLEKIT_MONITOR_SECRET, else only this machine sees it
     #[arg(long, value_name = "FILE", help_heading = "What callers see")]
@@ -92,6 +100,11 @@ pub(crate) struct Args {
     /// Show keys as hashes in the monitor
     #[arg(long, help_heading = "What callers see")]
     hash_keys: bool,
+
+    /// Send traces and counters to the OpenTelemetry collector at this address, such as http://127.0.0.1:4317
+    #[cfg(feature = "otlp")]
+    #[arg(long, env = "THROTTLEKIT_OTLP", value_name = "URL", help_heading = "Traces")]
+    otlp: Option<String>,
 
     /// What is logged: `info`, `debug`, `throttlekit_server=debug,warn` …
     #[arg(
@@ -126,7 +139,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     file::policies(&args.policies)?;
     let files = TlsFiles { cert: args.tls_cert, key: args.tls_key, client_ca: args.tls_client_ca };
     let tls = Tls::load(&files).map_err(anyhow::Error::msg)?;
-    for address in [args.listen, args.http, args.metrics] {
+    for address in [Some(args.listen), args.http.0, args.metrics.0].into_iter().flatten() {
         let warning = judge_bind(address, tls.is_some(), args.allow_plaintext).map_err(anyhow::Error::msg)?;
         warning.iter().for_each(|warning| tracing::warn!("{warning}"));
     }
@@ -148,13 +161,19 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     options.engine.leases_per_principal_max = args.leases_per_caller;
     options.hub.node_id = args.node_id;
     options.hub.hash_keys = args.hash_keys;
-    (options.grpc, options.http, options.metrics) = (args.listen, Some(args.http), Some(args.metrics));
+    (options.grpc, options.http, options.metrics) = (args.listen, args.http.0, args.metrics.0);
     (options.trusted_hops, options.secrets) = (args.trusted_hops, secrets);
+    options.proxy_token = args.proxy_token_header;
     (options.tls, options.reflection) = (tls, args.reflection);
     options.metrics_without_certificates = args.metrics_without_client_cert;
     options.limits.grace = Duration::from_secs(args.grace_s);
+    #[cfg(feature = "otlp")]
+    {
+        options.otlp = args.otlp;
+    }
+    let stopped = stopped()?;
     let server = Server::start(options).await.map_err(anyhow::Error::msg)?;
-    let shown = |address: Option<SocketAddr>| address.map_or_else(String::new, |address| address.to_string());
+    let shown = |address: Option<SocketAddr>| address.map_or("off".into(), |address| address.to_string());
     tracing::info!(
         policies = server.engine().policies().len(),
         store = url.kind(),
@@ -174,7 +193,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             "serving without the store: calls go by `on_outage` until it answers; see that it runs and --store is right"
         );
     }
-    stopped().await?;
+    stopped.await;
     tracing::info!("stopping: no new requests, those under way end");
     server.stop().await;
     Ok(())
@@ -182,6 +201,30 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write an IP address and a port, such as 127.0.0.1:50051".into())
+}
+
+/// Where a door is that need not be open.
+#[derive(Clone, Copy, Debug)]
+struct At(Option<SocketAddr>);
+
+impl FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        address(text).map(|address| Self(Some(address))).map_err(|wrong| format!("{wrong}, or `off`"))
+    }
+}
+
+/// Its clients' own credentials come in others.
+fn proxy_header(text: &str) -> Result<HeaderName, String> {
+    let name: HeaderName = text.parse().map_err(|_| "this is no name that a header can have")?;
+    if [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(&name) {
+        return Err("a proxy's clients use this one themselves: choose another".into());
+    }
+    Ok(name)
 }
 
 /// From a file or the environment, never from the command line, which others can read.
@@ -194,11 +237,14 @@ fn secret(file: Option<&Path>, variable: &str) -> anyhow::Result<Option<Secret>>
     found.map_err(anyhow::Error::msg)
 }
 
-/// Waits for whoever wants it to stop.
-async fn stopped() -> std::io::Result<()> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        stopped = tokio::signal::ctrl_c() => stopped,
-        _ = terminate.recv() => Ok(()),
-    }
+/// Waits for whoever wants it to stop. From now on: who stops it before that is waited for is heard, too.
+fn stopped() -> std::io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }

@@ -5,8 +5,11 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
+use common::Serving;
 use tempfile::TempDir;
 use throttlekit_server::policy;
+
+mod common;
 
 const GOOD: &str = "version: 1\npolicies:\n  api: {rate: {limit: 5, per: 1m}}\n";
 const BAD: &str = "version: 1\npolicies:\n  api: {rate: {limt: 5, per: 1m}}\n";
@@ -93,6 +96,53 @@ fn a_server_without_its_store_says_so_and_serves() {
         &["migrate", "--store", "postgres://127.0.0.1:1/db"],
         &["--store (postgres)", "see that it runs"],
     );
+}
+
+/// A door that is off is not there; the others are.
+#[test]
+fn doors_are_turned_off_one_by_one() {
+    let answers = |address: &str| std::net::TcpStream::connect(address).is_ok();
+    let without = Serving::start(GOOD, &["--http", "off", "--metrics", "off"]);
+    assert_eq!((without.at("http"), without.at("metrics")), ("off", "off"));
+    assert!(answers(without.at("grpc")));
+    without.stop();
+    let metrics_only = Serving::start(GOOD, &["--http", "off"]);
+    assert_eq!(metrics_only.at("http"), "off");
+    assert!(answers(metrics_only.at("metrics")) && answers(metrics_only.at("grpc")));
+    let said = throttlekit(&["serve", "policies.yaml", "--http", "no"]);
+    assert_eq!(said.ends_with, 2);
+    assert!(said.err.contains("such as 127.0.0.1:50051, or `off`"), "{}", said.err);
+    let said = throttlekit(&["serve", "policies.yaml", "--listen", "off"]);
+    assert_eq!(said.ends_with, 2, "without gRPC there is nothing to look at it by");
+}
+
+#[test]
+fn a_proxys_token_does_not_come_where_its_clients_put_theirs() {
+    let said = throttlekit(&["serve", "policies.yaml", "--proxy-token-header", "Authorization"]);
+    assert_eq!(said.ends_with, 2);
+    assert!(said.err.contains("clients use this one themselves"), "{}", said.err);
+}
+
+#[test]
+fn a_list_of_callers_is_checked_and_its_secrets_where_that_is_asked_for() {
+    let folder = TempDir::new().unwrap();
+    let listed = |access: &str| file(&folder, "listed.yaml", &format!("{GOOD}access:\n  {access}\n"));
+    let unknown =
+        listed("principals: {a: {certificate: 'dns:a', allow: [{doors: [check], policies: [apx]}]}}");
+    let said = throttlekit(&["lint", "-q", &unknown]);
+    assert_eq!(said.ends_with, 0, "{}", said.err);
+    for words in ["warning: access.principals.a.allow[0].policies[0]", "did you mean `api`?", "at line 5"] {
+        assert!(said.err.contains(words), "{}", said.err);
+    }
+    let away = listed("principals: {a: {token_file: /no/such/token, allow: [{doors: [check]}]}}");
+    let said = throttlekit(&["lint", "-q", &away]);
+    assert_eq!((said.ends_with, said.err.as_str()), (0, ""), "the file may be elsewhere");
+    refuses(
+        &["lint", "-q", "--secrets", &away],
+        &["access.principals.a.token_file: /no/such/token", "at line 5", "listed.yaml: 1 to mend"],
+    );
+    let door = listed("principals: {a: {certificate: 'dns:a', allow: [{doors: [chekc]}]}}");
+    refuses(&["lint", &door], &["did you mean `check`?", "at line 5"]);
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! What it costs a decision to be seen: nanoseconds, on one thread and on two.
+//! What it costs a decision to be seen: nanoseconds, on one thread and on two. The last line has the figures.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Map, Value, json};
 use throttlekit::admission::{Axis, Event};
 use throttlekit::{ALLOW_FULL, Clock, Decision, Guarantee, PreciseClock};
 use throttlekit_server::engine::Witness;
@@ -13,18 +14,22 @@ const ROUNDS: u32 = 7;
 
 fn main() -> std::io::Result<()> {
     let hub = Hub::start(HubOptions::default())?;
+    let mut figure = Map::from_iter([("name".to_owned(), Value::from("seeing-cost"))]);
     for (what, allowed) in [("allowed", true), ("denied", false)] {
         for threads in [1, 2] {
             let mut rounds: Vec<_> = (0..ROUNDS).map(|_| round(&hub, threads, allowed)).collect();
             rounds.sort_unstable();
-            println!(
-                "{what:<8} threads={threads} ns per decision: best {} median {}",
-                rounds[0],
-                rounds[rounds.len() / 2]
-            );
+            let (best, median) = (rounds[0], rounds[rounds.len() / 2]);
+            println!("{what:<8} threads={threads} ns per decision: best {best} median {median}");
+            let figures = json!({ "best_ns": best, "median_ns": median });
+            figure.insert(format!("{what}_threads_{threads}"), figures);
         }
     }
-    println!("events lost: {}", hub.counts().events_lost());
+    let lost = hub.counts().events_lost();
+    println!("events lost: {lost}");
+    figure.insert("decisions_each".into(), (u64::from(EACH) * u64::from(ROUNDS)).into());
+    figure.insert("events_lost".into(), lost.into());
+    println!("figure: {}", Value::from(figure));
     Ok(())
 }
 

@@ -11,6 +11,7 @@ pub mod reload;
 pub mod seeing;
 mod server;
 mod store_url;
+mod traces;
 
 pub use server::{Server, ServerOptions};
 pub use store_url::StoreUrl;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use hyper::body::{Body, Incoming};
 use throttlekit_proto::v1::fleet_server::FleetServer;
 use throttlekit_proto::v1::monitor_server::MonitorServer;
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tonic::service::Routes;
 use tower::{Layer, Service};
 
-use crate::access::{Identify, Secrets};
+use crate::access::{Identify, PROXY_TOKEN, Secrets};
 use crate::doors::envoy::EnvoyDoor;
 use crate::doors::grpc::{FleetDoor, MonitorDoor, RateLimiterDoor, health};
 use crate::doors::http::HttpDoor;
@@ -26,6 +26,7 @@ use crate::engine::{Backend, Engine, EngineOptions};
 use crate::listen::{self, Counters, ListenOptions, Speaks, Tls};
 use crate::reload::{Loaded, Reloader};
 use crate::seeing::{DoorsSeen, Hub, HubOptions, METRICS_CONTENT_TYPE, metrics, mind_store};
+use crate::traces::Traces;
 
 /// How often certificates are looked at.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(60);
@@ -47,6 +48,8 @@ pub struct ServerOptions {
     pub http: Option<SocketAddr>,
     /// How many proxies stand before the HTTP door, for the address of a client that none of them may make up.
     pub trusted_hops: u8,
+    /// In which header a proxy that asks for its clients (forward-auth) shows its own token.
+    pub proxy_token: HeaderName,
     /// Where metrics are served, if they are: for Prometheus, apart from whoever asks.
     pub metrics: Option<SocketAddr>,
     /// What the monitor and reservations ask for where the file names no principals.
@@ -60,6 +63,9 @@ pub struct ServerOptions {
     pub metrics_without_certificates: bool,
     /// Whether clients are told what can be asked (`grpc.reflection.v1`).
     pub reflection: bool,
+    /// Where a collector takes traces and counters, if there is one: `http://localhost:4317`.
+    #[cfg(feature = "otlp")]
+    pub otlp: Option<String>,
 }
 
 impl ServerOptions {
@@ -73,12 +79,15 @@ impl ServerOptions {
             grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
             http: None,
             trusted_hops: 0,
+            proxy_token: PROXY_TOKEN,
             metrics: None,
             secrets: Secrets::default(),
             limits: listen::Limits::default(),
             tls: None,
             metrics_without_certificates: false,
             reflection: false,
+            #[cfg(feature = "otlp")]
+            otlp: None,
         }
     }
 }
@@ -114,6 +123,7 @@ pub struct Server {
     grace: Duration,
     /// Ends with the server.
     minding: JoinSet<()>,
+    traces: Traces,
 }
 
 impl Server {
@@ -123,6 +133,7 @@ impl Server {
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let reloader = Reloader::new(options.policies.clone(), &loaded, options.secrets.clone())?;
         let hub = Hub::start(options.hub.clone()).map_err(|error| error.to_string())?;
+        let traces = Traces::start(&options, &hub)?;
         let engine = EngineOptions { witness: hub.clone(), ..options.engine.clone() };
         let engine = Engine::start(engine, loaded.file)?;
         let (grpc_listener, grpc) = bind(options.grpc, "--listen").await?;
@@ -145,9 +156,11 @@ impl Server {
             grace: options.limits.grace,
             doors: JoinSet::new(),
             minding: JoinSet::new(),
+            traces,
         };
-        let identify = Identify::by(server.reloader.access());
-        let grpc_doors = identify.layer(server.grpc_doors(&options, stopped.clone())?);
+        let identify = Identify::by(server.reloader.access()).proxy_token(options.proxy_token.clone());
+        let spans = server.traces.spans();
+        let grpc_doors = identify.layer(spans.layer(server.grpc_doors(&options, stopped.clone())?));
         let listening = |speaks, counters: &Arc<Counters>| {
             let (limits, tls) = (options.limits.clone(), options.tls.clone());
             ListenOptions { limits, tls, speaks, counters: counters.clone() }
@@ -159,8 +172,8 @@ impl Server {
             let (listener, address) = bind(address, "--http").await?;
             server.http = Some(address);
             let door = HttpDoor::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_router();
-            let http = listening(Speaks::Http, &seen.http);
-            server.open("http", listener, identify.layer(door), http, stopped.clone());
+            let (door, http) = (identify.layer(spans.layer(door)), listening(Speaks::Http, &seen.http));
+            server.open("http", listener, door, http, stopped.clone());
         }
         if let Some(address) = options.metrics {
             let (listener, address) = bind(address, "--metrics").await?;
@@ -268,6 +281,7 @@ impl Server {
         self.hub.close();
         while self.doors.join_next().await.is_some() {}
         self.engine.drain(self.grace).await;
+        self.traces.stop().await;
     }
 }
 

@@ -54,7 +54,7 @@ async fn checks_batches_and_loans_of_one_limit_pass_one_share_together() {
         for _ in 0..2 * SHARE {
             passed += checked(&engine, policy, 1).await;
             passed += engine.reserve(&anyone, ask(policy, 2), None).await.unwrap().units;
-            let many = engine.check_many(policy, &[b"acme"], 1).await.unwrap();
+            let many = engine.check_many(policy, &[vec![&b"acme"[..]]], 1).await.unwrap();
             passed += many.iter().filter(|answer| answer.decision.allowed).count() as u64;
         }
         assert_eq!(passed, SHARE, "{policy}");

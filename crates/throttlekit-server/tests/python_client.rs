@@ -25,6 +25,7 @@ policies:
   jobs: {concurrency: {limit: 2}}
   both: {concurrency: {limit: 2}, rate: {limit: 3, per: 1h}}
   priced: {concurrency: {limit: 2}, price: {rate: 5}}
+  shared: {fair: {limit: 100, per: 1d, weights: {acme: 3}}}
   lent: {rate: {algorithm: fixed_window, limit: 10, per: 1d}, fleet: {}}
 ";
 

@@ -240,3 +240,19 @@ fn limits_that_cannot_be_shared_so_are_refused_where_they_are_built() {
     assert!(SharedFairLimiter::in_region(store(), "api", "us", blink).build().is_err());
     assert!(Quanta::new(store(), "api", hour(10)).is_ok());
 }
+
+/// It tells what the next answers go by, and to look at it gives nobody a place.
+#[tokio::test]
+async fn a_share_tells_weight_use_and_what_is_sure_and_costs_nothing() {
+    let store = Arc::new(MemoryStore::new());
+    let weights = |tenant: &[u8]| Weight::new(if tenant == b"acme" { 3 } else { 1 }).unwrap();
+    let place = SharedFairLimiter::by_quanta(store, "api", hour(100)).weights(weights).build().unwrap();
+    assert_eq!(place.share_of("acme"), None, "it has not asked");
+    for (tenant, cost) in [("acme", 30), ("bob", 5)] {
+        assert!(place.check(Ask::of(tenant).cost(cost)).await.unwrap().decision.allowed);
+    }
+    let seen =
+        |tenant: &str| place.share_of(tenant).map(|share| (share.weight.get(), share.used, share.guaranteed));
+    assert_eq!((seen("acme"), seen("bob")), (Some((3, 30, 75)), Some((1, 5, 25))));
+    assert_eq!((seen("carl"), place.stats().tenants), (None, 2));
+}

@@ -21,7 +21,7 @@ const MARK: Color = Color::Cyan;
 pub(super) fn draw(frame: &mut Frame<'_>, board: &Board) {
     let [head, upper, middle, lower, live, foot] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(7),
+        Constraint::Length(8),
         Constraint::Min(6),
         Constraint::Length(8),
         Constraint::Length(9),
@@ -101,11 +101,19 @@ fn state_of_server(board: &Board) -> Paragraph<'static> {
             engine.outages
         ))
         .fg(DIM),
+        Line::from(failure(&engine.last_error)).fg(if engine.serving { HOT } else { BAD }),
         Line::from(format!("config {}  {} ago", config.version_hash, ago(now - config.loaded_at))),
         Line::from(format!("       {} reloads  {} refused", config.reloads, config.rejected)).fg(refused),
         Line::from(config.last_error).fg(BAD),
     ];
     Paragraph::new(lines).block(Block::bordered().title(" Health ").border_style(DIM))
+}
+
+/// The store's last failure in one short line: the time of day, and why.
+fn failure(told: &str) -> String {
+    let Some((at, why)) = told.split_once(' ') else { return told.to_owned() };
+    let time = at.split_once('T').map_or(at, |(_, time)| time.trim_end_matches('Z'));
+    format!("  {time} {}", why.trim_start_matches("the store "))
 }
 
 fn policies(frame: &mut Frame<'_>, board: &Board, area: Rect) {

@@ -4,6 +4,9 @@ mod board;
 mod draw;
 mod feed;
 mod keys;
+#[cfg(test)]
+#[path = "../../tests/common/pty.rs"]
+mod pty;
 mod svg;
 #[cfg(test)]
 mod tests;
@@ -14,8 +17,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use board::{Board, Input};
-use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::{DefaultTerminal, Terminal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::dial::Dial;
@@ -66,20 +70,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// Draws whenever something changed.
+/// Draws whenever something changed, until someone says `q` or stops the process.
 async fn show(board: &mut Board, heard: &mut mpsc::Receiver<Input>) -> Result<()> {
-    let mut terminal = ratatui::try_init().context("this is no terminal: try --once")?;
-    let drawn = async {
+    let mut terminate = signal(SignalKind::terminate())?;
+    in_terminal(async |terminal| {
         while !board.over() {
             terminal.draw(|frame| draw::draw(frame, board))?;
-            let Some(input) = heard.recv().await else { break };
+            let input = tokio::select! {
+                input = heard.recv() => input,
+                _ = terminate.recv() => None,
+            };
+            let Some(input) = input else { break };
             board.take(input);
         }
         Ok(())
-    };
-    let drawn = drawn.await;
+    })
+    .await
+}
+
+/// Takes the terminal for a while. It is given back as it was, also after an error or a panic.
+async fn in_terminal(work: impl AsyncFnOnce(&mut DefaultTerminal) -> Result<()>) -> Result<()> {
+    let mut terminal = ratatui::try_init().context("this is no terminal: try --once")?;
+    let done = work(&mut terminal).await;
     ratatui::restore();
-    drawn
+    done
 }
 
 /// Watches for a while, and draws once.

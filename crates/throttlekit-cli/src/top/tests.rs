@@ -8,7 +8,8 @@ use throttlekit_proto::v1::{
 };
 
 use super::board::{Board, HISTORY, Input, Press};
-use super::{draw, svg, text};
+use super::pty::Pty;
+use super::{draw, in_terminal, svg, text};
 
 /// At this time, with these totals of `api`; `chat` stands still.
 fn snapshot(at_ms: i64, allowed: i64, denied: i64) -> Snapshot {
@@ -60,6 +61,7 @@ fn snapshot(at_ms: i64, allowed: i64, denied: i64) -> Snapshot {
             kind: "redis".into(),
             serving: true,
             calls: 1_200,
+            last_error: "2026-11-16T07:05:09Z the store did not answer within 100ms".into(),
             ..Default::default()
         }),
         config: Some(ConfigHealth { version_hash: "c0ffee".into(), rejected: 1, ..Default::default() }),
@@ -165,6 +167,7 @@ fn the_picture_shows_rates_latency_axes_keys_slots_health_and_denials() {
     assert!(line(&screen, "alice").contains("4.00k"));
     assert!(line(&screen, "chat             5 / 8").contains("of 32 at 4 FENCED"));
     assert!(line(&screen, "acme").contains("40 / 50 ×3"));
+    assert!(line(&screen, "07:05:09").contains("did not answer within 100ms"));
     let denial = line(&screen, "12:34:56");
     assert!(denial.contains("api") && denial.contains("0 of 100 left") && denial.contains("wait 250ms"));
     assert!(denial.contains("mallory"));
@@ -224,7 +227,8 @@ fn plain_text_has_a_line_for_each_thing() {
     let plain = text::plain(&snapshot(5, 6, 7));
     for wanted in [
         "server node=\"n1\" at=5",
-        "store kind=redis serving=true calls=1200 outages=0 in_flight=0",
+        "store kind=redis serving=true calls=1200 outages=0 in_flight=0 last_error=\"2026-11-16T07:05:09Z the store did not answer within 100ms\"",
+        "share policy=\"chat\" used=40 guaranteed=50 weight=3 tenant=\"acme\"",
         "policy name=\"api\" kind=rate allowed=6 denied=7 shadow_denied=7 limit=0 engine_calls=6 p50_ms=0.2500 p99_ms=1.5000",
         "axis policy=\"api\" axis=rate denied=7",
         "key policy=\"api\" denied=2500 key=\"mallory\"",
@@ -245,4 +249,27 @@ fn a_picture_holds_the_text_and_escapes_it() {
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
     assert!(picture.contains("a&lt;b&gt;&amp;c") && picture.contains("Denied by axis"));
     assert!(!picture.contains("a<b>"));
+}
+
+#[test]
+#[ignore = "panics in the terminal of the test below"]
+fn panics_while_it_has_the_terminal() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let panics = in_terminal(async |terminal| {
+        terminal.draw(|frame| frame.render_widget("drawn", frame.area()))?;
+        panic!("on purpose")
+    });
+    runtime.block_on(panics).unwrap();
+}
+
+#[test]
+fn a_panic_gives_the_terminal_back() {
+    let this = std::env::current_exe().unwrap();
+    let this = this.to_str().unwrap();
+    let test = "top::tests::panics_while_it_has_the_terminal";
+    let mut pty = Pty::run(this, &["--exact", test, "--ignored", "--nocapture"]);
+    pty.wait_for("drawn");
+    pty.wait_for("on purpose");
+    assert!(!pty.ended_well());
+    pty.assert_given_back();
 }

@@ -68,8 +68,8 @@ pub(super) fn plain(snapshot: &Snapshot) -> String {
     };
     line(format!("server node={:?} at={}", meta.node_id, meta.generated_at));
     line(format!(
-        "store kind={} serving={} calls={} outages={} in_flight={}",
-        engine.kind, engine.serving, engine.calls, engine.outages, engine.in_flight
+        "store kind={} serving={} calls={} outages={} in_flight={} last_error={:?}",
+        engine.kind, engine.serving, engine.calls, engine.outages, engine.in_flight, engine.last_error
     ));
     line(format!(
         "config version={} loaded_at={} reloads={} rejected={} last_error={:?}",
@@ -96,6 +96,12 @@ pub(super) fn plain(snapshot: &Snapshot) -> String {
             for key in keys {
                 line(format!("key policy={:?} {list}={} key={:?}", policy.name, key.count, key.key));
             }
+        }
+        for share in &policy.fair_shares {
+            line(format!(
+                "share policy={:?} used={} guaranteed={} weight={} tenant={:?}",
+                policy.name, share.used, share.guaranteed, share.weight, share.tenant
+            ));
         }
     }
     for guard in &snapshot.guards {

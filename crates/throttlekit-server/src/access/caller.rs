@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Principal;
 use super::grant::Grant;
-use crate::engine::Refusal;
+use crate::engine::{Engine, Refusal};
 
 /// What can be asked, for allow-lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -51,14 +51,21 @@ impl Caller {
         Self { principal, rights }
     }
 
-    /// Nobody in particular, who may do everything: where nobody looked who it is, as in tests of a door.
+    /// Nobody in particular, who may do everything: where the file lists nobody, and nobody looked who it is.
     pub fn anyone() -> Self {
         Self::new(Principal::anyone(), Rights::All)
     }
 
-    /// Whoever sent a request.
-    pub fn of(extensions: &http::Extensions) -> Self {
-        extensions.get().cloned().unwrap_or_else(Self::anyone)
+    /// Nobody in particular, who may do nothing.
+    pub fn nobody() -> Self {
+        Self::new(Principal::anyone(), Rights::Listed(Arc::default()))
+    }
+
+    /// Whoever sent a request to this engine. Where nobody looked who it is, though the file lists who may ask, it may
+    /// do nothing: a door that was put together without [`Identify`](super::Identify) is shut, not open.
+    pub fn of(extensions: &http::Extensions, engine: &Engine) -> Self {
+        let unseen = || if engine.file().access.is_some() { Self::nobody() } else { Self::anyone() };
+        extensions.get().cloned().unwrap_or_else(unseen)
     }
 
     /// Its identity.

@@ -7,28 +7,40 @@ use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use futures_util::future::Either;
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use tonic::Status;
 use tower::{Layer, Service};
 
 use super::{Access, Unknown};
+use crate::doors::http::FORWARD_AUTH;
 use crate::listen::{Peer, is_grpc, say};
 
 /// What is answered to everybody: whether the server is well, which whoever sends traffic to it must know.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 const OPEN_SERVICE: &str = "/grpc.health.v1.Health/";
+/// In which header a proxy shows its own token, unless told otherwise.
+pub const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-throttlekit-token");
 
 /// Puts a [`Caller`](super::Caller) into each request, or refuses it: UNAUTHENTICATED, or 401. Believes the connection
 /// and the token, and no other header.
+///
+/// A proxy that asks for its clients (forward-auth) shows its token in a header of its own: `authorization` is then what
+/// a client says to the service behind, and is not looked at.
 #[derive(Clone, Debug)]
 pub struct Identify {
     access: Arc<ArcSwap<Access>>,
+    proxy_token: HeaderName,
 }
 
 impl Identify {
     /// By what is in force when a request comes.
     pub fn by(access: Arc<ArcSwap<Access>>) -> Self {
-        Self { access }
+        Self { access, proxy_token: PROXY_TOKEN }
+    }
+
+    /// In which header proxies show their token.
+    pub fn proxy_token(self, header: HeaderName) -> Self {
+        Self { proxy_token: header, ..self }
     }
 
     fn judge<B>(&self, request: &mut Request<B>) -> Result<(), Status> {
@@ -37,13 +49,15 @@ impl Identify {
             return Ok(());
         }
         let peer = request.extensions().get::<Peer>();
-        let caller = self.access.load().identify(request.headers(), peer).map_err(|unknown| {
-            Status::unauthenticated(match unknown {
-                Unknown::WrongToken => "this token is nobody's",
-                Unknown::NoToken => {
-                    "show a token: `authorization: Bearer …`, or a client certificate that is listed"
-                }
-            })
+        let (access, headers) = (self.access.load(), request.headers());
+        let caller = if path.starts_with(FORWARD_AUTH) {
+            access.identify_proxy(headers, &self.proxy_token, peer)
+        } else {
+            access.identify(headers, peer)
+        };
+        let caller = caller.map_err(|unknown| match unknown {
+            Unknown::WrongToken => Status::unauthenticated("this token is nobody's"),
+            Unknown::NoToken => Status::unauthenticated(NO_TOKEN),
         })?;
         if let Some(why) = caller.lacks_secret_for(path) {
             return Err(Status::unauthenticated(why));
@@ -51,6 +65,17 @@ impl Identify {
         request.extensions_mut().insert(caller);
         Ok(())
     }
+}
+
+const NO_TOKEN: &str = "show a token: `authorization: Bearer …`, or a client certificate that is listed";
+
+/// What is told to who is not let in. A proxy's client is not asked for a token: the one that is missing is the proxy's.
+fn refused<B, R: Default>(request: &Request<B>, status: Status) -> Response<R> {
+    let mut response = say(is_grpc(request), status);
+    if request.uri().path().starts_with(FORWARD_AUTH) {
+        response.headers_mut().remove(http::header::WWW_AUTHENTICATE);
+    }
+    response
 }
 
 impl<S> Layer<S> for Identify {
@@ -84,7 +109,7 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.identify.judge(&mut request) {
             Ok(()) => Either::Right(self.inner.call(request)),
-            Err(status) => Either::Left(ready(Ok(say(is_grpc(request.headers()), status)))),
+            Err(status) => Either::Left(ready(Ok(refused(&request, status)))),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use super::caller::Rights;
@@ -14,8 +14,8 @@ use crate::listen::Peer;
 
 /// What can be guessed is no token.
 const TOKEN_BYTES_MIN: usize = 16;
-/// Principals of one file: each costs a comparison for each request with a token.
-const PRINCIPALS_MAX: usize = 1_000;
+/// Principals of one file at the most: each costs a comparison for each request with a token.
+pub const PRINCIPALS_MAX: usize = 1_000;
 
 /// The secrets of a server whose file names no principals.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +79,24 @@ impl Access {
     pub fn identify(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Caller, Unknown> {
         match &self.kind {
             Kind::Open(secrets) => Ok(secrets.identify(headers, peer)),
-            Kind::Listed { known, anonymous } => listed(known, anonymous, headers, peer),
+            Kind::Listed { known, anonymous } => {
+                let token = shown(headers, &["x-monitor-secret", "x-fleet-secret"]);
+                listed(known, anonymous, token, peer)
+            }
+        }
+    }
+
+    /// Which proxy sent these headers over this connection. They are its client's, but for the one that is named: what
+    /// the client shows to the service behind is not looked at.
+    pub fn identify_proxy(
+        &self,
+        headers: &HeaderMap,
+        token: &HeaderName,
+        peer: Option<&Peer>,
+    ) -> Result<Caller, Unknown> {
+        match &self.kind {
+            Kind::Open(secrets) => Ok(secrets.identify(&HeaderMap::new(), peer)),
+            Kind::Listed { known, anonymous } => listed(known, anonymous, shown_in(headers, token), peer),
         }
     }
 }
@@ -87,10 +104,10 @@ impl Access {
 fn listed(
     known: &[Known],
     anonymous: &Arc<[Grant]>,
-    headers: &HeaderMap,
+    token: Option<Option<Secret>>,
     peer: Option<&Peer>,
 ) -> Result<Caller, Unknown> {
-    let found = if let Some(token) = shown(headers, &["x-monitor-secret", "x-fleet-secret"]) {
+    let found = if let Some(token) = token {
         Some(token.and_then(|token| by_token(known, &token)).ok_or(Unknown::WrongToken)?)
     } else {
         let names = peer.map(|peer| &*peer.names).unwrap_or_default();
@@ -131,6 +148,14 @@ fn shown(headers: &HeaderMap, others: &[&str]) -> Option<Option<Secret>> {
     Some(scheme.eq_ignore_ascii_case(b"bearer ").then(|| Secret::of(token.trim_ascii())).flatten())
 }
 
+/// The same for a header that holds the token alone.
+fn shown_in(headers: &HeaderMap, name: &HeaderName) -> Option<Option<Secret>> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    // Two would let one hide behind the other.
+    Some(if values.next().is_none() { Secret::of(value.as_bytes().trim_ascii()) } else { None })
+}
+
 impl Secrets {
     fn identify(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Caller {
         let is_local = peer.is_some_and(Peer::is_loopback);
@@ -153,16 +178,12 @@ impl Known {
         }
         let mut tokens = Vec::new();
         if let Some(digits) = &spec.token_sha256 {
-            let digest = Secret::of_digest(digits);
-            tokens.push(digest.ok_or("token_sha256 is not 64 hexadecimal digits")?);
+            tokens.push(judge_digest(digits)?);
         }
-        if let Some(path) = &spec.token_file {
-            tokens.push(Secret::read_file(Path::new(path), TOKEN_BYTES_MIN)?);
+        for (_, token) in referred(spec) {
+            tokens.push(token?);
         }
-        if let Some(variable) = &spec.token_env {
-            tokens.push(Secret::read_env(variable, TOKEN_BYTES_MIN)?);
-        }
-        let certificate = spec.certificate.as_deref().map(certificate).transpose()?;
+        let certificate = spec.certificate.as_deref().map(judge_certificate).transpose()?;
         if tokens.is_empty() && certificate.is_none() {
             return Err(
                 "nobody can be known as it: give token_sha256, token_file, token_env or certificate".into()
@@ -172,7 +193,27 @@ impl Known {
     }
 }
 
-fn certificate(name: &str) -> Result<String, String> {
+/// The tokens that stand elsewhere, by the field that says where.
+fn referred(spec: &PrincipalSpec) -> impl Iterator<Item = (&'static str, Result<Secret, String>)> {
+    let file = spec.token_file.as_ref();
+    let file = file.map(|path| ("token_file", Secret::read_file(Path::new(path), TOKEN_BYTES_MIN)));
+    let env = spec.token_env.as_ref();
+    let env = env.map(|variable| ("token_env", Secret::read_env(variable, TOKEN_BYTES_MIN)));
+    file.into_iter().chain(env)
+}
+
+/// Which secrets of a principal cannot be read here and now, and why.
+pub(crate) fn unreadable(spec: &PrincipalSpec) -> impl Iterator<Item = (&'static str, String)> {
+    referred(spec).filter_map(|(way, token)| Some((way, token.err()?)))
+}
+
+/// The token of this digest.
+pub(crate) fn judge_digest(digits: &str) -> Result<Secret, String> {
+    Secret::of_digest(digits).ok_or_else(|| "token_sha256 is not 64 hexadecimal digits".into())
+}
+
+/// The name of a certificate as it is compared.
+pub(crate) fn judge_certificate(name: &str) -> Result<String, String> {
     if let Some(host) = name.strip_prefix("dns:") {
         return Ok(format!("dns:{}", host.to_ascii_lowercase()));
     }

@@ -9,8 +9,10 @@ mod secret;
 mod spec;
 
 pub use caller::{Caller, Door};
-pub use identify::{Identified, Identify};
-pub use known::{Access, Secrets, Unknown};
+pub(crate) use grant::judge as judge_grant;
+pub use identify::{Identified, Identify, PROXY_TOKEN};
+pub use known::{Access, PRINCIPALS_MAX, Secrets, Unknown};
+pub(crate) use known::{judge_certificate, judge_digest, unreadable};
 pub use principal::Principal;
 pub use secret::Secret;
 pub use spec::{AccessSpec, GrantSpec, PrincipalSpec};

@@ -115,6 +115,31 @@ fn a_wrong_token_is_refused_even_with_a_good_certificate() {
 }
 
 #[test]
+fn a_proxy_is_known_by_a_header_of_its_own_and_never_by_what_its_client_shows() {
+    let name = |pairs: &[(&'static str, &str)], peer: Option<&Peer>| {
+        let found = access().identify_proxy(&headers(pairs), &PROXY_TOKEN, peer);
+        found.map(|caller| caller.principal().name().to_owned())
+    };
+    let (own, users) = (("x-throttlekit-token", BILLING), ("authorization", "Bearer of the user's own"));
+    let stolen = format!("Bearer {OPS}");
+    assert_eq!(name(&[own], None), Ok("billing".into()));
+    assert_eq!(name(&[own, users], None), Ok("billing".into()));
+    assert_eq!(
+        name(&[own, ("authorization", &stolen), ("x-monitor-secret", OPS)], None),
+        Ok("billing".into())
+    );
+    assert_eq!(name(&[("authorization", &stolen)], None), Err(Unknown::NoToken));
+    assert_eq!(name(&[users], Some(&with_names(&["dns:ops.example"]))), Ok("ops".into()));
+    assert_eq!(name(&[("x-throttlekit-token", "x"), users], None), Err(Unknown::WrongToken));
+    let mut two = headers(&[own]);
+    two.append("x-throttlekit-token", OPS.parse().unwrap());
+    assert_eq!(access().identify_proxy(&two, &PROXY_TOKEN, None).unwrap_err(), Unknown::WrongToken);
+    let open = Access::open(Secrets { monitor: Secret::of(b"look"), ..Secrets::default() });
+    let caller = open.identify_proxy(&bearer("look"), &PROXY_TOKEN, Some(&at("127.0.0.1"))).unwrap();
+    assert!(caller.may(Door::Check, "p", b"k").is_ok() && caller.may(Door::Monitor, "p", b"k").is_err());
+}
+
+#[test]
 fn nobody_in_particular_may_nothing_unless_stated() {
     let none = http::HeaderMap::new();
     assert_eq!(access().identify(&none, Some(&at("127.0.0.1"))).unwrap_err(), Unknown::NoToken);
@@ -239,4 +264,29 @@ fn the_list_in_the_documentation_is_one() {
     let caller = access.identify(&bearer("an-example-draw-your-own-with-openssl-rand-hex-32"), None).unwrap();
     assert!(caller.may(Door::Check, "api-v1", b"acme/1").is_ok());
     assert!(caller.may(Door::Check, "api-v1", b"other").is_err());
+}
+
+/// A door that was put together without the layer that says who asks is shut, where the file says who may.
+#[tokio::test]
+async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
+    use crate::engine::{Backend, Engine, EngineOptions};
+    let engine = |access: &str| {
+        let text = format!("version: 1\npolicies: {{p: {{rate: {{limit: 5, per: 1m}}}}}}\n{access}");
+        let (file, _) = crate::policy::load(&text).unwrap();
+        Engine::start(EngineOptions::over(Backend::memory()), file).unwrap()
+    };
+    let doors =
+        [Door::Check, Door::Peek, Door::Debit, Door::Admit, Door::Reserve, Door::Envoy, Door::Monitor];
+    let (open, listed) = (engine(""), engine("access: {anonymous: [{doors: [check]}]}"));
+    for door in doors {
+        let may = |engine: &Engine| Caller::of(&http::Extensions::new(), engine).may(door, "p", b"k");
+        assert!(may(&open).is_ok(), "{door:?}");
+        assert!(matches!(may(&listed), Err(Refusal::Forbidden(_))), "{door:?}");
+        assert!(Caller::of(&http::Extensions::new(), &listed).may_use(door).is_err(), "{door:?}");
+    }
+    let body = serde_json::json!({ "policy": "p", "key": "k" }).to_string();
+    let request = http::Request::post("/v1/check").header("content-type", "application/json");
+    let request = request.body(axum::body::Body::from(body)).unwrap();
+    let answer = tower::ServiceExt::oneshot(crate::doors::http::router(listed), request).await.unwrap();
+    assert_eq!(answer.status(), http::StatusCode::FORBIDDEN);
 }

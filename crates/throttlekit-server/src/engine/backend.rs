@@ -14,6 +14,8 @@ use throttlekit::{Clock, Guarantee, WallClock};
 use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
 
+use super::failures::{Failed, Failures};
+
 /// A key that nobody holds slots of.
 const PROBE: &str = "tk:{throttlekit.probe/}h:";
 
@@ -49,13 +51,12 @@ impl Backend {
     }
 
     /// Asks for nothing, to find out whether it answers.
-    pub(super) async fn probe(&self) -> bool {
-        let found = match self {
-            Self::Memory(_) => return true,
+    pub(super) async fn probe(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
             Self::Redis(store) => SlotStore::occupancy(store, &[PROBE]).await.map(drop),
             Self::Postgres(store) => SlotStore::occupancy(store, &[PROBE]).await.map(drop),
-        };
-        !found.is_err_and(|error| error.is_outage())
+        }
     }
 
     /// How calls to it have gone. Nothing where there are none.
@@ -74,28 +75,37 @@ impl fmt::Debug for Backend {
     }
 }
 
-/// The store as one policy sees it: its calls are counted.
+/// The store as one policy sees it: its calls are counted, and the last that failed is remembered.
 #[derive(Clone)]
 pub(super) struct Counted {
     backend: Backend,
     calls: Arc<AtomicU64>,
+    failures: Arc<Failures>,
 }
 
 impl Counted {
-    pub(super) fn new(backend: Backend, calls: Arc<AtomicU64>) -> Self {
-        Self { backend, calls }
+    pub(super) fn new(backend: Backend, calls: Arc<AtomicU64>, failures: Arc<Failures>) -> Self {
+        Self { backend, calls, failures }
+    }
+
+    #[inline]
+    fn seen<A: Failed>(&self, answer: A) -> A {
+        if let Some(error) = answer.failed() {
+            self.failures.note(error);
+        }
+        answer
     }
 }
 
-/// Runs a call on whichever store it is, and counts it.
+/// Runs a call on whichever store it is, counts it, and notes if it failed.
 macro_rules! call {
     ($self:ident, $store:ident => $call:expr) => {{
         $self.calls.fetch_add(1, Relaxed);
-        match &$self.backend {
+        $self.seen(match &$self.backend {
             Backend::Memory($store) => $call,
             Backend::Redis($store) => $call,
             Backend::Postgres($store) => $call,
-        }
+        })
     }};
 }
 

@@ -12,9 +12,10 @@ use super::Granted;
 use super::backend::Counted;
 use crate::policy::FleetSpec;
 
-const LEASE_MAX: u64 = 1_000_000;
+/// How many units are lent at a time at the most, unless the file says otherwise.
+pub const LENT_MAX: u64 = 1_000_000;
 /// For how long units of a smooth rate are lent, and what a stand-in lends while the store is away.
-const HOLD: Duration = Duration::from_secs(1);
+pub const LENT_FOR: Duration = Duration::from_secs(1);
 /// With what the names of keys begin.
 pub(super) const PREFIX: &str = "tk";
 
@@ -51,13 +52,13 @@ impl Lender {
         on_outage: OnOutage,
     ) -> Result<Self, LimitError> {
         let form = SharedForm::of(&limit)?;
-        let term = if matches!(limit, Limit::Window(_)) { Term::Window } else { Term::Rolling(HOLD) };
+        let term = if matches!(limit, Limit::Window(_)) { Term::Window } else { Term::Rolling(LENT_FOR) };
         Ok(Self {
             space: KeySpace::new(PREFIX, policy, "", &form),
             form,
             term,
             by,
-            lease_max: spec.lease_max.unwrap_or(LEASE_MAX).max(1),
+            lease_max: spec.lease_max.unwrap_or(LENT_MAX).max(1),
             share: spec.share.unwrap_or(1).max(1),
             strict: SharedLimiter::new(store.clone(), policy, limit)?.on_outage(on_outage),
             store,
@@ -80,7 +81,7 @@ impl Lender {
         match lent.unwrap_or_else(|| Err(StoreError::bad_state("the store left an ask without an answer"))) {
             Ok(lent) => {
                 let loan = lent.loan;
-                let lives = loan.lives.unwrap_or(HOLD);
+                let lives = loan.lives.unwrap_or(LENT_FOR);
                 let granted = Granted {
                     units: loan.granted,
                     lives,
@@ -121,9 +122,9 @@ impl Lender {
         let decision = answer.decision;
         let granted = Granted {
             units: if decision.allowed { wants } else { 0 },
-            lives: HOLD,
-            until: answer.now + HOLD,
-            refresh_after: HOLD,
+            lives: LENT_FOR,
+            until: answer.now + LENT_FOR,
+            refresh_after: LENT_FOR,
             retry_after: decision.retry_after.wait(),
             limit: self.form.limit().units(),
             loan: None,

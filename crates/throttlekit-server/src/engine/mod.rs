@@ -3,6 +3,7 @@
 mod answer;
 mod ask;
 mod backend;
+mod failures;
 mod held;
 mod leases;
 mod lend;
@@ -29,11 +30,16 @@ use throttlekit::{Axis, Clock, Forecast, PreciseClock, Timestamp};
 pub use answer::{Admitted, Answered, Beats, Granted, Held, Refusal};
 pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, KEYS_MAX, MANY_MAX};
 pub use backend::Backend;
+use failures::Failures;
+pub use failures::StoreFailure;
 use leases::Leases;
+pub use lend::{LENT_FOR, LENT_MAX};
 use limits::Later;
 use loans::{Loan, Loans};
 use running::Running;
+pub use served::LEASE_FOR;
 use served::Served;
+pub use variant::HELD_FOR;
 pub use view::{GuardView, PolicyView, Reloaded, StoreHealth};
 pub use witness::Witness;
 
@@ -82,6 +88,7 @@ struct Shared {
     running: ArcSwap<Running>,
     leases: Leases,
     loans: Loans,
+    failures: Arc<Failures>,
     clock: PreciseClock,
     /// One reload at a time.
     reloading: tokio::sync::Mutex<()>,
@@ -90,13 +97,15 @@ struct Shared {
 impl Engine {
     /// Runs the policies of a file, or says which cannot be run and why. Needs a tokio runtime.
     pub fn start(options: EngineOptions, file: PolicyFile) -> Result<Self, String> {
-        let (running, _) = Running::of(file, &options, None)?;
+        let failures = Arc::default();
+        let (running, _) = Running::of(file, &options, &failures, None)?;
         let leases = Leases::new(options.leases_max, options.leases_per_principal_max);
         let shared = Arc::new(Shared {
             options,
             running: ArcSwap::from_pointee(running),
             leases,
             loans: Loans::default(),
+            failures,
             clock: PreciseClock::new(),
             reloading: tokio::sync::Mutex::default(),
         });

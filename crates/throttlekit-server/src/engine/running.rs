@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::failures::Failures;
 use super::served::{Place, Served};
 use super::variant::Variant;
 use super::{Engine, EngineOptions, Reloaded, SWEEP_EVERY};
@@ -22,7 +23,8 @@ impl Engine {
     pub async fn reload(&self, file: PolicyFile) -> Result<Reloaded, String> {
         let _alone = self.shared.reloading.lock().await;
         let before = self.shared.running.load_full();
-        let (running, reloaded) = Running::of(file, &self.shared.options, Some(&before))?;
+        let (running, reloaded) =
+            Running::of(file, &self.shared.options, &self.shared.failures, Some(&before))?;
         let kept: HashSet<_> = running.variants().map(Arc::as_ptr).collect();
         let gone: Vec<_> =
             before.variants().filter(|variant| !kept.contains(&Arc::as_ptr(variant))).cloned().collect();
@@ -40,10 +42,12 @@ impl Running {
     pub(super) fn of(
         file: PolicyFile,
         options: &EngineOptions,
+        failures: &Arc<Failures>,
         before: Option<&Self>,
     ) -> Result<(Self, Reloaded), String> {
         let same_defaults = before.filter(|before| before.file.defaults == file.defaults);
-        let place = Place { backend: &options.backend, region: &options.region, defaults: &file.defaults };
+        let place =
+            Place { backend: &options.backend, region: &options.region, defaults: &file.defaults, failures };
         let (mut policies, mut reloaded) = (HashMap::new(), Reloaded::default());
         for (name, spec) in &file.policies {
             let known = before.and_then(|before| before.policies.get(name.as_str()));

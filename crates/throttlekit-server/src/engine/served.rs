@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::OnOutage;
+use throttlekit::fair::TenantShare;
 
 use super::GuardView;
 use super::backend::{Backend, Counted};
+use super::failures::Failures;
 use super::sharing::Sharing;
 use super::slots::Places;
 use super::variant::{Common, Variant};
@@ -17,7 +19,7 @@ use super::{Answered, Ask, Refusal};
 use crate::policy::{Defaults, OutageSpec, OverrideSpec, PolicySpec};
 
 /// How long a client's slot is held without a heartbeat, unless the file says otherwise.
-const LEASE_FOR: Duration = Duration::from_secs(2);
+pub const LEASE_FOR: Duration = Duration::from_secs(2);
 
 /// One policy that runs. Cheap to clone, but for overrides.
 #[derive(Clone)]
@@ -40,6 +42,7 @@ pub(super) struct Place<'a> {
     pub(super) backend: &'a Backend,
     pub(super) region: &'a str,
     pub(super) defaults: &'a Defaults,
+    pub(super) failures: &'a Arc<Failures>,
 }
 
 impl Served {
@@ -58,7 +61,7 @@ impl Served {
             return Ok(Self { spec: spec.clone(), ..same.clone() });
         }
         let calls = before.map(|before| before.calls.clone()).unwrap_or_default();
-        let store = Counted::new(place.backend.clone(), calls.clone());
+        let store = Counted::new(place.backend.clone(), calls.clone(), place.failures.clone());
         let in_force = |error: String| format!("policy `{name}`: {error}");
         let places = match &spec.concurrency {
             Some(concurrency) => {
@@ -224,6 +227,11 @@ impl Served {
 
     pub(super) fn guard(&self, held: u64) -> Option<GuardView> {
         self.places.as_ref().map(|places| places.view(&self.name, held))
+    }
+
+    /// How a tenant of a fair policy stands here.
+    pub(super) fn share_of(&self, tenant: &[u8]) -> Option<TenantShare> {
+        self.sharing.as_ref()?.share_of(tenant)
     }
 
     /// Hands back what was fetched and not spent.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use throttlekit::admission::SharedPolicyBuilder;
-use throttlekit::fair::{Quanta, Region, SharedFairBuilder, Weight};
+use throttlekit::fair::{Quanta, Region, SharedFairBuilder, TenantShare, Weight};
 use throttlekit::store::StoreError;
 use throttlekit::{Answer, Ask, Limit, LimitError, OnOutage, SharedFairLimiter};
 
@@ -64,6 +64,13 @@ impl Sharing {
         match &self.limiter {
             Limiter::Quanta(limiter) => limiter.check(ask).await,
             Limiter::Region(limiter) => limiter.check(ask).await,
+        }
+    }
+
+    pub(super) fn share_of(&self, tenant: &[u8]) -> Option<TenantShare> {
+        match &self.limiter {
+            Limiter::Quanta(limiter) => limiter.share_of(tenant),
+            Limiter::Region(limiter) => limiter.share_of(tenant),
         }
     }
 

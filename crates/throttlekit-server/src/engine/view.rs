@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use throttlekit::fair::TenantShare;
+
 use super::Engine;
 use super::backend::Backend;
+use super::failures::{Failures, StoreFailure};
 use super::served::Served;
 use crate::policy::PolicyFile;
 
@@ -33,6 +36,8 @@ pub struct StoreHealth {
     pub outages: u64,
     /// Calls under way.
     pub in_flight: u64,
+    /// The last call that failed, if one ever did.
+    pub last_failure: Option<StoreFailure>,
 }
 
 /// One policy.
@@ -77,12 +82,14 @@ impl Engine {
 
     /// How the store is doing.
     pub fn store_health(&self) -> StoreHealth {
-        StoreHealth::of(&self.shared.options.backend)
+        StoreHealth::of(&self.shared.options.backend, &self.shared.failures)
     }
 
     /// Asks the store for nothing, to find out whether it answers.
     pub async fn probe(&self) -> bool {
-        self.shared.options.backend.probe().await
+        let answer = self.shared.options.backend.probe().await;
+        let _ = answer.as_ref().inspect_err(|error| self.shared.failures.note(error));
+        !answer.is_err_and(|error| error.is_outage())
     }
 
     /// The policies that run, by name.
@@ -98,6 +105,11 @@ impl Engine {
         self.sorted().iter().map(|served| PolicyView::of(served)).collect()
     }
 
+    /// How a tenant of a fair policy stands at this instance. Nothing if it has not asked in this window.
+    pub fn share_of(&self, policy: &str, tenant: &[u8]) -> Option<TenantShare> {
+        self.policy(policy).ok()?.share_of(tenant)
+    }
+
     /// The slots of every policy that has some.
     pub fn guards(&self) -> Vec<GuardView> {
         let held = |served: &Arc<Served>| served.guard(self.shared.leases.held(&served.name));
@@ -106,7 +118,7 @@ impl Engine {
 }
 
 impl StoreHealth {
-    pub(super) fn of(backend: &Backend) -> Self {
+    pub(super) fn of(backend: &Backend, failures: &Failures) -> Self {
         let line = backend.line_stats().unwrap_or_default();
         Self {
             kind: backend.kind(),
@@ -114,6 +126,7 @@ impl StoreHealth {
             calls: line.calls,
             outages: line.failed + line.timed_out + line.refused_open,
             in_flight: line.in_flight,
+            last_failure: failures.last(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -24,6 +24,7 @@ use super::conduct::{Conduct, Counted, Exchange, Verdict, Watch};
 use super::counters::count;
 use super::deadline::deadline;
 use super::{ListenOptions, Peer, Speaks};
+use crate::doors::http::FORWARD_AUTH;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -219,7 +220,7 @@ where
     let ListenOptions { limits, counters, .. } = &shared.options;
     let exchange = Exchange::begin(conduct);
     count(&counters.requests);
-    let is_grpc = is_grpc(request.headers());
+    let is_grpc = is_grpc(&request);
     let response = match Place::take(&shared.asking, limits.requests_max) {
         None => {
             count(&counters.shed);
@@ -239,10 +240,12 @@ where
     response.map(|body| Delivery::new(body, exchange))
 }
 
-/// Whether a request speaks gRPC, and so wants its errors.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    let kind = headers.get(http::header::CONTENT_TYPE);
+/// Whether a request speaks gRPC, and so wants its errors. A proxy that asks for its client does not, whatever that one
+/// sent along: an error of gRPC is a 200, which lets pass.
+pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
+    let kind = request.headers().get(http::header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+        && !request.uri().path().starts_with(FORWARD_AUTH)
 }
 
 /// An answer that is an error, in the words of gRPC or in those of HTTP.

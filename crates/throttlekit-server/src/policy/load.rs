@@ -1,6 +1,6 @@
 //! All of it: read, check, try.
 
-use super::check::{Finding, Level, check, too_many};
+use super::check::{Finding, Level, check, check_secrets, too_many};
 use super::error::{Place, PolicyError, step};
 use super::model::PolicyFile;
 use super::read;
@@ -31,15 +31,28 @@ pub fn load(text: &str) -> Result<(PolicyFile, Vec<Finding>), Vec<PolicyError>> 
     let (errors, warnings): (Vec<_>, Vec<_>) =
         check(&file).into_iter().partition(|finding| finding.level == Level::Error);
     if errors.is_empty() {
-        return Ok((file, warnings));
+        let placed = |found: Finding| Finding { place: place_of(&root, &found.path), ..found };
+        return Ok((file, warnings.into_iter().map(placed).collect()));
     }
+    Err(all_of(text, &root, errors))
+}
+
+/// Reads the secrets that a good file refers to, as the server would here and now, and says what is wrong with them.
+pub fn judge_secrets(text: &str) -> Result<(), Vec<PolicyError>> {
+    let (root, file) = read_file(text).map_err(|error| vec![error])?;
+    let errors = check_secrets(&file);
+    if errors.is_empty() { Ok(()) } else { Err(all_of(text, &root, errors)) }
+}
+
+/// The first of them with their places, and how many more there are.
+fn all_of(text: &str, root: &Node, errors: Vec<Finding>) -> Vec<PolicyError> {
     let more = errors.len().saturating_sub(ERRORS_MAX);
     let mut shown: Vec<_> =
-        errors.into_iter().take(ERRORS_MAX).map(|found| located(text, &root, found)).collect();
+        errors.into_iter().take(ERRORS_MAX).map(|found| located(text, root, found)).collect();
     if more > 0 {
         shown.push(PolicyError::at(text, String::new(), None, format!("and {more} more")));
     }
-    Err(shown)
+    shown
 }
 
 /// The text of a file as it was read from a disk or a socket.

@@ -29,7 +29,7 @@ pub use error::{Place, PolicyError};
 pub use explain::explain;
 pub use import::{Imported, import_envoy};
 pub use limits::BUCKETS_DEFAULT;
-pub use load::{ERRORS_MAX, load, parse, text};
+pub use load::{ERRORS_MAX, judge_secrets, load, parse, text};
 pub use model::*;
 pub use schema::schema;
 pub use span::Span;

@@ -71,6 +71,16 @@ fn policy(policy: &v1::PolicySummary) -> Value {
         "guarantees": worths.collect::<serde_json::Map<_, Value>>(),
         "engineCalls": policy.engine_calls,
         "shadowDenied": policy.shadow_denied,
+        "fairShares": policy.fair_shares.iter().map(share).collect::<Vec<_>>(),
+    })
+}
+
+fn share(share: &v1::FairShare) -> Value {
+    json!({
+        "tenant": share.tenant,
+        "used": share.used,
+        "guaranteed": share.guaranteed,
+        "weight": share.weight,
     })
 }
 

@@ -14,8 +14,10 @@ mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod outage;
+mod shares;
 mod shown;
 mod snapshot;
+mod utc;
 mod watch;
 
 pub use denials::Denial;

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use throttlekit::{Clock, WallClock};
 use throttlekit_proto::v1;
-use throttlekit_telemetry::TopKeys;
+use throttlekit_telemetry::{TopKey, TopKeys};
 
 use super::denials::Denial;
 use super::hub::{Hub, PolicySeen};
 use super::latency::{Summary, WINDOW};
+use super::shares;
+use super::utc::utc;
 use crate::doors::words::{millis_at, signed};
 use crate::engine::{Engine, GuardView, PolicyView};
 use crate::reload::ConfigStatus;
@@ -38,6 +40,9 @@ pub fn snapshot(
     let mut policies: Vec<_> = asked.collect();
     policies.extend(running.values().map(silent));
     policies.retain(|policy| shows(&policy.name));
+    for policy in &mut policies {
+        policy.fair_shares = shares::of(hub, engine, &policy.name, &keys.busiest);
+    }
     let mut snapshot = v1::Snapshot {
         meta: Some(meta(hub)),
         policies,
@@ -100,6 +105,7 @@ fn silent(view: &PolicyView) -> v1::PolicySummary {
 
 /// The busiest keys by policy, fit to be seen.
 struct KeysOf {
+    busiest: Vec<TopKey>,
     denied: BTreeMap<String, Vec<v1::KeyCount>>,
     requested: BTreeMap<String, Vec<v1::KeyCount>>,
 }
@@ -119,7 +125,8 @@ impl KeysOf {
             by.values_mut().for_each(|list| list.sort_by_key(|key| std::cmp::Reverse(key.count)));
             by
         };
-        Self { denied: by_policy(top.denied), requested: by_policy(top.requested) }
+        let busiest = top.requested.keys.clone();
+        Self { busiest, denied: by_policy(top.denied), requested: by_policy(top.requested) }
     }
 }
 
@@ -157,7 +164,10 @@ fn engine_health(hub: &Hub, engine: &Engine) -> v1::EngineHealth {
         calls: signed(health.calls),
         outages: signed(store.went_away),
         in_flight: signed(health.in_flight),
-        last_error: String::new(),
+        last_error: health
+            .last_failure
+            .map(|last| format!("{} {}", utc(last.at), last.why))
+            .unwrap_or_default(),
         last_answer_ms_ago: away.map_or(0, |away| away.as_millis() as i64),
     }
 }

@@ -123,6 +123,16 @@ def monitor(rl):
         assert snapshot.generated_at > 0 and seen["api"].limit == 5
         shown = json.dumps(snapshot.parsed())
         assert "mo" in shown and "rate" in shown, shown
+        rl.check("shared", "acme", cost=30)
+        while True:
+            policies = {p["name"]: p for p in watch.get_snapshot().parsed()["policies"]}
+            if policies["shared"]["fairShares"]:
+                break
+            assert time.monotonic() < deadline, policies["shared"]
+            time.sleep(0.1)
+        share = {"tenant": "acme", "used": 30, "guaranteed": 100, "weight": 3}
+        assert policies["shared"]["fairShares"] == [share], policies["shared"]
+        assert snapshot.parsed()["engine"]["lastError"] == ""
 
 
 def errors(rl):

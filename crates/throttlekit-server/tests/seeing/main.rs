@@ -27,6 +27,7 @@ policies:
   tried: { rate: { limit: 1, per: 1d, algorithm: fixed_window }, shadow: true }
   slots: { concurrency: { limit: 2 } }
   quiet: { rate: { limit: 9, per: 1s } }
+  shared: { fair: { limit: 100, per: 1d, weights: { acme: 3 } } }
 ";
 
 /// A reloader, and the folder of its file.
@@ -48,13 +49,17 @@ impl Deref for InFolder {
 
 /// An engine in memory that runs the file, watched by a hub.
 fn started(options: HubOptions) -> (Arc<Hub>, Engine, InFolder) {
+    started_over(Backend::memory(), options)
+}
+
+fn started_over(backend: Backend, options: HubOptions) -> (Arc<Hub>, Engine, InFolder) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("policies.yaml");
     std::fs::write(&path, FILE).unwrap();
     let loaded = Loaded::read(&path).unwrap();
     let reloader = Reloader::new(path, &loaded, Secrets::default()).unwrap();
     let hub = Hub::start(options).unwrap();
-    let options = EngineOptions { witness: hub.clone(), ..EngineOptions::over(Backend::memory()) };
+    let options = EngineOptions { witness: hub.clone(), ..EngineOptions::over(backend) };
     (hub, Engine::start(options, loaded.file).unwrap(), InFolder(reloader, folder))
 }
 

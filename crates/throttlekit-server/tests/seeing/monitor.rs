@@ -6,16 +6,21 @@ use std::time::Duration;
 use throttlekit_proto::v1::monitor_client::MonitorClient;
 use throttlekit_proto::v1::monitor_server::MonitorServer;
 use throttlekit_proto::v1::{DenialEvent, GetSnapshotRequest, Snapshot, WatchRequest};
+use throttlekit_server::StoreUrl;
 use throttlekit_server::doors::grpc::MonitorDoor;
-use throttlekit_server::engine::{Ask, Engine};
+use throttlekit_server::engine::{Ask, Backend, Engine};
 use throttlekit_server::seeing::{Hub, HubOptions};
 use tonic::transport::{Channel, Server};
 use tonic::{Code, Streaming};
 
-use crate::{load, started};
+use crate::{load, started_over};
 
 async fn opened(options: HubOptions) -> (Arc<Hub>, Engine, MonitorClient<Channel>) {
-    let (hub, engine, reloader) = started(options);
+    opened_over(Backend::memory(), options).await
+}
+
+async fn opened_over(backend: Backend, options: HubOptions) -> (Arc<Hub>, Engine, MonitorClient<Channel>) {
+    let (hub, engine, reloader) = started_over(backend, options);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     let door = MonitorServer::new(MonitorDoor::new(hub.clone(), engine.clone(), reloader.0));
@@ -38,11 +43,12 @@ async fn a_snapshot_shows_each_policy_its_keys_slots_and_denials() {
     let meta = snapshot.meta.unwrap();
     assert_eq!((meta.window_ms, meta.node_id.as_str()), (60_000, "n1"));
     let names: Vec<_> = snapshot.policies.iter().map(|policy| policy.name.as_str()).collect();
-    assert_eq!(names, ["api", "slots", "tried", "quiet"]);
-    let [api, slots, tried, quiet] = &snapshot.policies[..] else { panic!("four policies") };
+    assert_eq!(names, ["api", "slots", "tried", "quiet", "shared"]);
+    let [api, slots, tried, quiet, shared] = &snapshot.policies[..] else { panic!("five policies") };
     assert_eq!((api.kind.as_str(), api.allowed, api.denied, api.limit), ("rate", 3, 2, 3));
     assert_eq!((tried.allowed, tried.denied, tried.shadow_denied), (5, 0, 4));
     assert_eq!((quiet.allowed, quiet.denied, quiet.limit), (0, 0, 9));
+    assert!(shared.fair_shares.is_empty() && api.fair_shares.is_empty());
     let latency = api.latency.unwrap();
     assert!(latency.n == 5 && latency.p50_ms > 0.0 && latency.p99_ms >= latency.p50_ms);
     assert!(latency.max_ms >= latency.p99_ms && latency.avg_ms > 0.0);
@@ -54,13 +60,58 @@ async fn a_snapshot_shows_each_policy_its_keys_slots_and_denials() {
     assert_eq!(snapshot.recent_denials.len(), 3);
     assert_eq!(snapshot.recent_denials[0].policy, "slots");
     let engine = snapshot.engine.unwrap();
-    assert!(engine.serving && engine.kind == "memory");
+    assert!(engine.serving && engine.kind == "memory" && engine.last_error.is_empty());
     assert_eq!(snapshot.config.unwrap().version_hash.len(), 12);
 
     let json: serde_json::Value = serde_json::from_str(&snapshot.raw_json).unwrap();
     assert_eq!(json["policies"][0]["denied"], 2);
     assert_eq!(json["recentDenials"].as_array().unwrap().len(), 3);
     assert_eq!(json["policies"][0]["deniedByAxis"]["rate"], 2);
+}
+
+#[tokio::test]
+async fn tenants_are_shown_with_weight_use_and_share_those_that_used_most_first() {
+    let (hub, engine, mut client) = opened(HubOptions::default()).await;
+    let ask = |key, cost| Ask { policy: "shared", key, others: &[], cost };
+    for (tenant, cost) in [(b"bob\x07", 5), (b"acme", 30)] as [(&[u8], u64); 2] {
+        assert!(engine.check(ask(tenant, cost)).await.unwrap().decision.allowed);
+    }
+    assert!(hub.flush(Duration::from_secs(20)));
+    let snapshot = look(&mut client).await;
+    let shared = snapshot.policies.iter().find(|policy| policy.name == "shared").unwrap();
+    let seen = shared.fair_shares.iter();
+    let seen: Vec<_> =
+        seen.map(|share| (share.tenant.as_str(), share.weight, share.used, share.guaranteed)).collect();
+    assert_eq!(seen, [("acme", 3, 30, 75), ("bob\\u{7}", 1, 5, 25)]);
+    let json: serde_json::Value = serde_json::from_str(&snapshot.raw_json).unwrap();
+    let listed =
+        json["policies"].as_array().unwrap().iter().find(|policy| policy["name"] == "shared").unwrap();
+    assert_eq!(listed["fairShares"][0]["guaranteed"], 75);
+}
+
+#[tokio::test]
+async fn tenants_are_hashed_where_keys_are() {
+    let (hub, engine, mut client) = opened(HubOptions { hash_keys: true, ..HubOptions::default() }).await;
+    engine.check(Ask { policy: "shared", key: b"acme", others: &[], cost: 1 }).await.unwrap();
+    assert!(hub.flush(Duration::from_secs(20)));
+    let snapshot = look(&mut client).await;
+    let shared = snapshot.policies.iter().find(|policy| policy.name == "shared").unwrap();
+    assert!(shared.fair_shares.len() == 1 && shared.fair_shares[0].tenant.starts_with('#'));
+    assert!(!format!("{snapshot:?}").contains("acme"));
+}
+
+#[tokio::test]
+async fn the_stores_last_failure_is_shown_with_its_time() {
+    let nowhere = StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(None, None).await.unwrap();
+    let (_hub, engine, mut client) = opened_over(nowhere, HubOptions::default()).await;
+    assert!(look(&mut client).await.engine.unwrap().last_error.is_empty(), "nobody has asked yet");
+    let answer = engine.check(Ask { policy: "api", key: b"alice", others: &[], cost: 1 }).await.unwrap();
+    assert!(!answer.decision.allowed, "closed, since the store is away");
+    let said = look(&mut client).await.engine.unwrap().last_error;
+    let (at, why) = said.split_once(' ').unwrap();
+    assert!(at.len() == 20 && at.starts_with("20") && at.ends_with('Z'), "{said}");
+    assert!(why.starts_with("the store "), "{said}");
+    assert!(!said.contains("alice"), "{said}");
 }
 
 #[tokio::test]

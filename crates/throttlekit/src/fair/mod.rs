@@ -23,7 +23,9 @@ pub use builder::FairBuilder;
 pub use limiter::{FairLimiter, FairStats};
 pub use rule::FairRule;
 #[cfg(feature = "store")]
-pub use shared::{Budget, Quanta, Region, SharedFairBuilder, SharedFairLimiter, SharedFairStats};
+pub use shared::{
+    Budget, Quanta, Region, SharedFairBuilder, SharedFairLimiter, SharedFairStats, TenantShare,
+};
 pub use throttlekit_core::fair::{
     DEPTH_MAX, Escrow, FairShare, GiveBack, Tree, TreeDecision, Weight, WeightError, guarantee,
     weighted_max_min,

@@ -159,7 +159,7 @@ impl RateLimitService for EnvoyDoor {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let caller = Caller::of(request.extensions());
+        let caller = Caller::of(request.extensions(), &self.shared.engine);
         self.decide(&caller, request.get_ref()).await.map(Response::new)
     }
 }

@@ -32,7 +32,7 @@ impl FleetDoor {
 #[tonic::async_trait]
 impl Fleet for FleetDoor {
     async fn reserve(&self, request: Request<ReserveRequest>) -> Result<Response<ReserveResponse>, Status> {
-        let asker = Caller::of(request.extensions());
+        let asker = Caller::of(request.extensions(), &self.engine);
         let request = request.into_inner();
         if matches!(request.axis(), Axis::Concurrency | Axis::TokenBudget) {
             return Err(Status::unimplemented(

@@ -39,7 +39,7 @@ impl Monitor for MonitorDoor {
         &self,
         request: Request<GetSnapshotRequest>,
     ) -> Result<Response<GetSnapshotResponse>, Status> {
-        let caller = Caller::of(request.extensions());
+        let caller = Caller::of(request.extensions(), &self.engine);
         let may = |policy: &str| caller.may(Door::Monitor, policy, b"");
         let seen = snapshot(&self.hub, &self.engine, &self.reloader.status(), |policy| may(policy).is_ok());
         if seen.policies.is_empty() {
@@ -52,7 +52,7 @@ impl Monitor for MonitorDoor {
 
     /// Of one policy, or of all that the caller may look at.
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let caller = Caller::of(request.extensions());
+        let caller = Caller::of(request.extensions(), &self.engine);
         let one = request.into_inner().policy;
         if one.len() > POLICY_BYTES_MAX {
             return Err(Status::invalid_argument("no policy has so long a name"));

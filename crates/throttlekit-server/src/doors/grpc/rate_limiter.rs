@@ -36,11 +36,11 @@ impl RateLimiterDoor {
     pub fn new(engine: Engine) -> Self {
         Self { engine }
     }
-}
 
-/// A request from whoever may make it.
-fn from<T>(request: Request<T>) -> (Caller, T) {
-    (Caller::of(request.extensions()), request.into_inner())
+    /// A request, and who made it.
+    fn from<T>(&self, request: Request<T>) -> (Caller, T) {
+        (Caller::of(request.extensions(), &self.engine), request.into_inner())
+    }
 }
 
 /// On the wire nothing means one, and less than nothing is a mistake.
@@ -80,7 +80,7 @@ pub(super) fn decision(answer: &Answered) -> Decision {
 #[tonic::async_trait]
 impl RateLimiter for RateLimiterDoor {
     async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
-        let (caller, CheckRequest { policy, key, cost, keys }) = from(request);
+        let (caller, CheckRequest { policy, key, cost, keys }) = self.from(request);
         let others = slices(&keys);
         caller.may(Door::Check, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Door::Check, &policy, &others).map_err(status)?;
@@ -93,7 +93,7 @@ impl RateLimiter for RateLimiterDoor {
         &self,
         request: Request<CheckManyRequest>,
     ) -> Result<Response<CheckManyResponse>, Status> {
-        let (caller, CheckManyRequest { policy, keys, cost, others }) = from(request);
+        let (caller, CheckManyRequest { policy, keys, cost, others }) = self.from(request);
         let others: Vec<_> = others.iter().map(|others| &others.keys[..]).collect();
         let calls = calls(&keys, &others).map_err(status)?;
         for keys in &calls {
@@ -104,7 +104,7 @@ impl RateLimiter for RateLimiterDoor {
     }
 
     async fn peek(&self, request: Request<PeekRequest>) -> Result<Response<PeekResponse>, Status> {
-        let (caller, PeekRequest { policy, key, keys }) = from(request);
+        let (caller, PeekRequest { policy, key, keys }) = self.from(request);
         let others = slices(&keys);
         caller.may(Door::Peek, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Door::Peek, &policy, &others).map_err(status)?;
@@ -117,7 +117,7 @@ impl RateLimiter for RateLimiterDoor {
         &self,
         request: Request<ForecastRequest>,
     ) -> Result<Response<ForecastResponse>, Status> {
-        let (caller, ForecastRequest { policy, key, cost, keys }) = from(request);
+        let (caller, ForecastRequest { policy, key, cost, keys }) = self.from(request);
         let others = slices(&keys);
         caller.may(Door::Peek, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Door::Peek, &policy, &others).map_err(status)?;
@@ -132,7 +132,8 @@ impl RateLimiter for RateLimiterDoor {
     }
 
     async fn debit(&self, request: Request<DebitRequest>) -> Result<Response<DebitResponse>, Status> {
-        let (caller, DebitRequest { policy, key, tokens, stream, number, lease_id, keys }) = from(request);
+        let (caller, DebitRequest { policy, key, tokens, stream, number, lease_id, keys }) =
+            self.from(request);
         let tokens = units("tokens", tokens)?;
         let answer = if lease_id.is_empty() {
             let others = slices(&keys);
@@ -155,7 +156,7 @@ impl RateLimiter for RateLimiterDoor {
     }
 
     async fn admit(&self, request: Request<AdmitRequest>) -> Result<Response<AdmitResponse>, Status> {
-        let (caller, AdmitRequest { policy, key, cost, hold, value, keys }) = from(request);
+        let (caller, AdmitRequest { policy, key, cost, hold, value, keys }) = self.from(request);
         let others = slices(&keys);
         caller.may(Door::Admit, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Door::Admit, &policy, &others).map_err(status)?;
@@ -181,7 +182,8 @@ impl RateLimiter for RateLimiterDoor {
     }
 
     async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
-        let (caller, ReleaseRequest { lease_id, dropped, actual_cost, ignored, latency_ms }) = from(request);
+        let (caller, ReleaseRequest { lease_id, dropped, actual_cost, ignored, latency_ms }) =
+            self.from(request);
         caller.may_use(Door::Admit).map_err(status)?;
         let actual_cost = actual_cost.map(|cost| {
             u64::try_from(cost)
@@ -200,7 +202,7 @@ impl RateLimiter for RateLimiterDoor {
         &self,
         request: Request<HeartbeatRequest>,
     ) -> Result<Response<HeartbeatResponse>, Status> {
-        let (caller, HeartbeatRequest { lease_ids }) = from(request);
+        let (caller, HeartbeatRequest { lease_ids }) = self.from(request);
         caller.may_use(Door::Admit).map_err(status)?;
         if lease_ids.len() > BEATS_MAX {
             return Err(Status::invalid_argument(format!("at most {BEATS_MAX} leases at once")));

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use throttlekit::Retry;
 
+use super::HttpDoor;
 use super::problem::Problem;
 use crate::access::Caller;
 use crate::engine::Answered;
@@ -32,14 +33,14 @@ struct Options {
     status: Option<u16>,
 }
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Asked<T> {
+impl<T: DeserializeOwned> FromRequest<HttpDoor> for Asked<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, door: &HttpDoor) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let denied = denied_as(&parts.uri)?;
         is_json(&parts.headers)?;
-        let caller = Caller::of(&parts.extensions);
+        let caller = Caller::of(&parts.extensions, &door.engine);
         let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
         let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
             Some(_) => Problem::new(

@@ -65,7 +65,7 @@ pub(super) async fn auth(
         Some(_) => return Err(Problem::bad("`deny` is 429 or 403: nginx's auth_request takes 403 alone")),
     };
     let key = door.key(&options, &parts)?;
-    Caller::of(&parts.extensions).may(Door::Check, &policy, &key)?;
+    Caller::of(&parts.extensions, &door.engine).may(Door::Check, &policy, &key)?;
     let ask = Ask { policy: &policy, key: &key, others: &[], cost: options.cost.unwrap_or(1).max(1) };
     let answer = door.engine.check(ask).await?;
     let period = door.engine.file().policies.get(&policy).and_then(|spec| period(spec, &answer));

@@ -24,9 +24,9 @@ pub(super) async fn alive(State(door): State<HttpDoor>) -> Response {
     json(StatusCode::OK, &door.health())
 }
 
-/// The store answers.
+/// The store answers, or did within the last second: whoever asks often does not ask it as often.
 pub(super) async fn ready(State(door): State<HttpDoor>) -> Response {
-    if door.engine.probe().await {
+    if door.ready.get(door.engine.probe()).await {
         return json(StatusCode::OK, &door.health());
     }
     let detail = "the store does not answer: policies go by their `on_outage` until it does";

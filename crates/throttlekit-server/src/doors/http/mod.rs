@@ -5,6 +5,7 @@
 
 mod body;
 mod forward;
+mod fresh;
 mod health;
 mod openapi;
 mod problem;
@@ -12,6 +13,8 @@ mod routes;
 #[cfg(test)]
 mod tests;
 mod wire;
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{any, get, post};
@@ -21,13 +24,18 @@ pub use body::BODY_BYTES_MAX;
 pub use openapi::document;
 
 use crate::engine::Engine;
+use fresh::Fresh;
 use problem::Problem;
+
+/// Where proxies ask. The headers that come with it are their clients'.
+pub(crate) const FORWARD_AUTH: &str = "/v1/forward-auth/";
 
 /// The door to an engine, as it is set up.
 #[derive(Clone)]
 pub struct HttpDoor {
     engine: Engine,
     address: ClientAddress,
+    ready: Arc<Fresh>,
 }
 
 /// The routes of an engine, for a server that proxies reach directly: no header is believed to tell an address.
@@ -38,7 +46,7 @@ pub fn router(engine: Engine) -> Router {
 impl HttpDoor {
     /// A door to this engine.
     pub fn new(engine: Engine) -> Self {
-        Self { engine, address: forward::address(0) }
+        Self { engine, address: forward::address(0), ready: Arc::default() }
     }
 
     /// How many proxies stand between clients and this server, the one that asks included. Forward-auth then finds the

@@ -1,8 +1,8 @@
 //! The door with an engine over memory: every route, and that its answers are what the description says.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
@@ -10,9 +10,11 @@ use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use throttlekit::{ManualClock, Timestamp};
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt};
 
 use super::*;
+use crate::StoreUrl;
+use crate::access::{Access, Identify};
 use crate::engine::{Backend, EngineOptions};
 use crate::listen::Peer;
 
@@ -379,4 +381,55 @@ async fn every_route_is_described_and_answers_as_described() {
     let schema =
         &document["paths"]["/v1/check"]["post"]["responses"]["200"]["content"]["application/json"]["schema"];
     assert!(fits(&document, schema, &strange).is_err(), "a check that passes everything finds nothing");
+}
+
+#[tokio::test]
+async fn a_thousand_who_ask_whether_it_is_ready_make_few_calls_to_the_store() {
+    let nowhere = StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(None, None).await.unwrap();
+    let file = serde_json::from_value(json!({ "version": 1, "policies": {} })).unwrap();
+    let engine = Engine::start(EngineOptions::over(nowhere), file).unwrap();
+    let asked = || engine.store_health().outages;
+    let (router, before) = (router(engine.clone()), asked());
+    for _ in 0..1_000 {
+        assert_eq!(send(&router, get("/readyz")).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+    let calls = asked() - before;
+    assert!((1..=20).contains(&calls), "{calls} calls");
+}
+
+/// A proxy passes on what its client sent; that is for the service behind, and neither judged nor told to anyone.
+#[tokio::test]
+async fn a_proxy_shows_its_own_token_and_the_clients_authorization_is_not_looked_at() {
+    const TOKEN: &str = "the-proxys-own-token";
+    const OF_USER: &str = "Bearer of-the-user";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, TOKEN).unwrap();
+    let allow = json!([{ "doors": ["check"], "policies": ["api"] }]);
+    let spec = json!({ "principals": { "edge": { "token_file": path, "allow": allow } } });
+    let access = Access::of(&serde_json::from_value(spec).unwrap()).unwrap();
+    let identify = Identify::by(Arc::new(ArcSwap::from_pointee(access)));
+    let ask = async |identify: Identify, headers: &[(&str, &str)], policy: &str| {
+        let request = Request::get(format!("/v1/forward-auth/{policy}?key=alice"));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let answer = identify.layer(router(engine())).oneshot(request.body(Body::empty()).unwrap()).await;
+        let answer = answer.unwrap();
+        let (status, headers) = (answer.status(), format!("{:?}", answer.headers()));
+        let said = headers + &text(answer).await;
+        assert!(!said.contains(TOKEN) && !said.contains("of-the-user"), "{said}");
+        (status.as_u16(), said)
+    };
+    let own = ("x-throttlekit-token", TOKEN);
+    assert_eq!(ask(identify.clone(), &[own], "api").await.0, 200);
+    assert_eq!(ask(identify.clone(), &[own, ("authorization", OF_USER)], "api").await.0, 200);
+    assert_eq!(ask(identify.clone(), &[own], "two").await.0, 403);
+    let theirs = format!("Bearer {TOKEN}");
+    let (status, said) = ask(identify.clone(), &[("authorization", &theirs)], "api").await;
+    assert!(status == 401 && !said.contains("www-authenticate"), "the client has nothing to show: {said}");
+    // What the client speaks is none of the door's business: an error of gRPC would be a 200, which lets pass.
+    let speaks = ("content-type", "application/grpc");
+    assert_eq!(ask(identify.clone(), &[speaks], "api").await.0, 401);
+    let other = identify.proxy_token(http::HeaderName::from_static("x-edge"));
+    assert_eq!(ask(other.clone(), &[("x-edge", TOKEN)], "api").await.0, 200);
+    assert_eq!(ask(other, &[own], "api").await.0, 401);
 }

@@ -1,5 +1,6 @@
 //! What a file means, checked: numbers the library takes, parts that go together, names that exist.
 
+mod access;
 mod axes;
 mod envoy;
 mod rates;
@@ -7,7 +8,7 @@ mod trial;
 
 use std::fmt;
 
-use super::error::step;
+use super::error::{Place, step};
 use super::model::{OutageSpec, PolicyFile, PolicySpec};
 use super::tree::shown;
 
@@ -21,7 +22,6 @@ pub const OVERRIDES_MAX: usize = 10_000;
 pub const NAME_CHARS_MAX: usize = 128;
 pub use axes::{BY_MAX, LEASE_LIVES_MAX, WEIGHTS_MAX};
 pub use envoy::{ENTRIES_MAX, RULES_MAX};
-pub(super) use rates::HOLD_DEFAULT;
 pub use rates::{COST_NAME, ON_STORE_MAX, RATES_MAX};
 
 /// Something about a file that its author should know.
@@ -33,6 +33,8 @@ pub struct Finding {
     pub level: Level,
     /// What it is, and what to do about it.
     pub message: String,
+    /// Where that is written, where the text of the file is known.
+    pub place: Option<Place>,
 }
 
 /// How bad something is.
@@ -75,6 +77,14 @@ pub fn check(file: &PolicyFile) -> Vec<Finding> {
     }
     axes::check_lives(file, &mut report);
     envoy::check(file, &mut report);
+    access::check(file, &mut report);
+    report.findings
+}
+
+/// What there is to say about the secrets that a file refers to. Reads them.
+pub(super) fn check_secrets(file: &PolicyFile) -> Vec<Finding> {
+    let mut report = Report::default();
+    access::check_secrets(file, &mut report);
     report.findings
 }
 
@@ -82,7 +92,7 @@ pub fn check(file: &PolicyFile) -> Vec<Finding> {
 pub(super) fn too_many(file: &PolicyFile) -> Option<Finding> {
     let over = |at: At, has: usize, what: &str, max: usize| {
         let message = format!("{has} {what}, and at most {max} are read: split them up");
-        (has > max).then_some(Finding { path: at.0, level: Level::Error, message })
+        (has > max).then_some(Finding { path: at.0, level: Level::Error, message, place: None })
     };
     let policies = At::key("policies");
     let rules = file.envoy.iter().map(|domain| domain.rules.len()).sum();
@@ -205,7 +215,7 @@ impl Report {
     }
 
     fn add(&mut self, at: &At, level: Level, message: String) {
-        self.findings.push(Finding { path: at.0.clone(), level, message });
+        self.findings.push(Finding { path: at.0.clone(), level, message, place: None });
     }
 
     /// Whether a name can stand in a key, a metric and a URL.

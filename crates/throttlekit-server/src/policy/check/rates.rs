@@ -12,6 +12,7 @@ use super::super::model::{
 };
 use super::axes::BY_MAX;
 use super::{At, Report, trial};
+use crate::engine::HELD_FOR;
 
 /// How many rates a policy has at the most.
 pub const RATES_MAX: usize = 6;
@@ -246,7 +247,7 @@ fn check_lease(at: &At, lease: &LeaseSpec, limit: &Limit, report: &mut Report) {
     }
     let term = match limit {
         Limit::Window(_) => Term::Window,
-        _ => Term::Rolling(lease.hold.map_or(HOLD_DEFAULT, |hold| hold.0)),
+        _ => Term::Rolling(lease.hold.map_or(HELD_FOR, |hold| hold.0)),
     };
     match limit {
         Limit::SlidingWindow(_) | Limit::SlidingLog(_) => {
@@ -267,6 +268,3 @@ fn check_lease(at: &At, lease: &LeaseSpec, limit: &Limit, report: &mut Report) {
         report.error(at, says(LimitError::LeaseTooShort(lives)));
     }
 }
-
-/// How long units of a smooth rate are held where the file does not say.
-pub(crate) const HOLD_DEFAULT: std::time::Duration = std::time::Duration::from_millis(100);

@@ -1,8 +1,10 @@
 //! The other axes.
 
 use super::super::model::{ConcurrencySpec, CostSpec, Estimator, FairSpec, Period, PriceSpec, Scope};
+use super::super::span::Span;
 use super::LISTED_MAX;
 use super::words::{count, each, list, some, whom, zone};
+use crate::engine::LEASE_FOR;
 
 pub(super) fn cost(cost: &CostSpec) -> String {
     let when = match cost.per {
@@ -28,7 +30,7 @@ pub(super) fn concurrency(slots: &ConcurrencySpec) -> String {
         Scope::Fleet => "over all servers, all keys together",
     };
     let calls = some(slots.limit.into(), "call");
-    let silent = slots.lease_for.map_or("2s".to_owned(), |span| span.to_string());
+    let silent = slots.lease_for.unwrap_or(Span(LEASE_FOR));
     let ceiling = slots.adaptive.as_ref().map_or(String::new(), |adaptive| {
         let by = match adaptive.algorithm {
             Estimator::Gradient => "as latency rises and falls",

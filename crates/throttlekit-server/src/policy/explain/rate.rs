@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::super::check::HOLD_DEFAULT;
 use super::super::limits::BUCKETS_DEFAULT;
 use super::super::model::{Algorithm, FleetSpec, LeaseMode, Period, RateSpec};
 use super::super::span::Span;
 use super::words::{count, each, every, some, whom, zone};
+use crate::engine::{HELD_FOR, LENT_FOR, LENT_MAX};
 
 /// What a rate counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(super) fn lease(rate: &RateSpec) -> Option<String> {
     );
     Some(match rate.algorithm {
         Algorithm::Gcra | Algorithm::TokenBucket => {
-            let hold = lease.hold.map_or(HOLD_DEFAULT, |hold| hold.0);
+            let hold = lease.hold.map_or(HELD_FOR, |hold| hold.0);
             let beyond = units_in(hold, rate.limit, span(rate.per));
             format!(
                 "{fetch} They live for {}, so up to {} beyond the rate can pass in any interval, however many servers there are.",
@@ -96,26 +96,23 @@ pub(super) fn lease(rate: &RateSpec) -> Option<String> {
 
 /// What clients that hold units do to its bound.
 pub(super) fn reserved(fleet: &FleetSpec, rate: Option<&RateSpec>) -> String {
-    let most = count(fleet.lease_max.unwrap_or(1_000_000));
+    let most = count(fleet.lease_max.unwrap_or(LENT_MAX));
     let share = match fleet.share.unwrap_or(1) {
         1 => String::new(),
         share => format!(" and one in {} of what is left", count(share)),
     };
     let beyond = match rate.map(|rate| (rate.algorithm, rate)) {
         Some((Algorithm::Gcra | Algorithm::TokenBucket, rate)) => {
-            let units = some(units_in(RESERVED_FOR, rate.limit, span(rate.per)), "unit");
+            let units = some(units_in(LENT_FOR, rate.limit, span(rate.per)), "unit");
             format!(
                 " They live for {}, so up to {units} beyond the rate can pass in any interval.",
-                Span(RESERVED_FOR)
+                Span(LENT_FOR)
             )
         }
         _ => " They live until their window ends, so the window's limit holds.".into(),
     };
     format!("Clients may reserve units and spend them by themselves: up to {most}{share} at a time.{beyond}")
 }
-
-/// For how long clients hold units of a smooth rate.
-const RESERVED_FOR: Duration = Duration::from_secs(1);
 
 /// How many units come back in this time, begun ones counted.
 fn units_in(time: Duration, limit: u64, per: Duration) -> u64 {

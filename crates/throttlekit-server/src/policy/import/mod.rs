@@ -37,7 +37,7 @@ pub fn import_envoy(text: &str) -> Result<Imported, PolicyError> {
     let mut import = Import::new(&domain.domain);
     let wrong = |(path, message): Wrong| {
         let level = Level::Error;
-        located(text, &root, Finding { path, level, message })
+        located(text, &root, Finding { path, level, message, place: None })
     };
     if domain.domain.is_empty() {
         return Err(wrong((

@@ -7,6 +7,7 @@ mod built;
 mod documented;
 mod explained;
 mod imported;
+mod listed;
 mod schema;
 
 use std::sync::LazyLock;

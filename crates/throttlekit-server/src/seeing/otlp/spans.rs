@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, StatusCode};
 use opentelemetry::KeyValue;
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{Span, SpanKind, Tracer};
@@ -70,7 +70,8 @@ impl RpcSpans {
     }
 
     fn start<B>(&self, request: &Request<B>) -> impl Span + Send + 'static {
-        let name = request.uri().path().trim_start_matches('/').to_owned();
+        let path = request.uri().path();
+        let name = http_route(path).unwrap_or_else(|| path.trim_start_matches('/')).to_owned();
         let builder = self.tracer.span_builder(name).with_kind(SpanKind::Server);
         let caller = TraceContextPropagator::new().extract(&Headers(request.headers()));
         self.tracer.build_with_context(builder, &caller)
@@ -118,6 +119,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        if is_health(request.uri().path()) {
+            return Box::pin(self.inner.call(request));
+        }
+        let is_route = http_route(request.uri().path()).is_some();
         let mut span = self.spans.start(&request);
         let answering = self.inner.call(request);
         Box::pin(DECIDED.scope(RefCell::default(), async move {
@@ -129,8 +134,62 @@ where
             if let Some(code) = code.and_then(|code| code.to_str().ok()) {
                 span.set_attribute(KeyValue::new("rpc.response.status_code", code.to_owned()));
             }
+            if !is_route && answer.as_ref().is_ok_and(leads_nowhere) {
+                span.update_name("unknown");
+            }
             span.end();
             answer
         }))
+    }
+}
+
+/// Asked every few seconds by whoever looks after the server; a span of each would bury the others.
+fn is_health(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz") || path.starts_with("/grpc.health.v1.Health/")
+}
+
+/// The route of the HTTP door that a path leads to, without the policy that forward-auth has in it.
+fn http_route(path: &str) -> Option<&str> {
+    const ROUTES: [&str; 10] = [
+        "check",
+        "check_many",
+        "peek",
+        "forecast",
+        "debit",
+        "admit",
+        "release",
+        "heartbeat",
+        "reserve",
+        "forward-auth",
+    ];
+    let route = path.strip_prefix("/v1/")?.split('/').next()?;
+    ROUTES.contains(&route).then(|| &path[1..path.len().min("/v1/".len() + route.len())])
+}
+
+/// Whether nothing is at the path that was asked. Names of spans are few: strangers do not choose them.
+fn leads_nowhere<R>(answer: &Response<R>) -> bool {
+    const UNIMPLEMENTED: &[u8] = b"12";
+    let code = answer.headers().get("grpc-status");
+    answer.status() == StatusCode::NOT_FOUND || code.is_some_and(|code| code.as_bytes() == UNIMPLEMENTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_of_http_are_named_without_what_callers_put_into_them() {
+        let table = [
+            ("/v1/check", Some("v1/check")),
+            ("/v1/forward-auth/api", Some("v1/forward-auth")),
+            ("/v1/", None),
+            ("/v1/alice", None),
+            ("/alice", None),
+            ("/throttlekit.v1.RateLimiter/Check", None),
+        ];
+        for (path, route) in table {
+            assert_eq!(http_route(path), route, "{path}");
+        }
+        assert!(is_health("/readyz") && is_health("/grpc.health.v1.Health/Check") && !is_health("/v1/check"));
     }
 }

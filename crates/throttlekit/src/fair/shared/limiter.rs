@@ -46,7 +46,7 @@ const ROUNDS_MAX: usize = 64;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct SharedFairLimiter<B: Budget, C: LeaseClock + 'static = BootClock> {
-    place: Arc<Place<B, C>>,
+    pub(super) place: Arc<Place<B, C>>,
 }
 
 /// What the limiter and its requests share.

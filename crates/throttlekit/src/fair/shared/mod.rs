@@ -16,10 +16,12 @@ mod builder;
 mod desk;
 mod fetch;
 mod limiter;
+mod share;
 
 pub use budget::{Budget, Quanta, Region};
 pub use builder::SharedFairBuilder;
 pub use limiter::{SharedFairLimiter, SharedFairStats};
+pub use share::TenantShare;
 
 /// The guide's code, run as a doc test.
 #[cfg(doctest)]

@@ -1,0 +1,74 @@
+//! A server as people run it: a process that says where it serves.
+#![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
+
+pub mod pty;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long it may take to come up, on a machine that is busy.
+const UP_WITHIN: Duration = Duration::from_secs(60);
+
+pub struct Serving {
+    child: Child,
+    /// What it said when it was up: `grpc`, `http` and `metrics` are addresses, or `off`.
+    said: Value,
+    _folder: TempDir,
+}
+
+impl Serving {
+    /// Serves these policies on free ports. What is given in `args` holds before that.
+    pub fn start(policies: &str, args: &[&str]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("policies.yaml");
+        std::fs::write(&file, policies).unwrap();
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_throttlekit"));
+        serve.arg("serve").arg(&file).arg("--log-json").env_remove("THROTTLEKIT_STORE").args(args);
+        for door in ["--listen", "--http", "--metrics"] {
+            if !args.contains(&door) {
+                serve.args([door, "127.0.0.1:0"]);
+            }
+        }
+        let mut child = serve.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = up(child.stderr.take().unwrap());
+        Self { child, said, _folder: folder }
+    }
+
+    /// Where a door is: `grpc`, `http` or `metrics`.
+    pub fn at(&self, door: &str) -> &str {
+        self.said[door].as_str().unwrap()
+    }
+
+    /// Stops it as a supervisor would, and waits until it has ended.
+    pub fn stop(mut self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The line that says where it serves. What it says later is read and forgotten, so that it never waits for a reader.
+fn up(log: impl Read + Send + 'static) -> Value {
+    let (told, heard) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(log).lines().map_while(Result::ok) {
+            let line: Value = serde_json::from_str(&line).unwrap_or_default();
+            if line["message"] == "throttlekit serves" {
+                let _ = told.send(line);
+            }
+        }
+    });
+    heard.recv_timeout(UP_WITHIN).expect("it serves in time")
+}

@@ -1,0 +1,81 @@
+//! The last time that the store failed.
+
+use std::sync::{Mutex, PoisonError};
+
+use throttlekit::store::StoreError;
+use throttlekit::{Clock, Timestamp, WallClock};
+
+/// A call to the store that brought no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreFailure {
+    /// When it was noticed here.
+    pub at: Timestamp,
+    /// Why, for people to read. It names no key.
+    pub why: String,
+}
+
+/// Remembers the last one, of all policies.
+#[derive(Debug, Default)]
+pub(super) struct Failures(Mutex<Option<(Timestamp, StoreError)>>);
+
+impl Failures {
+    pub(super) fn note(&self, error: &StoreError) {
+        // A client that numbers its debits wrongly is no fault of the store.
+        if !matches!(error, StoreError::Stale(_)) {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((WallClock.now(), error.clone()));
+        }
+    }
+
+    pub(super) fn last(&self) -> Option<StoreFailure> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        last.map(|(at, error)| StoreFailure { at, why: told(&error) })
+    }
+}
+
+/// Whoever looks may be shown no keys, or not those of every policy.
+fn told(error: &StoreError) -> String {
+    match error {
+        StoreError::BadState(_) => "a key of ours holds something else: whoever asked was told which".into(),
+        error => error.to_string(),
+    }
+}
+
+/// What a call to a store can bring, as far as it failed.
+pub(super) trait Failed {
+    /// The first failure in it.
+    fn failed(&self) -> Option<&StoreError>;
+}
+
+impl<T> Failed for Result<T, StoreError> {
+    #[inline]
+    fn failed(&self) -> Option<&StoreError> {
+        self.as_ref().err()
+    }
+}
+
+impl<T> Failed for Vec<Result<T, StoreError>> {
+    #[inline]
+    fn failed(&self) -> Option<&StoreError> {
+        self.iter().find_map(Failed::failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_failure_is_kept_with_its_time_and_names_no_key() {
+        let failures = Failures::default();
+        assert_eq!(failures.last(), None);
+        let before = WallClock.now();
+        failures.note(&StoreError::unavailable("no route to host"));
+        let seen = failures.last().unwrap();
+        assert_eq!(seen.why, "the store is unavailable: no route to host");
+        assert!(seen.at >= before && seen.at <= WallClock.now());
+        failures.note(&StoreError::bad_state("tk:{api/alice}"));
+        assert!(!failures.last().unwrap().why.contains("alice"));
+        failures.note(&StoreError::Stale(7));
+        assert!(failures.last().unwrap().why.starts_with("a key of ours"), "a stale debit is the client's");
+    }
+}

@@ -1,0 +1,119 @@
+//! Lists of who may ask: what is wrong with them is found before they are in force, with its place.
+
+use super::{load, refused, warned};
+use crate::policy::{Place, judge_secrets};
+
+/// A file with two policies, and these lines below `access`.
+fn access(lines: &str) -> String {
+    let lines: String = lines.lines().map(|line| format!("  {line}\n")).collect();
+    let rate = "{rate: {limit: 5, per: 1m}}";
+    format!("version: 1\npolicies:\n  chat: {rate}\n  api-v1: {rate}\naccess:\n{lines}")
+}
+
+const DIGEST: &str = "a1f42b0f85433b571e2185a53fec6792426c5e5c79e8f372100fa8d0c168b601";
+
+#[test]
+fn lists_that_cannot_work_are_refused_with_the_place_and_a_remedy() {
+    let both =
+        |way: &str| format!("principals:\n  a: {{{way}, allow: [{{doors: [check]}}]}}\n  b: {{{way}}}");
+    let table = [
+        (
+            "principals:\n  a:\n    allow: [{doors: [check]}]".to_owned(),
+            "7:5 access.principals.a: nobody can be known as it: give token_sha256, token_file, token_env or certificate",
+        ),
+        (
+            "principals:\n  a: {token_sha256: abc, allow: [{doors: [check]}]}".into(),
+            "7:23 access.principals.a.token_sha256: token_sha256 is not 64 hexadecimal digits",
+        ),
+        (
+            "principals:\n  a: {certificate: 'cn:x', allow: [{doors: [check]}]}".into(),
+            "7:22 access.principals.a.certificate: certificate `cn:x` is neither `dns:host` nor a URI such as `spiffe://mesh/name`",
+        ),
+        (
+            "principals:\n  a: {token_env: A}\n  a: {token_env: B}".into(),
+            "8:5 `a` stands here twice: keep one of them",
+        ),
+        (
+            "anonymous:\n  - {doors: [chekc]}".into(),
+            "7:16 access.anonymous[0].doors[0]: unknown choice `chekc`; did you mean `check`?",
+        ),
+        (
+            "anonymous:\n  - {doors: []}".into(),
+            "7:7 access.anonymous[0]: a grant without doors allows nothing: name some in `doors`",
+        ),
+        (
+            "anonymous:\n  - {doors: [check], policies: ['a*b']}".into(),
+            "7:7 access.anonymous[0]: `a*b`: a `*` stands at the end of a policy name only",
+        ),
+        (
+            both("certificate: 'dns:Ops.example'").replacen("Ops", "ops", 1),
+            "8:22 access.principals.b.certificate: it is that of `a` too: a caller is one principal",
+        ),
+        (
+            both("token_file: /run/token"),
+            "8:21 access.principals.b.token_file: it is that of `a` too: a caller is one principal",
+        ),
+        (
+            both(&format!("token_sha256: {DIGEST}")),
+            "8:23 access.principals.b.token_sha256: it is that of `a` too: a caller is one principal",
+        ),
+    ];
+    for (lines, says) in table {
+        let said = refused(&access(&lines));
+        assert!(said.starts_with(says), "{lines}\n{said}");
+    }
+}
+
+#[test]
+fn what_allows_less_than_it_seems_to_is_warned_of() {
+    let table = [
+        (
+            "anonymous: [{doors: [check], policies: [caht]}]",
+            "warning: access.anonymous[0].policies[0]: no policy is named `caht`; did you mean `chat`?",
+        ),
+        (
+            "anonymous: [{doors: [check], policies: [chat, 'api-*', 'web-*']}]",
+            "warning: access.anonymous[0].policies[2]: no policy begins with `web-`",
+        ),
+        (
+            "principals: {a: {certificate: 'dns:x'}}",
+            "warning: access.principals.a: it may do nothing: say what in `allow`",
+        ),
+        (
+            "{}",
+            "warning: access: nobody is listed, so nobody may ask anything: name principals, or leave it out",
+        ),
+        ("anonymous: [{doors: [check], policies: [chat, '*']}]", ""),
+    ];
+    for (lines, says) in table {
+        assert_eq!(warned(&access(lines)), says, "{lines}");
+    }
+    let (_, warnings) =
+        load(&access("anonymous:\n  - doors: [check]\n    policies: [chat, nobody]")).unwrap();
+    assert_eq!(warnings[0].place, Some(Place { line: 8, column: 24 }));
+}
+
+/// A file is judged where it is written; its secrets are where it is run.
+#[test]
+fn secrets_are_read_only_where_that_is_asked_for() {
+    let text = access(
+        "principals:\n  a:\n    token_file: /no/such/file\n    allow: [{doors: [check]}]\n  b: {token_env: THROTTLEKIT_NO_SUCH, allow: [{doors: [check]}]}",
+    );
+    assert_eq!(warned(&text), "");
+    let errors = judge_secrets(&text).unwrap_err();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert_eq!(
+        (errors[0].path.as_str(), errors[0].place.unwrap().line),
+        ("access.principals.a.token_file", 8)
+    );
+    assert!(errors[0].message.contains("/no/such/file"), "{}", errors[0]);
+    assert!(errors[1].to_string().contains("the environment has no `THROTTLEKIT_NO_SUCH`"), "{}", errors[1]);
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "a token of more than sixteen bytes\n").unwrap();
+    let with = |path: &str| {
+        access(&format!("principals:\n  a: {{token_file: '{path}', allow: [{{doors: [check]}}]}}"))
+    };
+    judge_secrets(&with(path.to_str().unwrap())).unwrap();
+}
