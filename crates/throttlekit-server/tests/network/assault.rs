@@ -233,7 +233,7 @@ async fn guessed_leases(doors: &Doors, tally: &Tally) {
     let random = RandomState::new();
     let guess = |n: u64| format!("{:016x}{:016x}", random.hash_one(n), random.hash_one((n, n)));
     for round in 0..20 {
-        let one = |n: u64| guess_once(&client, tally, guess(round * 32 + n), n % 2 == 0);
+        let one = |n: u64| guess_once(&client, tally, guess(round * 32 + n), n.is_multiple_of(2));
         let many = (0..500).map(|n| guess((1 << 32) + (round << 16) + n)).collect();
         let beats = beat(&client, many);
         let (live, _) = tokio::join!(beats, join_all((0..32).map(one)));

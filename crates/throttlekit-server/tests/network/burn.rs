@@ -1,6 +1,8 @@
 //! Processor time: how much this process took, and taking as much without doing anything.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// As many as attackers have.
 const THREADS: u32 = 2;
