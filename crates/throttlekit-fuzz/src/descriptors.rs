@@ -95,11 +95,14 @@ fn rule(u: &mut Unstructured<'_>) -> Result<RuleSpec> {
     Ok(RuleSpec { entries, policy, unlimited: u.ratio(1, 8)? })
 }
 
+/// A rule, what stood at its entries, and the key that was made of it.
+type Found<'a> = (*const RuleSpec, Vec<Vec<&'a str>>, Vec<String>);
+
 impl Case {
     /// Whether a descriptor found a rule.
     fn judge(&self) -> bool {
         let matcher = Matcher::of(&self.domains);
-        let mut seen: Vec<(*const RuleSpec, Vec<Vec<&str>>, Vec<String>)> = Vec::new();
+        let mut seen: Vec<Found> = Vec::new();
         for (domain, entries) in &self.asked {
             let entries: Vec<_> = entries.iter().map(|(key, value)| (&**key, &**value)).collect();
             let found = matcher.find(domain, &entries);

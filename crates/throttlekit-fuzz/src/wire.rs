@@ -25,7 +25,7 @@ pub fn wire(data: &[u8]) -> bool {
         sent::<ReleaseRequest>(data, |it| world.release(it));
         sent::<HeartbeatRequest>(data, |it| world.heartbeat(it));
         sent::<ReserveRequest>(data, |it| world.reserve(it));
-        sent::<RateLimitRequest>(data, |it| world.should_rate_limit(it));
+        sent::<RateLimitRequest>(data, |it| world.should_rate_limit(&it));
         // What these ask does not depend on what they say.
         sent::<GetSnapshotRequest>(data, |_| ());
         sent::<WatchRequest>(data, |_| ());

@@ -176,10 +176,10 @@ impl World {
         }
     }
 
-    pub(super) fn should_rate_limit(&mut self, it: RateLimitRequest) {
+    pub(super) fn should_rate_limit(&mut self, it: &RateLimitRequest) {
         let caller = Caller::anyone();
-        let answer = async { self.envoy.decide(&caller, &it).await.map(tonic::Response::new) };
-        self.run(answer).into_iter().for_each(|told| laws::envoy(&it, &told));
+        let answer = async { self.envoy.decide(&caller, it).await.map(tonic::Response::new) };
+        self.run(answer).into_iter().for_each(|told| laws::envoy(it, &told));
     }
 }
 

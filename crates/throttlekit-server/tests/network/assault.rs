@@ -170,7 +170,12 @@ async fn slow_watchers(doors: &Doors, tally: &Tally) {
         return tally.expect(false);
     }
     let (end, key) = (Instant::now() + Duration::from_secs(1), "denied".to_owned());
-    let ask = CheckManyRequest { policy: "tight".into(), keys: vec![key; 100], cost: 2 };
+    let ask = CheckManyRequest {
+        policy: "tight".into(),
+        keys: vec![key; 100],
+        cost: 2,
+        ..CheckManyRequest::default()
+    };
     while Instant::now() < end {
         let answer: Result<CheckManyResponse, _> = client.call(CHECK_MANY, &[], &ask).await;
         let Ok(answer) = answer else { break };
