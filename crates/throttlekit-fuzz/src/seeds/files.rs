@@ -8,7 +8,7 @@ const FILES: [&str; 14] = [
     "version: 1\npolicies:\n  slots: {concurrency: {limit: 8, scope: key, lease_for: 5s}, price: {rate: 0.5, cost: 1e-3}}\n",
     "version: 1\npolicies:\n  up:\n    concurrency: {limit: 50, scope: fleet, adaptive: {min: 10, max: 200, algorithm: aimd}}\n    cost: {budget: 1000000, per: 1m}\n",
     "version: 1\npolicies: {s: {fair: {limit: 10000, per: 10s, weights: {acme: 5, umbrella: 3}, tenants_max: 9}, on_outage: open}}\n",
-    "version: 1\npolicies: {e: {rate: {algorithm: fixed_window, limit: 1000000, per: 1m, lease: {mode: leased, batch: 7, hold: 2s}}, fleet: {lease_max: 5, share: 2}}}\n",
+    "version: 1\npolicies: {e: {rate: {algorithm: fixed_window, limit: 1000000, per: 1m, lease: {mode: leased, batch: 7, hold: 2s}}}, l: {rate: {limit: 9, per: 1s}, fleet: {lease_max: 5, share: 2}}}\n",
     "version: 1\npolicies: {w: {rate: {algorithm: sliding_window, limit: 9, per: 1s, buckets: 6, early_retry: true}, shadow: true}, l: {rate: {algorithm: sliding_log, limit: 5, per: 15m}}, x: {disabled: true}}\n",
     "version: 1\npolicies: {a: {rate: {limit: 5, per: 1s}}}\nenvoy:\n  - domain: shop\n    tree: true\n    headers: all\n    rules:\n      - {entries: [{key: remote_address}], policy: a}\n      - {entries: [{key: plan, value: free}, {key: path, value: /s*, shared: true, by: 0}], policy: a}\n      - {entries: [{key: remote_address, value: 10.0.0.1}], unlimited: true}\n",
     "version: 1\npolicies: {chat: {rate: {limit: 9, per: 1m}}}\naccess:\n  anonymous: []\n  principals:\n    billing:\n      token_sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n      certificate: spiffe://mesh/billing\n      allow: [{doors: [check, debit], policies: [chat, \"api-*\"], keys: acme/}]\n",
