@@ -15,7 +15,7 @@ const FILES: [&str; 14] = [
     "{\"version\":1,\"policies\":{\"api\":{\"description\":\"a\\tb\\u00e9\",\"rate\":[{\"limit\":100,\"per\":\"1m\"}]}}}",
     "domain: d\ndescriptors:\n  - key: k\n    value: v\n    rate_limit: {unit: minute, requests_per_unit: 20}\n    descriptors:\n      - {key: l, rate_limit: {unit: hour, requests_per_unit: 5, unit_multiplier: 3, name: n}}\n",
     "domain: mongo\ndescriptors:\n  - {key: db, value: 'u*', share_threshold: true, shadow_mode: true, rate_limit: {requests_per_unit: 9, unit: second}}\n  - {key: db, value: x, rate_limit: {unlimited: true}}\n  - {key: db, quota_mode: true, detailed_metric: true}\n",
-    "# only\n---\nversion: 1\npolicies:\n  ? api\n  : rate: {limit: 1, per: 1s}\n    description: |\n      text\n       more\n  b: {description: >-\n    folded\n    lines\n    , disabled: true}\n...\n",
+    "# only\n---\nversion: 1\npolicies:\n  ? api\n  : rate: {limit: 1, per: 1s}\n    description: |\n      text\n       more\n  b:\n    disabled: true\n    description: >-\n      folded\n      lines\n...\n",
     "\u{feff}version: 1\r\npolicies:\r\n  \"a\\u00e9\": {disabled: true, description: 'it''s'}\r\n",
 ];
 
