@@ -7,6 +7,7 @@ mod reload;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use throttlekit::Retry;
 use throttlekit::store::DebitId;
 use throttlekit_server::access::{Principal, Secrets};
 use throttlekit_server::engine::{Ask, Backend, Ended, Engine, EngineOptions, HandBack, Refusal};
@@ -187,4 +188,12 @@ async fn a_file_is_taken_when_it_stands_still_and_never_opens_the_doors() {
     assert_eq!((reloader.status().reloads, reloader.status().rejected), (1, 1));
     assert!(reloader.look(&engine).await.is_none(), "judged once");
     assert!(policy::load(&text(1, "access:\n")).is_err(), "an empty list is no open door");
+}
+
+#[tokio::test]
+async fn who_looks_and_finds_nothing_left_is_told_to_wait() {
+    let engine = engine("  shared: {fair: {limit: 3, per: 1h}}");
+    assert_eq!(allowed(&engine, "shared", "acme", 4).await, 3);
+    let seen = engine.peek(ask("shared", "acme", 1)).await.unwrap().decision;
+    assert!(!seen.allowed && seen.retry_after > Retry::Now, "{seen:?}");
 }

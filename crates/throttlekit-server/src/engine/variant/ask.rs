@@ -1,13 +1,17 @@
 //! Asking what holds for a key.
 
+use std::time::Duration;
+
 use throttlekit::admission::Axis;
 use throttlekit::store::{DebitId, StoreError};
-use throttlekit::{Answer, Call, Clock, Decision, Forecast, Guarantee, WallClock};
+use throttlekit::{Answer, Call, Clock, Forecast, Guarantee, Retry, WallClock};
 
 use super::super::limits::Later;
 use super::super::{Answered, Refusal};
 use super::{Asks, Look, Variant, unsupported};
 
+/// The shortest wait that an answer can tell.
+const LOOK_AGAIN_MIN: Duration = Duration::from_millis(1);
 /// How many calls are asked about at a time, where each goes by itself.
 const AT_ONCE_MAX: usize = 32;
 
@@ -162,10 +166,14 @@ fn answered(answer: &Answer, axis: Axis) -> Answered {
     Answered::of(answer.decision, answer.guarantee, axis)
 }
 
-/// An answer to an ask for nothing: allowed means that something is left.
+/// An answer to an ask for nothing: allowed means that something is left. If nothing is, it says when something will be at
+/// the latest; whoever looks in the last instant of a window looks again.
 fn looked(answer: &Answer, axis: Axis) -> Answered {
-    let Decision { allowed, remaining, .. } = answer.decision;
-    let some_left = remaining > 0 || answer.guarantee == Guarantee::Open;
-    let decision = Decision { allowed: allowed && some_left, ..answer.decision };
+    let mut decision = answer.decision;
+    let nothing_left = decision.remaining == 0 && answer.guarantee != Guarantee::Open;
+    if decision.allowed && nothing_left {
+        decision.allowed = false;
+        decision.retry_after = Retry::after(decision.reset_at.since(answer.now).max(LOOK_AGAIN_MIN));
+    }
     Answered::of(decision, answer.guarantee, axis)
 }
