@@ -59,7 +59,7 @@ usage: cargo xtask <command>
                            N simulated fleets under faults (default 10000), and every planted bug; or one of them told again
   prove lease-scale [--picture FILE]
                            what leasing costs and strands from eight nodes to ten thousand
-  prove abuse [--small]    what attacks on the server cost its other clients, and how much it grows under them
+  prove abuse [--small] [ATTACK]  what attacks on the server cost its other clients, and how much it grows under them
   prove fuzz [--small] [TARGET]
                            ten million inputs (small: a hundred thousand) for each reader of strangers' bytes: policy,
                            wire, descriptors, sketch

@@ -20,13 +20,15 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         "network",
     ]);
     command.args(["--", "--ignored", "--exact", "figures::figures", "--nocapture"]);
-    match args {
+    let (options, attacks): (Vec<&str>, Vec<&str>) = args.iter().partition(|arg| arg.starts_with('-'));
+    match options[..] {
         [] => {}
         ["--small"] => {
             command.env("ABUSE_SMALL", "1");
         }
-        _ => bail!("prove abuse takes --small and nothing else, not {}", args.join(" ")),
+        _ => bail!("prove abuse takes --small and names of attacks, not {}", options.join(" ")),
     }
+    command.env("ABUSE_ONLY", attacks.join(","));
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut figure = None;
     for line in BufReader::new(child.stdout.take().context("its output")?).lines() {

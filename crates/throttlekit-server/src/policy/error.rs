@@ -6,9 +6,17 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The line.
-    pub line: usize,
+    pub line: u32,
     /// The character of that line.
-    pub column: usize,
+    pub column: u32,
+}
+
+impl Place {
+    /// A file is shorter than either number could be.
+    pub(super) fn at(line: usize, column: usize) -> Self {
+        let short = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { line: short(line), column: short(column) }
+    }
 }
 
 impl fmt::Display for Place {
@@ -51,8 +59,8 @@ impl PolicyError {
 
 impl Excerpt {
     fn of(source: &str, place: Place) -> Option<Self> {
-        let line = source.lines().nth(place.line.checked_sub(1)?)?;
-        let before = place.column.saturating_sub(1);
+        let line = source.lines().nth(place.line.checked_sub(1)? as usize)?;
+        let before = place.column.saturating_sub(1) as usize;
         let skipped = before.saturating_sub(SHOWN_EACH_SIDE);
         let shown = line.chars().skip(skipped).take(before - skipped + SHOWN_EACH_SIDE);
         let text: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();

@@ -62,7 +62,7 @@ pub fn text(bytes: &[u8]) -> Result<&str, PolicyError> {
         let line = good.matches('\n').count() + 1;
         let column = good.chars().rev().take_while(|c| *c != '\n').count() + 1;
         let message = "this is not UTF-8: save the file in that encoding".to_owned();
-        PolicyError::at("", String::new(), Some(Place { line, column }), message)
+        PolicyError::at("", String::new(), Some(Place::at(line, column)), message)
     })
 }
 

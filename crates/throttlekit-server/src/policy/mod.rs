@@ -33,4 +33,4 @@ pub use load::{ERRORS_MAX, judge_secrets, load, parse, text};
 pub use model::*;
 pub use schema::schema;
 pub use span::Span;
-pub use tree::{BYTES_MAX, DEPTH_MAX, NODES_MAX, SCALAR_BYTES_MAX};
+pub use tree::{BYTES_MAX, DEPTH_MAX, ITEMS_MAX, NODES_MAX, SCALAR_BYTES_MAX};

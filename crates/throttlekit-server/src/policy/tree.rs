@@ -14,7 +14,9 @@ pub const BYTES_MAX: usize = 1 << 20;
 /// How deep mappings and lists are nested at the most.
 pub const DEPTH_MAX: usize = 32;
 /// How many keys, values, mappings and lists a file has at the most.
-pub const NODES_MAX: usize = 300_000;
+pub const NODES_MAX: usize = 250_000;
+/// How many of them stand in one mapping or list at the most: it grows by copying, which takes as much again.
+pub const ITEMS_MAX: usize = 1 << 17;
 /// The longest key or value, in bytes.
 pub const SCALAR_BYTES_MAX: usize = 16 << 10;
 
@@ -29,7 +31,7 @@ pub(super) struct Node {
 pub(super) enum Value {
     /// Text as it was written, and whether it stood without quotes, so that it may be a number.
     Scalar {
-        text: String,
+        text: Box<str>,
         plain: bool,
     },
     List(Vec<Node>),
@@ -39,7 +41,7 @@ pub(super) enum Value {
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) at: Place,
-    pub(super) text: String,
+    pub(super) text: Box<str>,
 }
 
 impl Node {
@@ -49,7 +51,7 @@ impl Node {
 
     /// Whether nothing stands there, or a word for nothing.
     pub(super) fn is_null(&self) -> bool {
-        matches!(&self.value, Value::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null"))
+        matches!(&self.value, Value::Scalar { text, plain: true } if matches!(&**text, "" | "~" | "null"))
     }
 }
 
@@ -82,7 +84,7 @@ struct Gardener<'s> {
 }
 
 fn place(mark: &Marker) -> Place {
-    Place { line: mark.line(), column: mark.col() + 1 }
+    Place::at(mark.line(), mark.col() + 1)
 }
 
 impl<'s> Gardener<'s> {
@@ -120,7 +122,7 @@ impl<'s> Gardener<'s> {
                         return Err((Some(at), "a second document begins here: a file has one".into()));
                     }
                 }
-                Event::Scalar(text, style, ..) => self.scalar(at, text.into_owned(), style)?,
+                Event::Scalar(text, style, ..) => self.scalar(at, text.into(), style)?,
                 Event::SequenceStart(..) => self.begin(at, Open::List(at, Vec::new()))?,
                 Event::MappingStart(..) => self.begin(at, Open::Mapping(at, Vec::new(), None))?,
                 Event::SequenceEnd | Event::MappingEnd => self.end()?,
@@ -135,10 +137,18 @@ impl<'s> Gardener<'s> {
         if self.nodes > NODES_MAX {
             return Err((Some(at), format!("the file has more than {NODES_MAX} keys and values")));
         }
+        let beside = match self.open.last() {
+            Some(Open::List(_, items)) => items.len(),
+            Some(Open::Mapping(_, pairs, _)) => pairs.len(),
+            None => 0,
+        };
+        if beside >= ITEMS_MAX {
+            return Err((Some(at), format!("more than {ITEMS_MAX} entries stand in one list or mapping")));
+        }
         Ok(())
     }
 
-    fn scalar(&mut self, at: Place, text: String, style: ScalarStyle) -> Result<(), Wrong> {
+    fn scalar(&mut self, at: Place, text: Box<str>, style: ScalarStyle) -> Result<(), Wrong> {
         self.count(at)?;
         if text.len() > SCALAR_BYTES_MAX {
             let message = format!("this text has {} bytes, and may have {SCALAR_BYTES_MAX}", text.len());
@@ -174,7 +184,7 @@ impl<'s> Gardener<'s> {
             Some(Open::List(at, items)) => Node { at, value: Value::List(items) },
             Some(Open::Mapping(at, pairs, _)) => {
                 let mut seen = HashSet::with_capacity(pairs.len());
-                if let Some((twice, _)) = pairs.iter().find(|(key, _)| !seen.insert(key.text.as_str())) {
+                if let Some((twice, _)) = pairs.iter().find(|(key, _)| !seen.insert(&*key.text)) {
                     let message = format!("`{}` stands here twice: keep one of them", shown(&twice.text));
                     return Err((Some(twice.at), message));
                 }

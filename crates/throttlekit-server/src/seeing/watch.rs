@@ -2,6 +2,7 @@
 //!
 //! Each watcher has a short queue of its own. One that reads slowly loses the oldest and holds up nobody.
 
+use std::cell::LazyCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,24 +25,30 @@ pub struct TooManyWatchers;
 /// All who watch.
 #[derive(Default)]
 pub(super) struct Watchers {
-    all: Mutex<Vec<Arc<Watcher>>>,
+    all: Mutex<Vec<Seat>>,
     over: AtomicBool,
     dropped: AtomicU64,
 }
 
 type Wants = dyn Fn(&str) -> bool + Send + Sync;
 
-struct Watcher {
+/// A watcher, as whoever tells of denials sees it: how much it was told is known without asking it.
+struct Seat {
     wants: Box<Wants>,
+    second: u64,
+    in_second: u32,
+    watcher: Arc<Watcher>,
+}
+
+#[derive(Default)]
+struct Watcher {
     state: Mutex<State>,
     news: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Denial>,
-    second: u64,
-    in_second: u32,
+    waiting: VecDeque<Arc<Denial>>,
     over: bool,
 }
 
@@ -53,18 +60,21 @@ impl Watchers {
         }
         // Set under the same lock, so nobody who comes later waits for an end that was.
         let state = State { over: self.over.load(Relaxed), ..State::default() };
-        let watcher = Arc::new(Watcher { wants, state: Mutex::new(state), news: Notify::new() });
-        all.push(watcher.clone());
+        let watcher = Arc::new(Watcher { state: Mutex::new(state), news: Notify::new() });
+        all.push(Seat { wants, second: 0, in_second: 0, watcher: watcher.clone() });
         Ok(Watch { watcher, watchers: self.clone() })
     }
 
-    /// Tells all who want to know; `denial` is asked for only if someone does.
-    pub(super) fn tell(&self, policy: &str, second: u64, denial: impl Fn() -> Denial) {
-        for watcher in lock(&self.all).iter().filter(|watcher| (watcher.wants)(policy)) {
-            let dropped = watcher.tell(second, &denial);
-            if dropped {
-                self.dropped.fetch_add(1, Relaxed);
-            }
+    /// Tells all who want to know; `denial` is asked for once, and only if someone does.
+    pub(super) fn tell(&self, policy: &str, second: u64, denial: impl FnOnce() -> Denial) {
+        let denial = LazyCell::new(|| Arc::new(denial()));
+        let mut dropped = 0;
+        for seat in lock(&self.all).iter_mut().filter(|seat| (seat.wants)(policy)) {
+            let told = seat.may_hear(second) && seat.watcher.tell(LazyCell::force(&denial).clone());
+            dropped += u64::from(!told);
+        }
+        if dropped > 0 {
+            self.dropped.fetch_add(dropped, Relaxed);
         }
     }
 
@@ -72,7 +82,7 @@ impl Watchers {
     pub(super) fn close(&self) {
         let all = lock(&self.all);
         self.over.store(true, Relaxed);
-        for watcher in all.iter() {
+        for Seat { watcher, .. } in all.iter() {
             lock(&watcher.state).over = true;
             watcher.news.notify_one();
         }
@@ -88,25 +98,30 @@ impl Watchers {
     }
 }
 
+impl Seat {
+    /// Counts one more, unless it heard as much as it may in this second.
+    fn may_hear(&mut self, second: u64) -> bool {
+        if self.second != second {
+            (self.second, self.in_second) = (second, 0);
+        }
+        let may = self.in_second < PER_SECOND_MAX;
+        self.in_second += u32::from(may);
+        may
+    }
+}
+
 impl Watcher {
-    /// Says whether one was dropped, this or an older one.
-    fn tell(&self, second: u64, denial: impl Fn() -> Denial) -> bool {
+    /// Says whether there was room: if not, the oldest made some.
+    fn tell(&self, denial: Arc<Denial>) -> bool {
         let mut state = lock(&self.state);
-        if state.second != second {
-            (state.second, state.in_second) = (second, 0);
-        }
-        if state.in_second == PER_SECOND_MAX {
-            return true;
-        }
-        state.in_second += 1;
         let full = state.waiting.len() == QUEUE_MAX;
         if full {
             state.waiting.pop_front();
         }
-        state.waiting.push_back(denial());
+        state.waiting.push_back(denial);
         drop(state);
         self.news.notify_one();
-        full
+        !full
     }
 }
 
@@ -118,7 +133,7 @@ pub struct Watch {
 
 impl Watch {
     /// The next denial; nothing once the server stops.
-    pub async fn next(&mut self) -> Option<Denial> {
+    pub async fn next(&mut self) -> Option<Arc<Denial>> {
         loop {
             {
                 let mut state = lock(&self.watcher.state);
@@ -136,7 +151,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        lock(&self.watchers.all).retain(|watcher| !Arc::ptr_eq(watcher, &self.watcher));
+        lock(&self.watchers.all).retain(|seat| !Arc::ptr_eq(&seat.watcher, &self.watcher));
     }
 }
 

@@ -22,6 +22,9 @@ const HONEST_EVERY: Duration = Duration::from_millis(2);
 /// An honest request that takes longer has failed.
 const HONEST_WITHIN: Duration = Duration::from_secs(5);
 
+/// The attack that goes on until there were as many keys as are promised.
+const RANDOM_KEYS: &str = "random_keys";
+
 struct Size {
     turns: u32,
     turn: Duration,
@@ -72,14 +75,22 @@ async fn figures() {
         "{:<19}{:>10}{:>10}{:>7}   {:>10}{:>10}{:>7}{:>12}{:>8}",
         "attack", "quiet p99", "attacked", "times", "burnt p99", "attacked", "times", "done", "MiB"
     );
-    for attack in ATTACKS {
+    let named = std::env::var("ABUSE_ONLY").unwrap_or_default();
+    let known = |name: &str| name.is_empty() || ATTACKS.iter().any(|attack| attack.name == name);
+    assert!(named.split(',').all(known), "no such attack: {named}");
+    let chosen = |attack: &&Attack| named.is_empty() || named.split(',').any(|name| name == attack.name);
+    for attack in ATTACKS.iter().filter(chosen) {
         let turns = turns(&server, attack, &size).await;
         server.mend();
-        keys = turns.deeds.iter().map(|deeds| deeds.done).sum();
+        if attack.name == RANDOM_KEYS {
+            keys = turns.deeds.iter().map(|deeds| deeds.done).sum();
+        }
         let values = judge(attack, turns, peak.so_far() - before, &mut broken);
         figure.insert(attack.name.into(), values);
     }
-    keys += more_keys(&server, &size, keys, &mut broken).await;
+    if ATTACKS.iter().filter(chosen).any(|attack| attack.name == RANDOM_KEYS) {
+        keys += more_keys(&server, &size, keys, &mut broken).await;
+    }
     let grown = peak.so_far().max(server.resident_mib()) - before;
     println!("{keys} keys that nobody asked for before; at its largest {grown:.1} MiB larger than at first");
     if grown > GROWTH_MIB_MAX {
@@ -173,7 +184,7 @@ async fn more_keys(server: &Besieged, size: &Size, so_far: u64, broken: &mut Vec
             ));
             break;
         }
-        keys += server.attacked("random_keys", Nice::Same, size.turn * 2).await.done;
+        keys += server.attacked(RANDOM_KEYS, Nice::Same, size.turn * 2).await.done;
     }
     keys
 }

@@ -61,13 +61,13 @@ impl Monitor for MonitorDoor {
             caller.may(Door::Monitor, &one, b"").map_err(status)?;
         }
         let wants = move |policy: &str| {
-            (one.is_empty() || one == policy) && caller.may(Door::Monitor, policy, b"").is_ok()
+            (one.is_empty() || one == policy) && caller.allows(Door::Monitor, policy, b"")
         };
         let full = |_| Status::resource_exhausted("as many watch as may at a time: try again later");
         let watch = self.hub.watch(wants).map_err(full)?;
         let told = stream::unfold(watch, |mut watch| async move {
             let denial = watch.next().await?;
-            Some((Ok(WatchResponse { denial: Some(denial.into()) }), watch))
+            Some((Ok(WatchResponse { denial: Some(Arc::unwrap_or_clone(denial).into()) }), watch))
         });
         Ok(Response::new(Box::pin(told)))
     }

@@ -36,7 +36,7 @@ impl<'de> MapAccess<'de> for Pairs<'_> {
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Misfit> {
         self.value = self.pairs.next();
         let Some((key, _)) = self.value else { return Ok(None) };
-        let name: de::value::StrDeserializer<'_, Misfit> = key.text.as_str().into_deserializer();
+        let name: de::value::StrDeserializer<'_, Misfit> = (*key.text).into_deserializer();
         seed.deserialize(name).map(Some).map_err(|wrong| wrong.at(key.at))
     }
 

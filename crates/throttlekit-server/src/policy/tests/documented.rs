@@ -52,6 +52,7 @@ fn the_caps_of_the_reference_are_those_of_the_code() {
         ("bytes of a file", BYTES_MAX),
         ("levels of nesting", DEPTH_MAX),
         ("keys and values in all", NODES_MAX),
+        ("entries of one list or mapping", ITEMS_MAX),
         ("bytes of one text", SCALAR_BYTES_MAX),
         ("policies", POLICIES_MAX),
         ("overrides of a policy", OVERRIDES_MAX),
