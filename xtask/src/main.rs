@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod locks;
 mod parts;
 mod plots;
 mod proto;
@@ -30,7 +31,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors, wire types
+  ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors, wire types, locks,
+                           and the proofs at a small size
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   prove fair [--cases N]   every law of sharing by weight over N worlds (default 1000000), and every planted bug
   prove learn              what the learners pay beside the best in hindsight, streams with any reservation, and
@@ -59,7 +61,8 @@ usage: cargo xtask <command>
                            N simulated fleets under faults (default 10000), and every planted bug; or one of them told again
   prove lease-scale [--picture FILE]
                            what leasing costs and strands from eight nodes to ten thousand
-  prove abuse [--small] [ATTACK]  what attacks on the server cost its other clients, and how much it grows under them
+  prove abuse [--small] [ATTACK]
+                           what attacks on the server cost its other clients, and how much it grows under them
   prove fuzz [--small] [TARGET]
                            ten million inputs (small: a hundred thousand) for each reader of strangers' bytes: policy,
                            wire, descriptors, sketch
@@ -68,12 +71,14 @@ usage: cargo xtask <command>
   plots                    draw the pictures of the documents
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   proto [--check]          write the wire types from their .proto files; with --check, fail if they have drifted
+  locks                    fail if a workspace beside this one has a stale lock
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
   bench sketch             limits in a sketch beside the peer that counts in one; fails when a bar is missed
   bench fair               a check among a hundred tenants that share a budget and among a hundred thousand
   bench budget             debits of a token budget in process beside a peer; fails when the bar is missed
   bench redis|postgres     decisions on a shared store beside what the engine does bare
+  bench server             the service beside a bare echo and beside its own store
   bench lease              spends of a lease in process beside the peers, and batches on Redis beside single asks";
 
 fn main() -> ExitCode {
@@ -104,6 +109,7 @@ fn main() -> ExitCode {
         ["plots", ref rest @ ..] => plots::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
+        ["locks"] => locks::check(),
         ["proto"] => proto::write(),
         ["proto", "--check"] => proto::check(),
         ["services", ref rest @ ..] => services::run(rest),
