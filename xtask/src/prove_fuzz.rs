@@ -50,6 +50,19 @@ fn target(name: &str, small: bool) -> Result<Part> {
 
 fn runner(words: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["run", "--quiet", "--profile", "fuzz", "--locked", "--bin", "fuzz-run", "--"]).args(words);
+    command
+        .args([
+            "run",
+            "--quiet",
+            "--profile",
+            "fuzz",
+            "--locked",
+            "-p",
+            "throttlekit-fuzz",
+            "--bin",
+            "fuzz-run",
+            "--",
+        ])
+        .args(words);
     command
 }

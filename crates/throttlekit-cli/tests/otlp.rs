@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::Serving;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
@@ -110,11 +111,15 @@ async fn what_a_served_policy_decides_reaches_a_collector() {
 /// A collector that is away costs nobody an answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_holds_up_nobody() {
-    let start = || Serving::start(POLICIES, &["--otlp", "http://127.0.0.1:1"]);
+    // It takes connections, and never says a word.
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", mute.local_addr().unwrap());
+    let start = move || Serving::start(POLICIES, &["--otlp", &address]);
     let serving = tokio::task::spawn_blocking(start).await.unwrap();
     let channel = Channel::from_shared(format!("http://{}", serving.at("grpc"))).unwrap();
     let mut client = RateLimiterClient::new(channel.connect().await.unwrap());
     let ask = CheckRequest { policy: "api".into(), key: "alice".into(), ..Default::default() };
-    assert!(client.check(ask).await.unwrap().into_inner().decision.unwrap().allowed);
+    let answer = tokio::time::timeout(Duration::from_secs(10), client.check(ask)).await.unwrap();
+    assert!(answer.unwrap().into_inner().decision.unwrap().allowed);
     tokio::task::spawn_blocking(move || serving.stop()).await.unwrap();
 }

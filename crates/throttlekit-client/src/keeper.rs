@@ -12,7 +12,7 @@ use throttlekit_proto::v1::{HeartbeatRequest, HeartbeatResponse};
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::Client;
 use crate::client::{Inner, Server};
@@ -199,15 +199,18 @@ impl Drop for Keeping {
 
 async fn keep(keeping: Keeping) {
     let client = keeping.client.clone();
+    let mut beaten = Instant::now();
     loop {
         let Some(pause) = client.upgrade().and_then(|inner| inner.keeper.pause()) else {
             return keeping.end();
         };
         let Some(more) = client.upgrade().map(|inner| inner.keeper.more.clone()) else { return };
         tokio::select! {
-            () = sleep(pause) => {}
+            // From the last beat: however many are admitted meanwhile, those that are held wait no longer.
+            () = sleep_until(beaten + pause) => {}
             () = more.notified() => continue,
         }
+        beaten = Instant::now();
         let Some(inner) = client.upgrade() else { return };
         let mut beats = JoinSet::new();
         for part in inner.keeper.parts() {

@@ -87,12 +87,14 @@ impl RemoteStore {
 
     async fn hand_back(&self, back: &GiveBack<'_>) -> Result<(), StoreError> {
         let key = key_of(back.key)?;
+        let mut result = Ok(());
         for Name { id, wire_epoch, units } in self.shared.returns.take(&key, back.back.epoch, back.back.units)
         {
             let returned = Returned { return_id: id, units: signed(units), epoch: wire_epoch };
-            self.send(&key, None, Some(returned)).await?;
+            // One that does not arrive keeps no other from going back.
+            result = self.send(&key, None, Some(returned)).await.map(drop).and(result);
         }
-        Ok(())
+        Ok(result?)
     }
 
     async fn send(

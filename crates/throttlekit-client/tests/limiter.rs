@@ -192,6 +192,22 @@ fn a_permit_is_kept_alive_while_it_is_held_and_free_once_it_ends() {
     });
 }
 
+/// Each admission wakes whoever renews: that must not put off what is due.
+#[test]
+fn a_permit_is_kept_alive_while_others_come_and_go() {
+    let server =
+        Running::start("\n  slots: {concurrency: {limit: 9, lease_for: 600ms}}\n", Backend::memory());
+    runtime().block_on(async {
+        let slots = server.client().build().unwrap().limiter("slots");
+        let held = slots.admit(Work::by("k")).await.unwrap().permit.unwrap();
+        for _ in 0..60 {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            slots.admit(Work::by("k")).await.unwrap().permit.unwrap().success();
+        }
+        assert!(!held.is_fenced(), "three lives later");
+    });
+}
+
 #[test]
 fn a_permit_that_cannot_be_renewed_fences_itself_before_the_server_gives_its_slot_away() {
     let mut server = Running::start(POLICIES, Backend::memory());

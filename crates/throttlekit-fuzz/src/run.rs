@@ -41,6 +41,7 @@ struct Work<'a> {
     target: Target,
     seeds: Seeds,
     seed: u64,
+    from: u64,
     end: u64,
     next: AtomicU64,
     done: AtomicU64,
@@ -60,6 +61,7 @@ pub fn run(name: &str, target: Target, from: u64, count: u64, seed: u64) -> Ran 
         target,
         seeds: seeds::of(name),
         seed,
+        from,
         end,
         next,
         done: zero(),
@@ -131,7 +133,7 @@ impl Work<'_> {
 
     fn tell(&self, number: u64, why: &str) {
         let bytes = input(&mut Random::of(self.seed, number), &self.seeds);
-        let begin = number - number % CHUNK;
+        let begin = number - (number - self.from) % CHUNK;
         println!("{} crashes at input {number}: {why}\n  {}", self.name, bytes.escape_ascii());
         println!("  again: fuzz-run {} {} {} {begin}", self.name, number - begin + 1, self.seed);
     }

@@ -112,7 +112,7 @@ impl Reloader {
             return None;
         }
         if seen.judged == digest {
-            self.read_tokens_again(engine);
+            self.read_tokens_again(engine).await;
             return None;
         }
         seen.judged = digest;
@@ -135,13 +135,18 @@ impl Reloader {
 
     /// Who may ask is judged before anything changes, and changes last.
     async fn put_in_force(&self, bytes: Vec<u8>, engine: &Engine) -> Result<Reloaded, String> {
-        // Off the threads that serve: a file may take long to judge, above all one that is made to.
-        let judging = tokio::task::spawn_blocking(move || Loaded::of(&bytes));
-        let Loaded { file, warnings, .. } = judging.await.map_err(|error| error.to_string())??;
+        // Off the threads that serve: a file may take long to judge, above all one that is made to, and the files of
+        // tokens that it names may lie on a disk that hangs.
+        let secrets = self.secrets.clone();
+        let judging = tokio::task::spawn_blocking(move || {
+            let loaded = Loaded::of(&bytes)?;
+            let access = access(&loaded.file, &secrets)?;
+            Ok::<_, String>((loaded, access))
+        });
+        let (Loaded { file, warnings, .. }, access) = judging.await.map_err(|error| error.to_string())??;
         if file.access.is_none() && engine.file().access.is_some() {
             return Err("`access` is gone, which would open the doors to everyone: restart the server if that is meant".into());
         }
-        let access = access(&file, &self.secrets)?;
         let mut reloaded = engine.reload(file).await?;
         self.access.store(Arc::new(access));
         reloaded.warnings.extend(warnings);
@@ -149,10 +154,13 @@ impl Reloader {
     }
 
     /// Tokens may change in files of their own. Those in force stay if one cannot be read.
-    fn read_tokens_again(&self, engine: &Engine) {
-        if let Some(spec) = &engine.file().access
-            && let Ok(access) = Access::of(spec)
-        {
+    async fn read_tokens_again(&self, engine: &Engine) {
+        let file = engine.file();
+        if file.access.is_none() {
+            return;
+        }
+        let reading = tokio::task::spawn_blocking(move || file.access.as_ref().map(Access::of));
+        if let Ok(Some(Ok(access))) = reading.await {
             self.access.store(Arc::new(access));
         }
     }

@@ -12,10 +12,11 @@ mod svg;
 mod tests;
 mod text;
 
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use board::{Board, Input};
 use ratatui::backend::TestBackend;
 use ratatui::{DefaultTerminal, Terminal};
@@ -73,12 +74,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Draws whenever something changed, until someone says `q` or stops the process.
 async fn show(board: &mut Board, heard: &mut mpsc::Receiver<Input>) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     in_terminal(async |terminal| {
         while !board.over() {
             terminal.draw(|frame| draw::draw(frame, board))?;
             let input = tokio::select! {
                 input = heard.recv() => input,
                 _ = terminate.recv() => None,
+                _ = interrupt.recv() => None,
+                _ = hang_up.recv() => None,
             };
             let Some(input) = input else { break };
             board.take(input);
@@ -90,7 +95,9 @@ async fn show(board: &mut Board, heard: &mut mpsc::Receiver<Input>) -> Result<()
 
 /// Takes the terminal for a while. It is given back as it was, also after an error or a panic.
 async fn in_terminal(work: impl AsyncFnOnce(&mut DefaultTerminal) -> Result<()>) -> Result<()> {
-    let mut terminal = ratatui::try_init().context("this is no terminal: try --once")?;
+    ensure!(io::stdout().is_terminal(), "this is no terminal: try --once");
+    let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore());
+    let mut terminal = terminal.context("this is no terminal: try --once")?;
     let done = work(&mut terminal).await;
     ratatui::restore();
     done

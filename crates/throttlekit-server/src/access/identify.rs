@@ -71,6 +71,8 @@ const NO_TOKEN: &str = "show a token: `authorization: Bearer …`, or a client c
 
 /// What is told to who is not let in. A proxy's client is not asked for a token: the one that is missing is the proxy's.
 fn refused<B, R: Default>(request: &Request<B>, status: Status) -> Response<R> {
+    let (path, why) = (request.uri().path(), status.message());
+    tracing::debug!(path, why, "not let in");
     let mut response = say(is_grpc(request), status);
     if request.uri().path().starts_with(FORWARD_AUTH) {
         response.headers_mut().remove(http::header::WWW_AUTHENTICATE);

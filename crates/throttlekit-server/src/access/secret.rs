@@ -1,6 +1,8 @@
 //! Secrets, kept as digests only.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -45,11 +47,15 @@ impl Secret {
 
     pub(super) fn read_file(path: &Path, bytes_min: usize) -> Result<Self, String> {
         let wrong = |why: &dyn fmt::Display| format!("{}: {why}", path.display());
-        let bytes = std::fs::metadata(path).map_err(|error| wrong(&error))?.len();
-        if bytes > FILE_BYTES_MAX {
+        // A pipe would be waited for, and a device never ends.
+        if !std::fs::metadata(path).map_err(|error| wrong(&error))?.is_file() {
+            return Err(wrong(&"no ordinary file: a token stands in one"));
+        }
+        let (file, mut text) = (File::open(path).map_err(|error| wrong(&error))?, Vec::new());
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(|error| wrong(&error))?;
+        if text.len() as u64 > FILE_BYTES_MAX {
             return Err(wrong(&"longer than any token: 4096 bytes at most"));
         }
-        let text = std::fs::read(path).map_err(|error| wrong(&error))?;
         Self::long(text.trim_ascii(), bytes_min).map_err(|why| wrong(&why))
     }
 

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use super::*;
 use crate::engine::Refusal;
 use crate::listen::Peer;
@@ -289,4 +291,18 @@ async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
     let request = request.body(axum::body::Body::from(body)).unwrap();
     let answer = tower::ServiceExt::oneshot(crate::doors::http::router(listed), request).await.unwrap();
     assert_eq!(answer.status(), http::StatusCode::FORBIDDEN);
+}
+
+/// Whoever may write the policy file names these: what never ends, or is waited for, must not take the server along.
+#[test]
+fn a_token_stands_in_an_ordinary_file_of_its_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = folder.path().join("long");
+    std::fs::write(&long, "x".repeat(5_000)).unwrap();
+    for path in [Path::new("/dev/zero"), folder.path(), &long] {
+        assert!(Secret::in_file(path).is_err(), "{}", path.display());
+    }
+    let good = folder.path().join("good");
+    std::fs::write(&good, " a token\n").unwrap();
+    assert!(bool::from(Secret::in_file(&good).unwrap().is(&Secret::of(b"a token").unwrap())));
 }

@@ -25,9 +25,10 @@ impl Engine {
         let before = self.shared.running.load_full();
         let (running, reloaded) =
             Running::of(file, &self.shared.options, &self.shared.failures, Some(&before))?;
-        let kept: HashSet<_> = running.variants().map(Arc::as_ptr).collect();
+        // Overrides share variants: each is known once, and one of our own would look as if someone still asked it.
+        let mut known: HashSet<_> = running.variants().map(Arc::as_ptr).collect();
         let gone: Vec<_> =
-            before.variants().filter(|variant| !kept.contains(&Arc::as_ptr(variant))).cloned().collect();
+            before.variants().filter(|variant| known.insert(Arc::as_ptr(variant))).cloned().collect();
         // All of it was built: from here on nothing fails.
         running.policies.values().for_each(|served| served.put_in_force());
         self.shared.running.store(Arc::new(running));

@@ -159,7 +159,8 @@ impl Served {
                     .then_some((rate.per, rate.buckets));
                 (rate.name.clone(), rate.algorithm, rate.by, shape)
             };
-            spec.rate.iter().map(rate).collect::<Vec<_>>()
+            // Where all limits go by one key they are kept together there, so one that changes its key moves the others.
+            (spec.rate.iter().map(rate).collect::<Vec<_>>(), spec.cost.as_ref().map(|cost| cost.by))
         };
         let fair = |spec: &PolicySpec| spec.fair.as_ref().map(|fair| (fair.per, fair.regions));
         if rules(&self.spec) != rules(&before.spec) || fair(&self.spec) != fair(&before.spec) {

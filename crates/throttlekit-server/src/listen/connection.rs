@@ -227,7 +227,11 @@ where
             say(is_grpc, Status::unavailable("as many requests as may be are under way: come back"))
         }
         Some(_place) => {
-            let time = deadline(request.headers(), limits.request_max);
+            // A proxy passes on what its client sent, who has no say in how long the proxy waits.
+            let time = match asks_for_another(&request) {
+                true => limits.request_max,
+                false => deadline(request.headers(), limits.request_max),
+            };
             match timeout(time, service.oneshot(request)).await {
                 Ok(Ok(response)) => response,
                 Err(_) => {
@@ -244,8 +248,12 @@ where
 /// sent along: an error of gRPC is a 200, which lets pass.
 pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
     let kind = request.headers().get(http::header::CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
-        && !request.uri().path().starts_with(FORWARD_AUTH)
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) && !asks_for_another(request)
+}
+
+/// Whether it is a proxy's, that asks for its client and sends what that one sent along.
+fn asks_for_another<B>(request: &Request<B>) -> bool {
+    request.uri().path().starts_with(FORWARD_AUTH)
 }
 
 /// An answer that is an error, in the words of gRPC or in those of HTTP.

@@ -87,11 +87,10 @@ where
             }
         };
         count(&counters.accepted);
-        let held = (seat, alive.clone());
+        let held = (seat, alive.clone(), Ends(shared.clone()));
         let (service, shared, closing) = (service.clone(), shared.clone(), closing.clone());
         tokio::spawn(async move {
             connection::run(tcp, peer, service, &shared, closing).await;
-            count(&shared.options.counters.ended);
             drop(held);
         });
     }
@@ -102,6 +101,15 @@ where
         tracing::warn!("connections outlived their grace and are abandoned");
     }
     counters.stats()
+}
+
+/// Counts the end of a connection, whatever ends it.
+struct Ends(Arc<Shared>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        count(&self.0.options.counters.ended);
+    }
 }
 
 /// The connection, if there is one. Lack of file descriptors passes; a listener that gave up would not.

@@ -138,15 +138,15 @@ async fn headers_of_http_2_that_never_end_are_ended_by_the_ping_that_cannot_be_a
 async fn who_takes_no_answer_is_closed() {
     // Pings come and are answered well before, so that they are not what ends it.
     let limits = Limits {
-        stall_max: Duration::from_millis(1_200),
+        stall_max: Duration::from_secs(2),
         keepalive_every: Duration::from_millis(200),
-        keepalive_max: Duration::from_millis(200),
+        keepalive_max: Duration::from_secs(1),
         ..Limits::default()
     };
     let target = Target::open(speaking_http(limits)).await;
     let mut wire = attack::zero_window(target.address, 100).await.unwrap();
     assert!(wire.ended_within(SOON).await);
-    assert!(wire.pongs() >= 3, "{} pings were answered", wire.pongs());
+    assert!(wire.pongs() >= 1, "{} pings were answered", wire.pongs());
     let stats = survived(target).await;
     assert_eq!((stats.stalled, stats.broken), (1, 0));
 }

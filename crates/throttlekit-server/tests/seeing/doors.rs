@@ -29,7 +29,7 @@ async fn connections_requests_and_what_envoy_asked_are_counted_by_listener() {
     let any = Some(([127, 0, 0, 1], 0).into());
     let mut options = ServerOptions::new(path, Backend::memory());
     (options.http, options.metrics) = (any, any);
-    options.limits.handshake_max = std::time::Duration::from_millis(100);
+    options.limits.handshake_max = std::time::Duration::from_secs(1);
     let server = Server::start(options).await.unwrap();
 
     for _ in 0..3 {

@@ -24,7 +24,7 @@ pub struct LocalShares(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 struct Known {
-    /// Where two sets of numbers hold under one name, for different keys, each has a share.
+    /// Where several sets of numbers hold under one name, as overrides have them, each has a share.
     by_space: HashMap<KeySpace, Vec<Weak<LocalShare>>>,
     /// From how many names on to look for those that nobody asks any more.
     sweep_at: usize,

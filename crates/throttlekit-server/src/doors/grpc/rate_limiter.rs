@@ -94,6 +94,7 @@ impl RateLimiter for RateLimiterDoor {
         request: Request<CheckManyRequest>,
     ) -> Result<Response<CheckManyResponse>, Status> {
         let (caller, CheckManyRequest { policy, keys, cost, others }) = self.from(request);
+        caller.may_use(Door::Check).map_err(status)?;
         let others: Vec<_> = others.iter().map(|others| &others.keys[..]).collect();
         let calls = calls(&keys, &others).map_err(status)?;
         for keys in &calls {

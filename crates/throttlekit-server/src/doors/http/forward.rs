@@ -22,7 +22,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use super::HttpDoor;
 use super::problem::Problem;
 use crate::access::{Caller, Door};
-use crate::engine::{Answered, Ask};
+use crate::engine::{Answered, Ask, Refusal};
 use crate::listen::Peer;
 use crate::policy::PolicySpec;
 
@@ -65,7 +65,12 @@ pub(super) async fn auth(
         Some(_) => return Err(Problem::bad("`deny` is 429 or 403: nginx's auth_request takes 403 alone")),
     };
     let key = door.key(&options, &parts)?;
-    Caller::of(&parts.extensions, &door.engine).may(Door::Check, &policy, &key)?;
+    // Where a 403 is a denial, a proxy that may not ask must not look like one.
+    let may_not = |refusal: Refusal| match denied {
+        StatusCode::FORBIDDEN => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, refusal.to_string()),
+        _ => refusal.into(),
+    };
+    Caller::of(&parts.extensions, &door.engine).may(Door::Check, &policy, &key).map_err(may_not)?;
     let ask = Ask { policy: &policy, key: &key, others: &[], cost: options.cost.unwrap_or(1).max(1) };
     let answer = door.engine.check(ask).await?;
     let period = door.engine.file().policies.get(&policy).and_then(|spec| period(spec, &answer));

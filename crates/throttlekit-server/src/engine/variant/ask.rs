@@ -88,11 +88,17 @@ impl Variant {
             };
         };
         match all.peek(keys).await {
-            Ok(decision) => Ok(Answered::of(decision, Guarantee::Exact, Axis::Rate)),
+            Ok(decision) => Ok(Answered::of(decision, self.worth(), Axis::Rate)),
             // Asked for nothing, whoever stands in says what is left.
             Err(error) if error.is_outage() => Ok(looked(&all.check(keys, 0).await?, Axis::Rate)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// What an answer of the store is worth.
+    fn worth(&self) -> Guarantee {
+        let store = |look: &Look| throttlekit::store::Store::guarantee(look.limiter.store());
+        self.looks.first().map_or(Guarantee::Exact, store)
     }
 
     pub(in crate::engine) async fn forecast(&self, keys: &[&[u8]], cost: u64) -> Result<Forecast, Refusal> {

@@ -164,7 +164,7 @@ fn overrides(at: &At, policy: &PolicySpec, outage_says: OutageSpec, report: &mut
         }
         let mut together = rates::Together::of(policy);
         together.rates = if spec.rate.is_empty() { together.rates } else { &spec.rate };
-        together.cost |= spec.cost.is_some();
+        together.cost = spec.cost.as_ref().map(|cost| cost.by).or(together.cost);
         if says_limits {
             together.check(&at, report);
         }

@@ -32,7 +32,8 @@ pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &m
 /// The rates of a policy, or of an override with the rest of its policy.
 pub(super) struct Together<'p> {
     pub(super) rates: &'p [RateSpec],
-    pub(super) cost: bool,
+    /// By which key the cost goes, if there is one.
+    pub(super) cost: Option<u8>,
     concurrency: bool,
     fair: bool,
     fleet: Option<&'p FleetSpec>,
@@ -42,7 +43,7 @@ impl<'p> Together<'p> {
     pub(super) fn of(policy: &'p PolicySpec) -> Self {
         Self {
             rates: &policy.rate,
-            cost: policy.cost.is_some(),
+            cost: policy.cost.as_ref().map(|cost| cost.by),
             concurrency: policy.concurrency.is_some(),
             fair: policy.fair.is_some(),
             fleet: policy.fleet.as_ref(),
@@ -56,7 +57,7 @@ impl<'p> Together<'p> {
         }
         let leased: Vec<_> =
             self.rates.iter().enumerate().filter_map(|(i, rate)| Some((i, rate.lease.as_ref()?))).collect();
-        let on_store = self.rates.len() - leased.len() + usize::from(self.cost);
+        let on_store = self.rates.len() - leased.len() + usize::from(self.cost.is_some());
         if on_store > ON_STORE_MAX {
             let message = format!(
                 "{on_store} limits on the store, cost included, and a policy may have {ON_STORE_MAX}"
@@ -72,7 +73,7 @@ impl<'p> Together<'p> {
         if let [(one, lease)] = leased[..]
             && smooth(self.rates[one].algorithm)
             && lease.mode != LeaseMode::CachedDeny
-            && (self.cost || self.fair)
+            && (self.cost.is_some() || self.fair)
         {
             let message = "a smooth rate that is leased takes nothing back, so nothing may deny after it: use fixed_window \
                            or quota here, or drop the lease, the cost or the fair budget";
@@ -85,8 +86,15 @@ impl<'p> Together<'p> {
             let message = "a leased rate stands first and has no `name`: what is lent is counted under none";
             report.error(&rates.index(one).then("lease"), message);
         }
+        if let [(one, _)] = leased[..]
+            && self.rates.iter().map(|rate| rate.by).chain(self.cost).any(|by| by != self.rates[one].by)
+        {
+            let message = "what is lent is kept with its key alone, so all limits beside it go by the same: give each the \
+                           same `by`, or drop the lease";
+            report.error(&rates.index(one).then("lease"), message);
+        }
         let named_cost = |rate: &RateSpec| rate.name.as_deref() == Some(COST_NAME);
-        if let Some(index) = self.rates.iter().position(named_cost).filter(|_| self.cost) {
+        if let Some(index) = self.rates.iter().position(named_cost).filter(|_| self.cost.is_some()) {
             let message =
                 format!("`{COST_NAME}` is what the policy's cost is counted under: choose another name");
             report.error(&rates.index(index).then("name"), message);
@@ -99,7 +107,7 @@ impl<'p> Together<'p> {
         let [rate] = self.rates else {
             return report.error(at, "clients hold units of one rate: give the policy exactly one");
         };
-        if self.cost || self.concurrency || self.fair {
+        if self.cost.is_some() || self.concurrency || self.fair {
             let message =
                 "clients hold units of a rate alone: move cost, concurrency and fair to another policy";
             report.error(at, message);

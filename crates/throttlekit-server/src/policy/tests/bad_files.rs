@@ -14,6 +14,15 @@ fn the_caret_stands_under_what_is_wrong() {
 }
 
 #[test]
+fn a_leased_rate_goes_by_the_key_of_the_limits_beside_it() {
+    let leased = "rate: {algorithm: fixed_window, limit: 1000, per: 1h, lease: {}}\n";
+    let beside = |by: &str| api(&format!("{leased}cost: {{budget: 100, per: 1h{by}}}"));
+    assert!(crate::policy::load(&beside("")).is_ok());
+    let errors = crate::policy::load(&beside(", by: 1")).unwrap_err();
+    assert_eq!((errors[0].path.as_str(), errors.len()), ("policies.api.rate[0].lease", 1));
+}
+
+#[test]
 fn files_of_the_wrong_form_are_refused_with_the_place_and_a_remedy() {
     let table = [
         ("", "the file is empty: begin with `version: 1`"),

@@ -23,10 +23,10 @@ policies:
     rate:
       - {algorithm: fixed_window, limit: 500, per: 1m, lease: {batch: 50}}
       - {name: pace, limit: 7, per: 1m}
-      - {name: month, algorithm: quota, limit: 100000, per: month, utc_offset_minutes: 60, by: 1}
+      - {name: month, algorithm: quota, limit: 100000, per: month, utc_offset_minutes: 60}
   chat:
     concurrency: {limit: 64, scope: key, lease_for: 10s}
-    rate: [{limit: 60, per: 1m}, {name: slide, algorithm: sliding_window, limit: 600, per: 1h}]
+    rate: [{limit: 60, per: 1m}, {name: slide, algorithm: sliding_window, limit: 600, per: 1h, by: 1}]
     cost: {budget: 2000000, per: day}
     price: {rate: 0.5, cost: 0.001}
     on_outage: open
@@ -54,14 +54,14 @@ const EXPLAINED: &str = r#"api: The public API.
 bulk:
   500 units in each window of 1m for each key. Around the edge between two windows up to 1,000 can pass within 1m.
   `pace`: 7 units a minute for each key, up to 7 at once after quiet: one comes back about every 8.571s, and no 1m sees more than 14. A call that costs more than 7 never passes.
-  `month`: 100,000 units a calendar month for each value of the call's further key 1, from midnight at UTC+01:00. Around that midnight up to 200,000 can pass in a short time.
+  `month`: 100,000 units a calendar month for each key, from midnight at UTC+01:00. Around that midnight up to 200,000 can pass in a short time.
   The rate is leased: each server fetches units of busy keys in batches, up to 50, and spends them by itself. They live until their window ends, so no window of the store's clock sees more than 500, however many servers there are; what one server holds, the others cannot spend meanwhile.
   Counted on the store that all servers share. While the store is away, each of at most 4 servers goes on with 125 of the rate in each window, together 500 of 500; 1 of `pace` at once and its pace divided by 4, together 4 of 7 at once; 25,000 of `month` in each window, together 100,000 of 100,000.
 
 chat:
   At most 64 calls at a time for each key over all servers, counted on the store. A client that is silent for 10s loses its slot.
   60 calls a minute for each key, up to 60 at once after quiet: one comes back every 1s, and no 1m sees more than 120.
-  `slide`: 600 calls in any 1h for each key, as counted in 10 parts: nearly exact.
+  `slide`: 600 calls in any 1h for each value of the call's further key 1, as counted in 10 parts: nearly exact.
   2,000,000 tokens a calendar day from midnight at UTC for each key, counted as they are used: the debit that crosses the edge still passes and counts in full, so a window can end one largest debit less one above 2,000,000.
   A call that is worth less than 0.5 plus 0.001 a token is turned away before anything is charged.
   Counted on the store that all servers share. While the store is away, everything passes, uncounted.

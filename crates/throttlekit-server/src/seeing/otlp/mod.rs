@@ -35,6 +35,11 @@ impl Otlp {
     ///
     /// If the address makes no sense.
     pub fn start(endpoint: &str, hub: &Hub) -> Result<Self, String> {
+        if !endpoint.starts_with("http://") {
+            return Err(format!(
+                "`{endpoint}`: write http://HOST:PORT; the collector is spoken to over gRPC in plain text"
+            ));
+        }
         let resource = Resource::builder()
             .with_service_name(NAME)
             .with_attribute(KeyValue::new("service.instance.id", hub.options().node_id.clone()))

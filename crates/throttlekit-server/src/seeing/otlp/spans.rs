@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use http::{HeaderMap, Request, Response, StatusCode};
 use opentelemetry::KeyValue;
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
-use opentelemetry::trace::{Span, SpanKind, Tracer};
+use opentelemetry::trace::{Span, SpanKind, Status, Tracer};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
 use throttlekit::admission::Event;
@@ -133,6 +133,12 @@ where
             let code = answer.as_ref().ok().and_then(|answer| answer.headers().get("grpc-status"));
             if let Some(code) = code.and_then(|code| code.to_str().ok()) {
                 span.set_attribute(KeyValue::new("rpc.response.status_code", code.to_owned()));
+            } else if let Ok(answer) = &answer {
+                let status = answer.status();
+                span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+                if status.is_server_error() {
+                    span.set_status(Status::error(""));
+                }
             }
             if !is_route && answer.as_ref().is_ok_and(leads_nowhere) {
                 span.update_name("unknown");
