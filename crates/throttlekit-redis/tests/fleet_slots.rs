@@ -6,6 +6,9 @@ mod common;
 use common::single;
 use throttlekit_conformance::fleet::{Bug, SHORT_CEILING, post, serve, short_storm};
 
+/// How many storms a planted bug may hide from.
+const STORMS_MAX: usize = 3;
+
 #[test]
 fn fleet_slots_processes_never_have_more_in_flight_than_the_ceiling() {
     if let Some(post) = post() {
@@ -21,7 +24,8 @@ fn fleet_slots_finds_a_clock_that_stands_while_its_process_is_stopped() {
     if let Some(post) = post() {
         return serve(&post, || async { single().connect().await.unwrap() });
     }
-    let bug = Some(Bug::ClockStands);
-    let seen = short_storm("fleet_slots_finds_a_clock_that_stands_while_its_process_is_stopped", bug);
-    assert!(seen.most > SHORT_CEILING.into(), "blind to it: {seen:?}");
+    // A node has to be stopped while it is about to let someone in; on a busy machine a short storm may miss that.
+    let name = "fleet_slots_finds_a_clock_that_stands_while_its_process_is_stopped";
+    let mut storms = (0..STORMS_MAX).map(|_| short_storm(name, Some(Bug::ClockStands)));
+    assert!(storms.any(|seen| seen.most > SHORT_CEILING.into()), "blind to it in {STORMS_MAX} storms");
 }
