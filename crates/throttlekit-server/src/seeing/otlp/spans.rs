@@ -133,7 +133,7 @@ where
             let code = answer.as_ref().ok().and_then(|answer| answer.headers().get("grpc-status"));
             if let Some(code) = code.and_then(|code| code.to_str().ok()) {
                 span.set_attribute(KeyValue::new("rpc.response.status_code", code.to_owned()));
-            } else if let Ok(answer) = &answer {
+            } else if let (true, Ok(answer)) = (is_route, &answer) {
                 let status = answer.status();
                 span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
                 if status.is_server_error() {
