@@ -14,7 +14,7 @@ pub enum Guarantee {
     Local,
     /// The store did not answer, and the ask passed uncounted.
     Open,
-    /// The store did not answer, or has to be waited for, and the ask was refused for that.
+    /// The store did not answer, and the ask was refused for that.
     Closed,
 }
 

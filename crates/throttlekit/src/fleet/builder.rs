@@ -176,7 +176,6 @@ impl<R: RollStore, C: LeaseClock + 'static> FleetBuilder<R, C> {
             fold: self.fold,
             keeps: self.keeps.max(self.fold.remembered() * 4),
             deadline: self.deadline.unwrap_or(every),
-            every,
             spacing,
             node: Node::new(random_id(), Beats { every, spacing, margin }),
             meter: Meter::new(every),

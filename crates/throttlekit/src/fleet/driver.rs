@@ -29,8 +29,6 @@ pub(super) struct Driver<R, C> {
     pub(super) fold: Fold,
     pub(super) keeps: Duration,
     pub(super) deadline: Duration,
-    /// How often it beats, about.
-    pub(super) every: Duration,
     pub(super) spacing: Duration,
     pub(super) node: Node,
     pub(super) meter: Meter,
@@ -97,7 +95,7 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         };
         self.shared.stats().beats += 1;
         match answer {
-            Ok(Heard { beat: Beat::Grant(grant), races, quiet, .. }) => {
+            Ok(Heard { beat: Beat::Grant(grant), races, .. }) => {
                 // Read when the answer is there: if the grant before still lives, the store had not given it away.
                 let now = self.shared.clock.now();
                 let counts = self.node.handle_grant(grant, sent, now);
@@ -107,7 +105,6 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
                     (stats.grants, stats.grant) = (stats.grants + 1, Some(grant));
                     drop(stats);
                     self.put_in_force(grant.ceiling, now);
-                    self.wait_for_shares(quiet, now);
                 } else {
                     stats.stale += 1;
                 }
@@ -129,17 +126,6 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         }
         self.shared.lease.extend(self.node.dies(), broken);
         self.fenced = false;
-    }
-
-    /// Asks for a share soon after there are any, not all nodes at once; until then denials say how long that takes.
-    fn wait_for_shares(&mut self, quiet: Duration, now: Timestamp) {
-        if quiet.is_zero() {
-            return self.shared.lease.wait_until(now);
-        }
-        let spread = self.every / 5;
-        let soon = spread.mul_f64(f64::from(random_u64() as u32) / f64::from(u32::MAX));
-        self.node.beat_by(now + quiet + soon);
-        self.shared.lease.wait_until(now + quiet + spread);
     }
 
     fn failed(&mut self, sent: Timestamp, count: impl FnOnce(&mut super::FleetStats)) {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use throttlekit_core::{Decision, Retry, Timestamp};
 use tokio::sync::watch;
@@ -43,22 +42,8 @@ pub(super) struct Shared<C> {
 pub enum NotLetIn {
     /// This node's share is in use.
     Full(Full),
-    /// The fleet has only just begun, or lost what it knew of itself: nodes of before may have work in flight, so nobody
-    /// gets a share until their grants have died. That is so long from now on.
-    Quiet(Duration),
     /// This node is cut off from its fleet, has only just come, or leaves.
     Fenced,
-}
-
-impl NotLetIn {
-    /// What a denial is worth where answers are worth this. Only of a share that is in use it is known that there is no
-    /// room; else nobody is let in because nobody knows.
-    pub(crate) fn worth(self, guarantee: Guarantee) -> Guarantee {
-        match self {
-            Self::Full(_) => guarantee,
-            Self::Quiet(_) | Self::Fenced => Guarantee::Closed,
-        }
-    }
 }
 
 /// The task that beats, and how to tell it to leave.
@@ -179,13 +164,7 @@ impl<C: LeaseClock> Shared<C> {
     #[cold]
     fn turns_away(&self, full: Full) -> NotLetIn {
         self.demand.denied(full.in_flight);
-        let now = self.clock.now();
-        let quiet = self.lease.quiet(now);
-        match full {
-            _ if self.is_dead(now) => NotLetIn::Fenced,
-            Full { limit: 0, .. } if quiet > Duration::ZERO => NotLetIn::Quiet(quiet),
-            full => NotLetIn::Full(full),
-        }
+        if self.is_dead(self.clock.now()) { NotLetIn::Fenced } else { NotLetIn::Full(full) }
     }
 
     pub(super) fn is_dead(&self, now: Timestamp) -> bool {
@@ -203,15 +182,19 @@ impl Drop for Task {
     }
 }
 
-/// A denial that passes when a slot is given back, when shares are given out, or when this node hears of its fleet again.
+/// A denial that passes when a slot is given back, or when this node hears of its fleet again.
 impl From<NotLetIn> for Decision {
     fn from(not: NotLetIn) -> Self {
-        let retry_after = match not {
-            NotLetIn::Full(full) => return full.into(),
-            NotLetIn::Quiet(wait) => Retry::after(wait),
-            NotLetIn::Fenced => Retry::OnRelease,
-        };
-        Self { allowed: false, limit: 0, remaining: 0, reset_at: Timestamp::EPOCH, retry_after }
+        match not {
+            NotLetIn::Full(full) => full.into(),
+            NotLetIn::Fenced => Self {
+                allowed: false,
+                limit: 0,
+                remaining: 0,
+                reset_at: Timestamp::EPOCH,
+                retry_after: Retry::OnRelease,
+            },
+        }
     }
 }
 
@@ -219,7 +202,6 @@ impl fmt::Display for NotLetIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full(full) => full.fmt(f),
-            Self::Quiet(wait) => write!(f, "the fleet gives no shares for another {wait:?}"),
             Self::Fenced => f.write_str("this node has no share of its fleet's ceiling now"),
         }
     }

@@ -1,7 +1,6 @@
 //! Until when the share of this node may be used, as its threads see it.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::time::Duration;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use throttlekit_core::Timestamp;
 
@@ -24,14 +23,12 @@ pub(super) struct Row(u64);
 pub(super) struct Lease {
     row: AtomicU64,
     dies_nanos: AtomicU64,
-    /// Until when the fleet gives no share to whoever has none. Decides nothing: it words denials.
-    quiet_nanos: AtomicU64,
 }
 
 impl Lease {
     /// Nothing was granted.
     pub(super) fn new() -> Self {
-        Self { row: AtomicU64::new(0), dies_nanos: AtomicU64::new(0), quiet_nanos: AtomicU64::new(0) }
+        Self { row: AtomicU64::new(0), dies_nanos: AtomicU64::new(0) }
     }
 
     #[inline(always)]
@@ -42,16 +39,6 @@ impl Lease {
     #[inline(always)]
     pub(super) fn dies(&self) -> Timestamp {
         Timestamp::from_nanos(self.dies_nanos.load(Acquire))
-    }
-
-    /// How long a node without a share has to wait at `now` until the fleet gives any.
-    pub(super) fn quiet(&self, now: Timestamp) -> Duration {
-        Timestamp::from_nanos(self.quiet_nanos.load(Relaxed)).since(now)
-    }
-
-    /// The fleet gives no shares until then.
-    pub(super) fn wait_until(&self, then: Timestamp) {
-        self.quiet_nanos.store(then.as_nanos(), Relaxed);
     }
 
     /// Whether what was let in under this row may go on at `now`.

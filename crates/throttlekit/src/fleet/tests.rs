@@ -102,32 +102,6 @@ fn fill<'a>(guard: &'a FleetGuard<Paused>) -> Vec<FleetPermit<'a, Paused>> {
     std::iter::from_fn(|| guard.try_acquire().ok()).collect()
 }
 
-/// Who begins a roll cannot know whether one was lost under which others still hold shares.
-#[tokio::test(start_paused = true)]
-async fn the_first_of_a_fleet_is_told_how_long_until_there_are_shares() {
-    let clock = Paused(Instant::now());
-    let store = MemoryStore::with_clock(clock);
-    let fleet = Fleet { wire: Arc::new(Wire { store, calls: AtomicU64::new(0) }), clock };
-    let first = fleet.node(6);
-    assert_eq!(first.try_acquire().unwrap_err(), NotLetIn::Fenced, "nothing was heard yet");
-    sleep(100 * MS).await;
-    let not = first.try_acquire().unwrap_err();
-    let NotLetIn::Quiet(wait) = not else { panic!("{not:?}") };
-    assert!(
-        wait <= LIVES && wait > LIVES - 100 * MS,
-        "{wait:?}, a fifth of a beat later than the last grant dies"
-    );
-    assert_eq!(not.worth(Guarantee::Exact), Guarantee::Closed);
-    assert_eq!(throttlekit_core::Decision::from(not).retry_after, throttlekit_core::Retry::After(wait));
-    sleep(wait - 90 * MS).await;
-    assert!(matches!(first.try_acquire(), Err(NotLetIn::Quiet(left)) if left == 90 * MS));
-    // A beat takes as many round trips.
-    sleep(90 * MS + 5 * MS).await;
-    let held = fill(&first);
-    assert_eq!(held.len(), 6, "all there are, when it is over");
-    assert!(matches!(first.try_acquire(), Err(NotLetIn::Full(_))));
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_share_is_handed_over_when_the_work_that_has_it_ends_and_not_before() {
     let fleet = Fleet::ready().await;

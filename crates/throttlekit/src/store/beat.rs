@@ -24,9 +24,6 @@ pub struct Heard {
     pub now: Timestamp,
     /// How often another beat came first.
     pub races: u32,
-    /// For how long from then on no share may rise: the roll began, or was lost, and shares of one before may live. Zero in
-    /// a fleet that goes on.
-    pub quiet: Duration,
 }
 
 /// Takes a report into the roll under `key` and answers it: two round trips, one more for each race that is lost, and two
@@ -55,12 +52,11 @@ pub async fn beat<R: RollStore>(
     for races in 0..RACES_MAX {
         let mut roll = kept.roll(key)?;
         let (now, beat) = (kept.now, fold.beat(&mut roll, report, kept.now));
-        let quiet = roll.quiet_until().map_or(Duration::ZERO, |until| until.since(now));
         if !matches!(beat, Beat::Grant(_)) {
-            return Ok(Heard { beat, now, races, quiet });
+            return Ok(Heard { beat, now, races });
         }
         match store.swap(key, kept.version, &roll.to_bytes(), keeps).await? {
-            Swapped::Done => return Ok(Heard { beat, now, races, quiet }),
+            Swapped::Done => return Ok(Heard { beat, now, races }),
             Swapped::Newer(newer) => kept = newer,
         }
         if races % RACES_IN_A_ROW == RACES_IN_A_ROW - 1 {

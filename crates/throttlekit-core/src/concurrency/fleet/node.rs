@@ -164,11 +164,6 @@ impl Node {
             && self.told.is_some_and(|told| told.in_flight == 0)
     }
 
-    /// A beat is due then at the latest: the fleet has shares to give from then on.
-    pub fn beat_by(&mut self, then: Timestamp) {
-        self.next = self.next.min(then.max(self.sent + self.beats.spacing));
-    }
-
     /// When to poll again at the latest. Poll as well whenever work ends while [`owing`](Self::owing).
     pub fn next_deadline(&self) -> Timestamp {
         if self.owing() {

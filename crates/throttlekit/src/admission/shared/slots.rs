@@ -143,8 +143,7 @@ fn enter_fleet(guard: &FleetGuard, call: &Call<'_>) -> Entry {
             outage: None,
         },
         Err(not) => {
-            let guarantee = not.worth(guard.guarantee());
-            Entry { decision: Some(not.into()), slot: None, guarantee, outage: None }
+            Entry { decision: Some(not.into()), slot: None, guarantee: guard.guarantee(), outage: None }
         }
     }
 }
