@@ -17,7 +17,7 @@ struct Step {
     command: &'static str,
 }
 
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 21] = [
     Step { name: "format", env: &[], command: "cargo fmt --all --check" },
     Step {
         name: "lints",
@@ -48,6 +48,9 @@ const STEPS: [Step; 15] = [
     Step { name: "laws, quickly", env: &[], command: "cargo xtask prove rate --cases 2000" },
     Step { name: "lease models, quickly", env: &[], command: "cargo xtask prove lease-model --small" },
     Step { name: "stores, quickly", env: &[], command: "cargo xtask prove stores --timelines 500" },
+    Step { name: "long tails, quickly", env: &[], command: "cargo xtask prove inference --small tails" },
+    Step { name: "key capacity, quickly", env: &[], command: "cargo xtask prove key-capacity --small" },
+    Step { name: "reload room, quickly", env: &[], command: "cargo xtask prove reload-room --cases 1000" },
     Step {
         name: "slots, quickly",
         env: &[],
@@ -58,6 +61,13 @@ const STEPS: [Step; 15] = [
         env: &[],
         command: "cargo xtask prove admission --small matrix fused algebra price drill",
     },
+    Step { name: "exhaustion, quickly", env: &[], command: "cargo xtask prove exhaustion --small" },
+    Step {
+        name: "labels, quickly",
+        env: &[],
+        command: "cargo xtask prove label-truth --small --engine redis",
+    },
+    Step { name: "budgets in use, quickly", env: &[], command: "cargo xtask prove budget-use --small" },
     Step { name: "fleets, quickly", env: &[], command: "cargo xtask prove lease-sim --seeds 200" },
 ];
 

@@ -10,16 +10,23 @@ mod prove;
 mod prove_abuse;
 mod prove_admission;
 mod prove_budget;
+mod prove_budget_use;
+mod prove_exhaustion;
 mod prove_failover;
 mod prove_fair_regions;
 mod prove_fleet;
 mod prove_fuzz;
+mod prove_inference;
+mod prove_isolation;
+mod prove_key_capacity;
+mod prove_label_truth;
 mod prove_learn;
 mod prove_lease_model;
 mod prove_lease_scale;
 mod prove_lease_sim;
 mod prove_metering;
 mod prove_price;
+mod prove_reload_room;
 mod prove_sketch;
 mod prove_slots;
 mod prove_stores;
@@ -39,9 +46,18 @@ usage: cargo xtask <command>
                            every planted bug
   prove metering           three ways to meter tokens beside each other, and every planted meter
   prove budget             how far a token budget is overshot by fleets on every shared store, and every planted bug
+  prove budget-use [--small]
+                           how much of a token budget gets used in forty minutes (small: three), whatever others do, on
+                           memory and on Redis, and every seeded bug
   prove sketch [--units N] N units (default 1000000000) of floods against limits in a sketch with exact counts beside, how
                            often they err, what a throttle sheds, and every planted bug
+  prove key-capacity [--small] [--keys N]
+                           N keys (default 10000000) with one request each against budgets of 16 to 256 MiB (less for fewer
+                           keys): who is denied early, what memory it takes, how long a check takes, and every seeded bug
   prove bid-price          what pricing earns beside the limits alone, that its duals are optimal, and every planted bug
+  prove inference [--small] [PART]
+                           inferred ceilings where latencies hardly vary (steady) and where they have long tails (tails):
+                           goodput beside the best fixed ceiling and three published rules, and every seeded bug
   prove slots [--small] [PART]
                            ceilings that are inferred, slots that are held, and one ceiling for a fleet
   prove admission [--small] [PART]
@@ -49,6 +65,9 @@ usage: cargo xtask <command>
                            gateway under load beside two baselines
   prove stores [--timelines N] [--from SEED] [--only NAME,NAME]
                            N timelines (default 100000) on every shared store, memory among them, and every planted bug
+  prove reload-room [--cases N] [--only NAME,NAME]
+                           N timelines (default 200000) with changes of numbers in memory, one in fifty of them on every
+                           other shared store, and every seeded bug
   prove fair-regions [--worlds N] [--timelines N]
                            what tenants of several regions get of one budget, in N worlds (default 100000); N timelines
                            (default 20000) of the pool on every shared store; and every planted bug
@@ -57,6 +76,15 @@ usage: cargo xtask <command>
                            every planted fault
   prove failover [--rounds N]
                            N rounds (default 100) in which a Redis primary fails, for each mode of dealing with it
+  prove isolated-callers [--small | --cases N [--no-server] | --replay ENGINE:SEED]
+                           N schedules (default 10600) of shared types over several runtimes, of which one is dropped, idle,
+                           blocked or cancels, on memory, Redis, PostgreSQL and a server, and every seeded bug; or one again
+  prove label-truth [--rounds N | --small] [--engine postgres|redis]
+                           N rounds (default 100) in which an engine loses charges, in every way and every mode: no decision
+                           beyond the limit is labelled exact; and every seeded bug
+  prove exhaustion [--seconds N | --small]
+                           a PostgreSQL server whose commits hang for N seconds (default 60): connections, other
+                           applications, recovery, and every seeded bug
   prove lease-sim [--seeds N] [--replay SEED]
                            N simulated fleets under faults (default 10000), and every planted bug; or one of them told again
   prove lease-scale [--picture FILE]
@@ -92,17 +120,24 @@ fn main() -> ExitCode {
         }
         ["prove", "abuse", ref rest @ ..] => prove_abuse::run(rest),
         ["prove", "budget", ref rest @ ..] => prove_budget::run(rest),
+        ["prove", "budget-use", ref rest @ ..] => prove_budget_use::run(rest),
+        ["prove", "key-capacity", ref rest @ ..] => prove_key_capacity::run(rest),
         ["prove", "learn", ref rest @ ..] => prove_learn::run(rest),
         ["prove", "metering", ref rest @ ..] => prove_metering::run(rest),
         ["prove", "sketch", ref rest @ ..] => prove_sketch::run(rest),
         ["prove", "bid-price", ref rest @ ..] => prove_price::run(rest),
         ["prove", "admission", ref rest @ ..] => prove_admission::run(rest),
+        ["prove", "inference", ref rest @ ..] => prove_inference::run(rest),
         ["prove", "slots", ref rest @ ..] => prove_slots::run(rest),
         ["prove", "stores", ref rest @ ..] => prove_stores::run(rest),
+        ["prove", "reload-room", ref rest @ ..] => prove_reload_room::run(rest),
         ["prove", "fair-regions", ref rest @ ..] => prove_fair_regions::run(rest),
         ["prove", "fuzz", ref rest @ ..] => prove_fuzz::run(rest),
+        ["prove", "isolated-callers", ref rest @ ..] => prove_isolation::run(rest),
         ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),
         ["prove", "failover", ref rest @ ..] => prove_failover::run(rest),
+        ["prove", "label-truth", ref rest @ ..] => prove_label_truth::run(rest),
+        ["prove", "exhaustion", ref rest @ ..] => prove_exhaustion::run(rest),
         ["prove", "lease-sim", ref rest @ ..] => prove_lease_sim::run(rest),
         ["prove", "lease-scale", ref rest @ ..] => prove_lease_scale::run(rest),
         ["prove", "lease-model", ref rest @ ..] => prove_lease_model::run(rest),

@@ -12,6 +12,7 @@ use throttlekit::store::MemoryStore;
 use throttlekit::{Clock, PreciseClock};
 use throttlekit_conformance::laws::Violation;
 use throttlekit_conformance::regions::{PoolReport, examine_pool};
+use throttlekit_conformance::reload::{ReloadReport, examine_reload};
 use throttlekit_conformance::stores::{
     STORE_BUGS, StoreReport, examine_store, examine_vectors, find_store_bug,
 };
@@ -46,6 +47,8 @@ pub(crate) struct Engine {
     vectors: fn(String) -> Proving<Result<StoreReport, String>>,
     /// The same for the pools of regions that it keeps.
     pub(crate) pools: fn(String, Range<u64>) -> Proving<Result<PoolReport, Violation>>,
+    /// The same for limits whose numbers change.
+    pub(crate) reload: fn(String, Range<u64>) -> Proving<Result<ReloadReport, Violation>>,
 }
 
 /// An engine from what makes its store, given an address and a clock.
@@ -75,13 +78,20 @@ macro_rules! engine {
                 };
                 Box::pin(examine_pool(make, seeds))
             },
+            reload: |address, seeds| {
+                let make = move |$clock| {
+                    let $address = address.clone();
+                    async move { $make }
+                };
+                Box::pin(examine_reload(make, seeds))
+            },
         }
     }};
 }
 
 pub(crate) fn engines() -> [Engine; 5] {
     [
-        engine!("memory", "", |_address, clock| Ok(MemoryStore::with_clock(clock).keys_max(64))),
+        engine!("memory", "", |_address, clock| Ok(MemoryStore::with_clock(clock).memory_budget(1 << 20))),
         engine!("redis", "THROTTLEKIT_REDIS", |address, clock| {
             RedisStore::builder(address).clock(clock).deadline(DEADLINE).grace(GRACE).connect().await
         }),

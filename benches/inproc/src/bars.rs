@@ -90,7 +90,7 @@ pub const ALLOCATIONS_MAX: u64 = 0;
 pub const STALL_US_MAX: f64 = 1_000.0;
 /// Instructions per keyed check with the fast hash.
 pub const INSTRUCTIONS_MAX: f64 = 100.0;
-/// Resident memory after a flood, relative to the same limiter filled to its cap.
+/// Resident memory after a flood, relative to the budget.
 pub const FLOOD_MEMORY_MAX: f64 = 1.05;
 /// The 99th percentile of checks of known keys in a flood, relative to before.
 pub const FLOOD_P99_MAX: f64 = 2.0;

@@ -32,8 +32,8 @@ const FIVE_TRIPS_MIN: f64 = 3.0;
 fn rate() -> Rate {
     Rate::per_second(1_000_000).burst(1_000_000)
 }
-/// What the function is told of it: kind, time of one unit and its rest, depth and its rest, ticks per µs.
-const NUMBERS: &str = "0, 1, 0, 1000000, 0, 1000";
+/// What the function is told of it: kind, time of one unit and its rest, depth and its rest, ticks of a µs and of a unit.
+const NUMBERS: &str = "0, 1, 0, 1000000, 0, 1, 1";
 
 /// Which keys are asked for.
 #[derive(Clone, Copy)]

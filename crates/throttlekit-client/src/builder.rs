@@ -5,7 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use throttlekit::store::LineOptions;
+use throttlekit::store::{Background, LineOptions};
+use tokio::runtime::Handle;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::Client;
@@ -24,6 +25,7 @@ pub struct ClientBuilder {
     uris: Vec<String>,
     connections: usize,
     connect_timeout: Duration,
+    background: Background,
     line: LineOptions,
     tls: Option<ClientTlsConfig>,
     token: Option<Secret>,
@@ -54,6 +56,7 @@ impl ClientBuilder {
             uris: vec![uri],
             connections: 1,
             connect_timeout: CONNECT_TIMEOUT,
+            background: Background::default(),
             line: LineOptions { deadline: DEADLINE, ..LineOptions::default() },
             tls: None,
             token: None,
@@ -145,11 +148,18 @@ impl ClientBuilder {
         self
     }
 
-    /// The client. It connects with the first call. Needs a tokio runtime.
+    /// Runs connections, calls and all background work of the client on a runtime of yours, which has to be driven for as
+    /// long as the client is used. Default: a driver thread of the process.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.background = self.background.on(runtime);
+        self
+    }
+
+    /// The client. It connects with the first call.
     pub fn build(self) -> Result<Client, BuildError> {
         let token = self.token.as_ref().map(Secret::read).transpose().map_err(BuildError)?;
         let servers = self.uris.iter().map(|uri| self.server(uri)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Client::new(servers, token, self.lease_for))
+        Ok(Client::new(servers, token, self.lease_for, self.background.with_deadline(self.line.deadline)))
     }
 
     fn server(&self, uri: &str) -> Result<Server, BuildError> {
@@ -172,7 +182,7 @@ impl ClientBuilder {
             (_, Some(_)) => return Err(BuildError(format!("{uri}: TLS is set up, so write `https://`"))),
             (_, None) => {}
         }
-        Ok(Server::new(&endpoint, self.connections, self.line))
+        Ok(Server::new(endpoint, self.connections, self.line, &self.background))
     }
 }
 

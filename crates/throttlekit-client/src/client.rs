@@ -1,16 +1,17 @@
 //! The way to a server.
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::store::{Line, LineOptions, LineStats, StoreError, random_name};
+use throttlekit::store::{Background, Line, LineOptions, LineStats, StoreError, random_name};
 use throttlekit::{Limit, LimitError};
 use throttlekit_proto::v1::HeartbeatRequest;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
+use crate::channels::Channels;
 use crate::error::lost;
 use crate::keeper::Keeper;
 use crate::token::Token;
@@ -31,37 +32,41 @@ pub(crate) struct Inner {
     pub(crate) lease_for: Duration,
     /// Tells this client apart from others, for people to read.
     pub(crate) name: String,
+    /// Where connections are driven, permits renewed and released.
+    pub(crate) background: Background,
 }
 
 /// One server: its connections, and the one line that all calls to it take.
 pub(crate) struct Server {
-    channels: Vec<Channel>,
-    turn: AtomicUsize,
+    channels: Arc<Channels>,
     line: Line,
 }
 
 impl Server {
-    pub(crate) fn new(endpoint: &Endpoint, connections: usize, options: LineOptions) -> Self {
-        let channels: Vec<_> = (0..connections).map(|_| endpoint.connect_lazy()).collect();
-        let probed = channels[0].clone();
-        let probe = move || {
-            let mut client = RateLimiterClient::new(probed.clone());
-            let asked = async move { client.heartbeat(HeartbeatRequest::default()).await };
-            // Any word of the server's is an answer, a refusal too.
-            let answered = async move {
-                match asked.await {
-                    Err(status) => lost(&status).map_or(Ok(()), Err),
-                    Ok(_) => Ok(()),
-                }
-            };
-            Box::pin(answered) as std::pin::Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>
-        };
-        Self { channels, turn: AtomicUsize::new(0), line: Line::new(options, Box::new(probe)) }
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        connections: usize,
+        options: LineOptions,
+        background: &Background,
+    ) -> Self {
+        let channels = Arc::new(Channels::new(endpoint, connections, background.clone()));
+        let probed = channels.clone();
+        let probe = move || -> Pin<Box<dyn Future<Output = _> + Send>> { Box::pin(probe(probed.clone())) };
+        let line = Line::on(background.clone(), options, Box::new(probe));
+        Self { channels, line }
     }
+}
 
-    fn channel(&self) -> Channel {
-        self.channels[self.turn.fetch_add(1, Relaxed) % self.channels.len()].clone()
+/// Asks over a new connection whether the server answers: those that calls use may have fallen silent.
+async fn probe(channels: Arc<Channels>) -> Result<(), StoreError> {
+    let channel = channels.connect();
+    let asked = RateLimiterClient::new(channel.clone()).heartbeat(HeartbeatRequest::default()).await;
+    // Any word of the server's is an answer, a refusal too.
+    if let Some(lost) = asked.err().as_ref().and_then(lost) {
+        return Err(lost);
     }
+    channels.replace_all(channel);
+    Ok(())
 }
 
 impl Client {
@@ -71,12 +76,17 @@ impl Client {
         ClientBuilder::new(uri.into())
     }
 
-    pub(crate) fn new(servers: Vec<Server>, token: Option<Token>, lease_for: Duration) -> Self {
+    pub(crate) fn new(
+        servers: Vec<Server>,
+        token: Option<Token>,
+        lease_for: Duration,
+        background: Background,
+    ) -> Self {
         let name = random_name();
         let first = (name % servers.len() as u128) as usize;
         let servers = servers.into_iter().map(Arc::new).collect();
         let (name, keeper) = (format!("{name:032x}"), Keeper::default());
-        Self { inner: Arc::new(Inner { servers, first, token, keeper, lease_for, name }) }
+        Self { inner: Arc::new(Inner { servers, first, token, keeper, lease_for, name, background }) }
     }
 
     /// One policy of the server's, which refuses while the server does not answer.
@@ -120,7 +130,8 @@ impl Client {
         rpc: impl FnOnce(Channel, Request<Q>) -> F,
     ) -> Result<A, ClientError>
     where
-        F: Future<Output = Result<Response<A>, Status>>,
+        A: Send + 'static,
+        F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
     {
         self.ask_at(&self.server(), message, rpc).await
     }
@@ -133,18 +144,23 @@ impl Client {
         rpc: impl FnOnce(Channel, Request<Q>) -> F,
     ) -> Result<A, ClientError>
     where
-        F: Future<Output = Result<Response<A>, Status>>,
+        A: Send + 'static,
+        F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
     {
         let mut request = Request::new(message);
         if let Some(token) = &self.inner.token {
             request.metadata_mut().insert("authorization", token.header());
         }
-        let work = async {
-            match rpc(server.channel(), request).await {
-                Ok(answer) => Ok(Ok(answer.into_inner())),
-                // A server that says no, or that its store is away, is there: the breaker stays closed.
-                Err(status) => lost(&status).map_or_else(|| Ok(Err(ClientError::from(status))), Err),
+        let in_use = server.channels.take();
+        let asked = rpc(in_use.channel(), request);
+        let work = async move {
+            let answer = asked.await.map(Response::into_inner);
+            if let Some(lost) = answer.as_ref().err().and_then(lost) {
+                return Err(lost);
             }
+            // A server that says no, or that its store is away, is there: the breaker stays closed.
+            in_use.answered();
+            Ok(answer.map_err(ClientError::from))
         };
         let answer = server.line.call(work).await.map_err(ClientError::Outage)?;
         if let (Err(ClientError::Forbidden(_)), Some(token)) = (&answer, &self.inner.token) {

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use throttlekit::store::Background;
 use throttlekit::tier::Margin;
 use throttlekit::{BootClock, Clock, Timestamp};
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::{HeartbeatRequest, HeartbeatResponse};
-use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use crate::Client;
 use crate::client::{Inner, Server};
@@ -34,19 +34,13 @@ pub(crate) struct Keeper {
 #[derive(Default)]
 struct Held {
     holds: HashMap<String, Arc<Hold>>,
-    /// The task that renews them. It ends when there is none left, or with the runtime that it is on.
+    /// The task that renews them. It ends when there is none left.
     task: Option<JoinHandle<()>>,
 }
 
 impl Held {
     fn is_kept(&self) -> bool {
         self.task.as_ref().is_some_and(|task| !task.is_finished())
-    }
-
-    /// A runtime that has holds, other than these.
-    fn runtime_but(&self, these: &[runtime::Id]) -> Option<Handle> {
-        let runtimes = self.holds.values().filter_map(|hold| hold.runtime.as_ref());
-        runtimes.into_iter().find(|runtime| !these.contains(&runtime.id())).cloned()
     }
 }
 
@@ -58,16 +52,20 @@ pub(crate) struct Hold {
     /// When it is fenced, in nanoseconds of the boot clock. Zero: it is.
     until: AtomicU64,
     bell: Notify,
-    /// Where it was admitted, and where it is released: permits may end anywhere.
-    pub(crate) runtime: Option<Handle>,
+    background: Background,
 }
 
 impl Hold {
     /// The life counts from when the request was sent, so that it ends here before it ends at the server.
-    pub(crate) fn new(id: String, server: Arc<Server>, lives: Duration, sent: Timestamp) -> Arc<Self> {
+    pub(crate) fn new(
+        id: String,
+        server: Arc<Server>,
+        lives: Duration,
+        sent: Timestamp,
+        background: Background,
+    ) -> Arc<Self> {
         let until = AtomicU64::new(Margin::default().deadline(sent, lives).as_nanos());
-        let runtime = Handle::try_current().ok();
-        Arc::new(Self { id, server, lives, until, bell: Notify::new(), runtime })
+        Arc::new(Self { id, server, lives, until, bell: Notify::new(), background })
     }
 
     fn left(&self) -> Duration {
@@ -85,10 +83,7 @@ impl Hold {
             if left.is_zero() {
                 return;
             }
-            tokio::select! {
-                () = bell => {}
-                () = sleep(left) => {}
-            }
+            let _ = self.background.within(left, bell).await;
         }
     }
 
@@ -153,57 +148,16 @@ impl Client {
         held.holds.insert(hold.id.clone(), hold.clone());
         // It may have to be renewed sooner than those that the task sleeps for.
         self.inner.keeper.more.notify_one();
-        if let Some(runtime) = &hold.runtime
-            && !held.is_kept()
-        {
-            held.task = Some(Keeping::task(Arc::downgrade(&self.inner), runtime));
+        if !held.is_kept() {
+            held.task = Some(self.inner.background.spawn(keep(Arc::downgrade(&self.inner))));
         }
     }
 }
 
-/// What a task that was begun leaves behind: if its runtime ended under it, one on another runtime that has holds.
-struct Keeping {
-    client: Weak<Inner>,
-    on: runtime::Id,
-}
-
-impl Keeping {
-    fn task(client: Weak<Inner>, runtime: &Handle) -> JoinHandle<()> {
-        // Not before it runs: a runtime that has ended drops it at once, and nobody has to follow.
-        let on = runtime.id();
-        runtime.spawn(async move { keep(Self { client, on }).await })
-    }
-
-    /// There is nothing left to keep.
-    fn end(mut self) {
-        self.client = Weak::new();
-    }
-}
-
-impl Drop for Keeping {
-    fn drop(&mut self) {
-        let Some(inner) = self.client.upgrade() else { return };
-        let mut held = inner.keeper.held();
-        held.task = None;
-        let mut ended = vec![self.on];
-        while let Some(runtime) = held.runtime_but(&ended) {
-            let task = Self::task(self.client.clone(), &runtime);
-            if !task.is_finished() {
-                held.task = Some(task);
-                return;
-            }
-            ended.push(runtime.id());
-        }
-    }
-}
-
-async fn keep(keeping: Keeping) {
-    let client = keeping.client.clone();
+async fn keep(client: Weak<Inner>) {
     let mut beaten = Instant::now();
     loop {
-        let Some(pause) = client.upgrade().and_then(|inner| inner.keeper.pause()) else {
-            return keeping.end();
-        };
+        let Some(pause) = client.upgrade().and_then(|inner| inner.keeper.pause()) else { return };
         let Some(more) = client.upgrade().map(|inner| inner.keeper.more.clone()) else { return };
         tokio::select! {
             // From the last beat: however many are admitted meanwhile, those that are held wait no longer.

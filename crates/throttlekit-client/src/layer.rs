@@ -1,6 +1,7 @@
 //! Remote policies behind the library's tower layer.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::http::{Admit, AdmitError};
@@ -15,6 +16,7 @@ fn decision(answer: Result<RemoteAnswer, ClientError>) -> Result<Decision, Admit
     let answer = answer.map_err(AdmitError::new)?;
     match answer.outage {
         Some(outage) if answer.guarantee == Guarantee::Closed => Err(AdmitError::new(outage)),
+        Some(outage) if answer.guarantee == Guarantee::Open => Err(AdmitError::passing(outage)),
         _ => Ok(answer.decision),
     }
 }
@@ -24,8 +26,8 @@ fn decision(answer: Result<RemoteAnswer, ClientError>) -> Result<Decision, Admit
 impl Admit for RemoteLimiter {
     type Answer = Later;
 
-    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
-        let (limiter, key, cost) = (self.clone(), ask.key.to_vec(), ask.cost);
+    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
+        let (limiter, key, cost) = (Arc::clone(self), ask.key.to_vec(), ask.cost);
         Box::pin(async move { decision(limiter.check(Ask::of(&key).cost(cost)).await) })
     }
 
@@ -46,11 +48,11 @@ impl Admit for RemoteLimiter {
 impl<C: LeaseClock + Clone + 'static> Admit for FleetLimiter<C> {
     type Answer = Later;
 
-    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
         if let Some(decision) = self.try_check(ask) {
             return Box::pin(std::future::ready(Ok(decision)));
         }
-        let (limiter, key, cost) = (self.clone(), ask.key.to_vec(), ask.cost);
+        let (limiter, key, cost) = (Arc::clone(self), ask.key.to_vec(), ask.cost);
         Box::pin(async move { decision(limiter.check(Ask::of(&key).cost(cost)).await) })
     }
 

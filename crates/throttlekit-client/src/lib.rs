@@ -35,6 +35,7 @@
 mod admission;
 mod answer;
 mod builder;
+mod channels;
 mod client;
 mod error;
 mod fleet;

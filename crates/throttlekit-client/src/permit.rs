@@ -53,7 +53,8 @@ impl RemotePermit {
         }
         let lives = Duration::from_millis(wire::units(told.lease_for_ms));
         let lives = if lives.is_zero() { limiter.client().inner.lease_for } else { lives };
-        let hold = Hold::new(told.lease_id, server, lives, sent);
+        let background = limiter.client().inner.background.clone();
+        let hold = Hold::new(told.lease_id, server, lives, sent, background);
         Client::keep(limiter.client(), &hold);
         Self { limiter, key: key.into(), hold: Some(hold), actual_cost: None }
     }
@@ -126,8 +127,8 @@ impl RemotePermit {
             ignored: how.ignored,
             latency_ms: i64::try_from(how.latency.as_millis()).unwrap_or(i64::MAX),
         };
-        let Some(runtime) = hold.runtime.clone() else { return };
-        runtime.spawn(async move {
+        let background = client.inner.background.clone();
+        background.spawn(async move {
             for _ in 0..RELEASE_TRIES {
                 let call =
                     |channel, request| async move { RateLimiterClient::new(channel).release(request).await };

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use throttlekit::rate::{Mark, Verdict};
 use throttlekit::store::{
-    Charge, Charges, Debit, Debited, Epoch, GiveBack, LeaseAsk, Lent, Outcome, Settlement, Sight, Store,
-    StoreError, Want,
+    Background, Charge, Charges, Debit, Debited, Epoch, GiveBack, LeaseAsk, Lent, Outcome, Settlement, Sight,
+    Store, StoreError, Want,
 };
 use throttlekit::{Ask, BootClock, Clock, Guarantee, WallClock};
 use throttlekit_proto::v1::fleet_client::FleetClient;
@@ -69,7 +69,8 @@ impl RemoteStore {
         self.shared.worth.store(worth(answer.guarantee), Relaxed);
         let decision = answer.decision;
         let verdict = Verdict { decision, binding: 0 };
-        Ok(Outcome { now: WallClock.now(), verdict, decisions: vec![decision], marks: vec![Mark(0)] })
+        let (decisions, marks) = (vec![decision], vec![Mark(0)]);
+        Ok(Outcome { now: WallClock.now(), verdict, decisions, marks, guarantee: answer.guarantee })
     }
 
     async fn reserve(&self, ask: &LeaseAsk<'_>) -> Result<Lent, StoreError> {
@@ -127,6 +128,10 @@ fn signed(units: u64) -> i64 {
 }
 
 impl Store for RemoteStore {
+    fn background(&self) -> Background {
+        self.client().inner.background.clone()
+    }
+
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         let mut outcomes = Vec::with_capacity(asks.len());
         for ask in asks {

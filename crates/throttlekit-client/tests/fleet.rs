@@ -18,6 +18,7 @@ use common::{Proxy, Running, client_of, runtime};
 
 const WINDOW: Duration = Duration::from_millis(500);
 const LIMIT: u64 = 300;
+const RUNS_MAX: usize = 3;
 const CLIENTS: usize = 4;
 const THREADS: usize = 3;
 const POLICY: &str = "  api: {rate: {algorithm: fixed_window, limit: 300, per: 500ms}, fleet: {}}\n";
@@ -119,8 +120,18 @@ fn lease_coupled_many_clients_never_pass_more_than_the_limit_in_a_window_and_rea
     assert!(windows >= 6, "{windows} windows");
 }
 
+/// The limit holds on every run. On a busy machine little may pass in one of them.
 #[test]
 fn lease_coupled_holds_while_answers_are_late_and_connections_break() {
+    let examines = |_| {
+        let (most, windows) = late_and_broken();
+        windows >= 6 && most > LIMIT / 4
+    };
+    assert!((0..RUNS_MAX).any(examines), "nothing was examined in {RUNS_MAX} runs");
+}
+
+/// The most that passed in one window, and how many windows there were.
+fn late_and_broken() -> (u64, usize) {
     let server = Running::start(POLICY, Backend::memory());
     let book = runtime().block_on(async {
         let proxy = Proxy::to(server.address(), 60, 40).await;
@@ -131,9 +142,10 @@ fn lease_coupled_holds_while_answers_are_late_and_connections_break() {
         crew.stop().await
     });
     let (most, windows) = book.most();
+    println!("{most} of {LIMIT} in {windows} windows");
     assert!(most <= LIMIT, "{most} of {LIMIT}");
-    assert!(windows >= 6 && most > LIMIT / 4, "{most} in {windows} windows: nothing was examined");
     assert!(book.outages.load(Relaxed) > 0, "the network did not misbehave");
+    (most, windows)
 }
 
 #[test]

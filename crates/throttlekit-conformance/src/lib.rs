@@ -9,10 +9,12 @@
 //! * [`fair`] judges whatever shares a budget among tenants, and its planted bugs.
 //! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
 //! * [`budget`] lets fleets of gateways debit one token budget, and its planted bugs.
+//! * [`budget_use`] shows that token budgets get used, whatever others do, and its seeded bugs.
 //! * [`price`] judges prices by other solvers and by what they earn, and its planted bugs.
 //! * [`fair`] judges whoever shares a budget by weight, nested or not, and its planted bugs.
 //! * [`budget`] lets fleets debit one token budget, and its planted bugs.
 //! * [`inference`] plays backends of a known capacity to whatever infers a ceiling, and its planted bugs.
+//! * [`isolation`] lets one of several callers misbehave, and its seeded bugs.
 //! * [`metering`] plays three ways to meter tokens beside each other.
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
@@ -23,7 +25,7 @@
 //! * [`guard`] holds what slots in process promise, and its planted bugs.
 //! * [`slots`] holds who may work in how many slots, and its planted bugs.
 //! * [`fleet`] lets node processes share the ceiling of a backend process, and its planted bugs.
-//! * [`reload`] changes the numbers of limits under way, and its planted bugs.
+//! * [`reload`] changes the numbers of limits under way: invariant `reload-room`, and its seeded bugs.
 //! * [`rolls`] examines whoever keeps the rolls of fleets, and its planted bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
@@ -39,6 +41,7 @@
 
 pub mod admission;
 pub mod budget;
+pub mod budget_use;
 pub mod busiest;
 mod check;
 mod dice;
@@ -50,10 +53,15 @@ pub mod fleet;
 pub mod golden;
 pub mod guard;
 pub mod inference;
+// It drives runtimes, which loom has none of.
+#[cfg(not(loom))]
+pub mod isolation;
+pub mod key_capacity;
 pub mod laws;
 pub mod learn;
 pub mod metering;
 mod played;
+pub mod postgres;
 pub mod price;
 pub mod python;
 pub mod regions;

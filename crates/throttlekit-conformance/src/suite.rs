@@ -51,7 +51,7 @@ pub fn examine<S: Subject>(
     }
     for seed in 0..worlds {
         let world = World::roll(seed);
-        compare(&world, &mut made(&world.spec, world.earliest()))?;
+        compare(&world, &mut made(&world.spec, world.built_at()))?;
         report.add(world.operations.len());
     }
     Ok(report)

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use throttlekit_core::rate::word::WORDS_END;
 use throttlekit_core::rate::{BUDGET_MAX, Cadence, UNITS_MAX, Weekday};
 use throttlekit_core::{Cost, Timestamp};
 
@@ -106,9 +107,14 @@ impl World {
         })
     }
 
-    /// The earliest instant the clock shows.
-    pub fn earliest(&self) -> Timestamp {
-        self.moments().map(|(now, _)| now).min().map_or(self.start, |first| first.min(self.start))
+    /// What the clock shows when a limiter is built for this world: often something else than soon after.
+    pub fn built_at(&self) -> Timestamp {
+        let latest = self.moments().map(|(now, _)| now).max().unwrap_or(self.start);
+        if latest >= WORDS_END {
+            return self.start;
+        }
+        let days = |days: u64| Timestamp::from_nanos(self.start.as_nanos() + days * DAY);
+        [self.start, Timestamp::EPOCH, days(2), days(2 * 366)][(self.seed % 4) as usize]
     }
 
     /// Drops operations one by one as long as the world goes on failing: a short story instead of a long one.

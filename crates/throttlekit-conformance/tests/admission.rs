@@ -8,7 +8,7 @@ use throttlekit_conformance::admission::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sequential_and_fused_are_one_in_memory() {
-    let make = |clock| async move { Ok(MemoryStore::with_clock(clock).keys_max(64)) };
+    let make = |clock| async move { Ok(MemoryStore::with_clock(clock).memory_budget(1 << 20)) };
     let report = examine_fused(make, 0..7 * PAIRS).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.timelines == 7 * PAIRS && report.saw_all(), "{report:?}");
     // Limits that forget nothing go another way here than a store that has forgotten an idle key.
@@ -50,7 +50,7 @@ fn algebra_whatever_the_order_of_limits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bid_price_only_removes_admits() {
-    let make = |clock| async move { Ok(MemoryStore::with_clock(clock).keys_max(64)) };
+    let make = |clock| async move { Ok(MemoryStore::with_clock(clock).memory_budget(1 << 20)) };
     let report = examine_priced(make, 0..450).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.timelines == 450 && report.saw_all(), "{report:?}");
     assert_eq!(find_priced_bug(None, 300).await, None, "the model keeps to its laws");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit_core::rate::word::{GcraWord, WORD_MAX, WindowWord, WordRule};
+use throttlekit_core::rate::word::{GcraWord, WORD_MAX, WORDS_END, WindowWord, WordRule};
 use throttlekit_core::rate::{Cadence, Limit, Rate, Rule, SlidingWindow, State, UNITS_MAX, Weekday};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
@@ -35,10 +35,17 @@ fn limits() -> Vec<Limit> {
 
 fn is_sane(decision: &Decision, cost: Cost, limit: &Limit) -> bool {
     let never = decision.retry_after == Retry::Never;
+    is_sane_past_the_end(decision, limit) && never == (cost > decision.limit)
+}
+
+/// Past the end of words no wait helps.
+fn is_sane_past_the_end(decision: &Decision, limit: &Limit) -> bool {
+    let never = decision.retry_after == Retry::Never;
     decision.limit == limit.units()
         && decision.remaining <= decision.limit
-        && never == (cost > decision.limit)
         && !(never && decision.allowed)
+        // A window that ends past the end of time is said to end with it.
+        && (never || decision.allowed || decision.retry_after != Retry::Now || decision.reset_at == Timestamp::MAX)
 }
 
 #[test]
@@ -63,13 +70,20 @@ fn no_rule_overflows_anywhere_between_the_epoch_and_the_end_of_time() {
 }
 
 #[test]
-fn no_word_overflows_however_far_from_its_origin() {
+fn no_word_overflows_however_far_past_its_end() {
     let step_all = |rule: &dyn WordRule, limit: &Limit| {
         let mut word = 0;
         for now in INSTANTS.into_iter().chain(INSTANTS.into_iter().rev()).map(Timestamp::from_nanos) {
             for cost in [0, 1, limit.units(), limit.units() + 1, u64::MAX] {
                 let decision = rule.decide(word, cost, now);
-                assert!(is_sane(&decision, cost, limit), "{limit:?} {cost} {now} {decision:?}");
+                let sane = |decision: &Decision| {
+                    if now < WORDS_END {
+                        is_sane(decision, cost, limit)
+                    } else {
+                        is_sane_past_the_end(decision, limit)
+                    }
+                };
+                assert!(sane(&decision), "{limit:?} {cost} {now} {decision:?}");
                 let next = rule.next(word, rule.floor(now), cost);
                 assert_eq!(next.is_some(), decision.allowed, "{limit:?} {cost} {now}");
                 if let Some(next) = next.filter(|_| cost > 0) {
@@ -79,10 +93,7 @@ fn no_word_overflows_however_far_from_its_origin() {
                 let (mark, owed) = (rule.mark(word, now), rule.owe(word, cost, now));
                 assert!((word..=WORD_MAX).contains(&owed), "{limit:?} {cost} {now}: {word} owed {owed}");
                 assert!(rule.refund(owed, mark, cost, now) <= owed, "{limit:?}: a refund raised the word");
-                assert!(
-                    is_sane(&rule.decide(owed, cost, now), cost, limit),
-                    "{limit:?} {cost} {now} in debt"
-                );
+                assert!(sane(&rule.decide(owed, cost, now)), "{limit:?} {cost} {now} in debt");
                 rule.peek(owed, now);
                 rule.forecast(owed, cost, now);
                 assert!(
@@ -94,17 +105,15 @@ fn no_word_overflows_however_far_from_its_origin() {
     };
     let mut words = 0;
     for limit in limits() {
-        for origin in INSTANTS.map(Timestamp::from_nanos) {
-            let made: Option<Box<dyn WordRule>> = match &limit {
-                Limit::Gcra(rule) => GcraWord::new(rule, origin).map(|word| Box::new(word) as _),
-                Limit::Window(rule) => WindowWord::new(rule, origin).map(|word| Box::new(word) as _),
-                _ => None,
-            };
-            if let Some(word) = made {
-                words += 1;
-                step_all(&*word, &limit);
-            }
+        let made: Option<Box<dyn WordRule>> = match &limit {
+            Limit::Gcra(rule) => GcraWord::new(rule).map(|word| Box::new(word) as _),
+            Limit::Window(rule) => WindowWord::new(rule).map(|word| Box::new(word) as _),
+            _ => None,
+        };
+        if let Some(word) = made {
+            words += 1;
+            step_all(&*word, &limit);
         }
     }
-    assert!(words > 100, "{words} word forms");
+    assert!(words > 20, "{words} word forms");
 }

@@ -6,6 +6,10 @@ use throttlekit_conformance::inference::{
     first_implementation, shipped,
 };
 
+use throttlekit_conformance::inference::tails::{
+    SEEDED, SHAPES, Scenario, Shape, compare, find_seeded, ours, run,
+};
+
 const SMALL: Size = Size { seeds: 1, completions: 4_000 };
 
 #[test]
@@ -64,4 +68,32 @@ fn the_first_implementation_collapsed_when_another_axis_denied() {
     assert!((10..=150).contains(&saws), "{saws}");
     assert!(first_implementation(50) <= 6, "{}", first_implementation(50));
     assert_eq!(inference::LEAST, 4);
+}
+
+#[test]
+fn inference_is_no_victim_of_long_tails() {
+    for shape in SHAPES {
+        for load in [0.8, 1.5] {
+            let compared = compare(&|_| ours(), Scenario::new(shape, load, 8, (12_000, 10_000)), 2, false);
+            assert_eq!(compared.violation(), None);
+        }
+    }
+}
+
+#[test]
+fn inference_finds_every_seeded_bug_in_long_tails() {
+    let (found, missed, controls) = find_seeded();
+    assert!(missed.is_empty(), "not found: {missed:?}");
+    assert_eq!(found.len(), SEEDED.len());
+    assert_eq!(controls, [] as [String; 0], "a scenario that also fails without the bug");
+}
+
+#[test]
+fn work_that_becomes_slower_by_itself_is_no_overload() {
+    for shape in [Shape::Exponential, Shape::Bimodal3_5, Shape::Pareto2_2] {
+        // From the middle of the warm-up on every call takes three times as long: a load of 0.25 becomes one of 0.75.
+        let scenario = Scenario { slows_by: 3.0, ..Scenario::new(shape, 0.25, 32, (40_000, 10_000)) };
+        let admitted = run(&mut ours(), scenario, 5).admitted;
+        assert!(admitted >= 0.9, "{shape:?}: {admitted:.3} admitted");
+    }
 }

@@ -55,7 +55,7 @@ laws! {
     deny_is_free_one = "deny-is-free/one" finds [charge_on_denial];
     deny_is_free_many = "deny-is-free/many" finds [charges_in_turn, charges_all_for_any, names_the_first, shortest_wait];
     same_everywhere_word = "same-everywhere/word" finds [
-        cost_dropped, floor_ignored, word_ignored, retry_early
+        cost_dropped, floor_ignored, word_ignored, retry_early, from_when_it_was_built, ten_years_at_most
     ];
     bounded_memory_join = "bounded-memory/join" finds [join_keeps_smaller, join_adds];
     bounded_memory_forget = "bounded-memory/forget" finds [forget_early, forget_late];

@@ -1,8 +1,10 @@
 //! Law `slots`, at a size for every day; `cargo xtask prove slots held` takes more of everything.
 
+use throttlekit::ManualClock;
 use throttlekit::store::MemoryStore;
 use throttlekit_conformance::slots::{
-    HOLDER_BUGS, SLOT_BUGS, Seen, check_holders, examine_slots, find_holder_bug, find_slot_bug,
+    HOLDER_BUGS, PlantedSlots, SLOT_BUGS, Seen, SlotBug, check_holders, examine_slots, find_holder_bug,
+    find_slot_bug, slots_after_a_clock_was_ahead,
 };
 
 #[tokio::test]
@@ -10,6 +12,23 @@ async fn slots_in_process_answer_as_the_book_does() {
     let report = examine_slots(|clock| async { Ok(MemoryStore::with_clock(clock)) }, 0..5_000).await;
     let report = report.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.saw_all(), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_slot_taken_while_the_clock_was_ahead_comes_back_within_its_lease() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::with_clock(clock.clone());
+    slots_after_a_clock_was_ahead(&store, &clock, "ahead").await.unwrap();
+}
+
+/// The check itself finds a store whose time stands still, and one whose ends stay ahead.
+#[tokio::test]
+async fn slots_after_a_clock_was_ahead_are_judged() {
+    for bug in [SlotBug::TimeStandsStill, SlotBug::EndsStayAhead] {
+        let clock = ManualClock::default();
+        let store = PlantedSlots::new(clock.clone(), bug);
+        assert!(slots_after_a_clock_was_ahead(&store, &clock, "ahead").await.is_err(), "blind to {bug:?}");
+    }
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ pub enum Retry {
     Now,
     /// The same ask passes after exactly this long, if nobody else asks meanwhile.
     After(Duration),
-    /// The same ask passes when someone gives a slot back; no clock tells when.
+    /// The same ask passes when someone gives back a slot or what is set aside; no clock tells when.
     OnRelease,
     /// The same ask can never pass: it costs more than the limit ever holds.
     Never,

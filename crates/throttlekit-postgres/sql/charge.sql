@@ -1,9 +1,18 @@
 -- Fragment: the row after a charge. Mirrors Rule::charge; goes on from the fragment that decides.
 --
---   out   n_a, n_b, n_list, n_idle
+--   out   n_a, n_b, n_list, n_idle, n_since, n_unit, n_base
 n_list := NULL;
+n_since := NULL;
+n_unit := NULL;
+n_base := NULL;
 IF kind = 0 THEN
     n_idle := CASE WHEN n_b = 0 THEN n_a ELSE n_a + 1 END;
+    -- Time does not move back for a bucket: it is not written before it was.
+    IF c6 IS NOT NULL THEN
+        n_since := least(greatest(now, coalesce(s_since, 0)), n_a);
+        n_unit := c6;
+        n_base := c5;
+    END IF;
 ELSIF kind <= 2 THEN
     n_idle := n_a;
 ELSIF kind = 3 THEN

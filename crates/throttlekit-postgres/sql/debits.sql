@@ -5,7 +5,7 @@
 --   p_keys     all keys, of windows and budgets
 --   p_slots    of each debit its key, as a place in p_keys
 --   p_kinds    of each its rule
---   p_nums     of each the numbers of a charge, filled up to five, then its number, its cost, and for how many µs it is
+--   p_nums     of each the numbers of a charge, filled up to six (five by programs of a version below 6), then its number, its cost, and for how many µs it is
 --              remembered
 --   p_streams  of each its stream
 --
@@ -34,6 +34,8 @@ DECLARE
     c3 bigint;
     c4 bigint;
     c5 CONSTANT bigint := 0;
+    c6 CONSTANT bigint := 0;
+    size CONSTANT int := cardinality(p_nums) / greatest(cardinality(p_slots), 1);
 @declare@
 BEGIN
     FOR slot IN 1 .. cardinality(p_keys) LOOP
@@ -54,8 +56,8 @@ BEGIN
         slot := p_slots[i];
         the_key := p_keys[slot];
         SELECT * INTO last FROM @schema@.debits d WHERE d.key = the_key AND d.stream = p_streams[i]::uuid;
-        IF FOUND AND now < last.expires AND p_nums[8 * i - 2] <= last.number THEN
-            IF p_nums[8 * i - 2] < last.number THEN
+        IF FOUND AND now < last.expires AND p_nums[size * i - 2] <= last.number THEN
+            IF p_nums[size * i - 2] < last.number THEN
                 reply := reply || 3::bigint;
             ELSE
                 seen := CASE WHEN last.a IS NULL THEN '{}' ELSE ARRAY[last.a, last.b] END;
@@ -71,12 +73,12 @@ BEGIN
             CONTINUE;
         END IF;
         kind := p_kinds[i];
-        c1 := p_nums[8 * i - 7];
-        c2 := p_nums[8 * i - 6];
-        c3 := p_nums[8 * i - 5];
-        c4 := p_nums[8 * i - 4];
+        c1 := p_nums[size * (i - 1) + 1];
+        c2 := p_nums[size * (i - 1) + 2];
+        c3 := p_nums[size * (i - 1) + 3];
+        c4 := p_nums[size * (i - 1) + 4];
         @decide@
-        reply := reply || ARRAY[ok::int, now, p_nums[8 * i - 1], ok::int, cardinality(seen)] || seen;
+        reply := reply || ARRAY[ok::int, now, p_nums[size * i - 1], ok::int, cardinality(seen)] || seen;
         IF ok AND c1 > 0 THEN
             @charge@
             w_a[slot] := n_a;
@@ -85,8 +87,8 @@ BEGIN
             written[slot] := true;
         END IF;
         INSERT INTO @schema@.debits VALUES (
-            the_key, p_streams[i]::uuid, p_nums[8 * i - 2], p_nums[8 * i - 1], now, ok, seen[1], seen[2],
-            now + p_nums[8 * i]
+            the_key, p_streams[i]::uuid, p_nums[size * i - 2], p_nums[size * i - 1], now, ok, seen[1], seen[2],
+            now + p_nums[size * i]
         ) ON CONFLICT ON CONSTRAINT debits_pkey DO UPDATE SET number = excluded.number, cost = excluded.cost,
             at = excluded.at, charged = excluded.charged, a = excluded.a, b = excluded.b,
             expires = excluded.expires;

@@ -1,24 +1,40 @@
 -- Fragment: whether a charge passes. Mirrors Rule::decide of each rule in throttlekit-core.
 --
---   in    kind, c1 … c5   the charge in the numbers of SharedForm::charge; a budget's kind is its window's, below zero
+--   in    kind, c1 … c6   the charge in the numbers of SharedForm::charge (c6 is missing where a program of an older version asks); a budget's kind is its window's, below zero
 --         now             µs
---         has, s_a, s_b, s_list   the row, if there is one
+--         has, s_a, s_b, s_list, s_since, s_unit, s_base   the row, if there is one
 --   out   ok, seen        whether it passes, and the state before as SharedForm::seen reads it
 --         what the fragment of charges goes on from
 seen := '{}';
-IF has AND (s_a < 0 OR s_b < 0 OR s_b > 9007199254740991 OR (kind > 2 AND s_list IS NULL)) THEN
+IF has AND (s_a < 0 OR s_b < 0 OR s_b > 9007199254740991 OR (kind > 2 AND s_list IS NULL)
+    OR (kind = 0 AND s_unit IS NOT NULL AND NOT coalesce(
+        s_unit > 0 AND s_b < s_base AND s_since BETWEEN 0 AND s_a AND greatest(s_unit, s_base) <= 4503599627370496, false))) THEN
     RAISE EXCEPTION '%: a number that is missing or out of range', the_key USING ERRCODE = 'TK001';
 END IF;
-IF kind = 0 THEN -- GCRA, in whole microseconds and ticks of which there are c5 in one
+IF kind = 0 THEN -- GCRA, in whole microseconds and ticks of which there are c5 in one and c6 in a unit
+    f_a := now;
+    f_b := 0;
     IF s_a >= now THEN
-        n_a := s_a + c1;
-        -- A rest from before the rate was changed may be none now: then it counts as a microsecond.
-        n_b := least(s_b, c5) + c2;
-        seen := ARRAY[s_a, s_b];
-    ELSE
-        n_a := now + c1;
-        n_b := c2;
+        IF c6 IS NULL THEN -- from a program that keeps no paces
+            f_a := s_a;
+            f_b := least(s_b, c5);
+            seen := ARRAY[s_a, s_b];
+        ELSIF s_unit IS NULL THEN -- by such a program
+            s_a := s_a + least(s_b, 1);
+            s_b := 0;
+            f_a := s_a;
+            seen := ARRAY[s_a, 0];
+        ELSIF s_unit = c6 AND s_base = c5 THEN
+            f_a := s_a;
+            f_b := s_b;
+            seen := ARRAY[s_a, s_b];
+        ELSE
+            f_a := greatest(@schema@.carried(now, s_a, s_b, s_since, s_unit, s_base, c6, c5), now);
+            seen := ARRAY[s_a, s_b, s_since, s_unit, s_base];
+        END IF;
     END IF;
+    n_a := f_a + c1;
+    n_b := f_b + c2;
     IF n_b >= c5 THEN
         n_a := n_a + 1;
         n_b := n_b - c5;

@@ -24,6 +24,41 @@ BEGIN
 END
 $function$;
 
+-- How long the units that take this time to come back at one pace take at another: whole microseconds, rounded up. Mirrors
+-- SharedPace::time_at.
+CREATE OR REPLACE FUNCTION @schema@.time_at(
+    "time" bigint, ticks bigint, own_unit bigint, own_base bigint, unit bigint, base bigint
+) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $function$
+DECLARE
+    debt_max CONSTANT numeric := 100::bigint * 366 * 86400 * 1000000;
+    units_max CONSTANT numeric := 9007199254740991;
+    all_ticks numeric := "time"::numeric * own_base + ticks;
+    units numeric := div(all_ticks, own_unit);
+    part numeric := mod(all_ticks, own_unit);
+BEGIN
+    IF units > units_max THEN
+        units := units_max;
+        part := 0;
+    END IF;
+    RETURN least(div(units * unit + div(part * unit + own_unit - 1, own_unit) + base - 1, base), debt_max);
+END
+$function$;
+
+-- When a bucket that was last written at one pace is full again at another, as it stands now. Mirrors Bucket::full_at.
+CREATE OR REPLACE FUNCTION @schema@.carried(
+    now bigint, "full" bigint, rest bigint, since bigint, own_unit bigint, own_base bigint, unit bigint, base bigint
+) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $function$
+DECLARE
+    at bigint := greatest(now, since);
+    by_new bigint := since + @schema@.time_at("full" - since, rest, own_unit, own_base, unit, base);
+BEGIN
+    RETURN least(greatest(by_new, at), at + CASE WHEN at > "full" THEN 0
+        ELSE @schema@.time_at("full" - at, rest, own_unit, own_base, unit, base) END);
+END
+$function$;
+
 -- One ask of one charge: the way most asks go, so it is short.
 --
 -- Result: whether it passes, the instant, how many numbers of the state before follow, these numbers.
@@ -33,7 +68,7 @@ $function$;
 -- version that was looked at. If someone is at the row or was faster, the row is taken first and decided on again, at
 -- an instant at which it is held.
 CREATE OR REPLACE FUNCTION @schema@.admit_one(
-    p_now bigint, p_key text, kind int, c1 bigint, c2 bigint, c3 bigint, c4 bigint, c5 bigint
+    p_now bigint, p_key text, kind int, c1 bigint, c2 bigint, c3 bigint, c4 bigint, c5 bigint, c6 bigint
 ) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS $function$
 DECLARE
@@ -46,11 +81,13 @@ BEGIN
     the_key := p_key;
     FOR attempt IN 1 .. 100 LOOP
         IF attempt = 1 THEN
-            SELECT s.a, s.b, s.list, s.xmin, s.xmax <> '0'::xid INTO s_a, s_b, s_list, version, busy
+            SELECT s.a, s.b, s.list, s.since, s.unit, s.base, s.xmin, s.xmax <> '0'::xid
+            INTO s_a, s_b, s_list, s_since, s_unit, s_base, version, busy
             FROM @schema@.state s WHERE s.key = p_key;
             has := FOUND;
         ELSIF NOT written THEN
-            SELECT s.a, s.b, s.list, s.xmin INTO s_a, s_b, s_list, version
+            SELECT s.a, s.b, s.list, s.since, s.unit, s.base, s.xmin
+            INTO s_a, s_b, s_list, s_since, s_unit, s_base, version
             FROM @schema@.state s WHERE s.key = p_key FOR UPDATE;
             has := FOUND;
             held := FOUND;
@@ -63,12 +100,14 @@ BEGIN
         CONTINUE WHEN busy AND attempt = 1;
         @charge@
         IF written THEN
-            UPDATE @schema@.state SET a = n_a, b = n_b, list = n_list, idle_at = n_idle WHERE key = p_key;
+            UPDATE @schema@.state SET a = n_a, b = n_b, list = n_list, idle_at = n_idle,
+                since = n_since, unit = n_unit, base = n_base WHERE key = p_key;
         ELSIF has THEN
-            UPDATE @schema@.state SET a = n_a, b = n_b, list = n_list, idle_at = n_idle
-            WHERE key = p_key AND xmin = version;
+            UPDATE @schema@.state SET a = n_a, b = n_b, list = n_list, idle_at = n_idle,
+                since = n_since, unit = n_unit, base = n_base WHERE key = p_key AND xmin = version;
         ELSE
-            INSERT INTO @schema@.state VALUES (p_key, n_a, n_b, n_list, n_idle) ON CONFLICT DO NOTHING;
+            INSERT INTO @schema@.state VALUES (p_key, n_a, n_b, n_list, n_idle, n_since, n_unit, n_base)
+            ON CONFLICT DO NOTHING;
         END IF;
         CONTINUE WHEN NOT FOUND;
         -- A write to a row that was not held may have waited for someone who then changed nothing, past the end of a
@@ -83,13 +122,21 @@ BEGIN
 END
 $function$;
 
+-- The same for programs that keep no paces: those of a version below 6, while they run.
+CREATE OR REPLACE FUNCTION @schema@.admit_one(
+    p_now bigint, p_key text, kind int, c1 bigint, c2 bigint, c3 bigint, c4 bigint, c5 bigint
+) RETURNS bigint[]
+LANGUAGE sql VOLATILE AS $function$
+    SELECT @schema@.admit_one(p_now, p_key, kind, c1, c2, c3, c4, c5, NULL)
+$function$;
+
 -- Several asks, each answered by itself and in order, of one to sixteen charges each.
 --
 --   p_keys   all keys
 --   p_asks   of each ask how many charges it has, negative where any may allow
 --   p_slots  of each charge its key, as a place in p_keys
 --   p_kinds  of each charge its rule
---   p_nums   of each charge its numbers, filled up to five
+--   p_nums   of each charge its numbers, filled up to six; up to five by programs of a version below 6
 --
 -- Result, one after another for each ask: whether it passes, its instant, and of each of its charges how many numbers
 -- of the state before follow, these numbers.
@@ -112,11 +159,17 @@ DECLARE
     w_b bigint[] := '{}';
     w_list @schema@.state[] := '{}';
     w_idle bigint[] := '{}';
+    w_since bigint[] := '{}';
+    w_unit bigint[] := '{}';
+    w_base bigint[] := '{}';
     versions xid[] := '{}';
     -- Of each key: the row that was taken, whether it is held, put there to be held, or to be written.
     t_a bigint[] := '{}';
     t_b bigint[] := '{}';
     t_list @schema@.state[] := '{}';
+    t_since bigint[] := '{}';
+    t_unit bigint[] := '{}';
+    t_base bigint[] := '{}';
     held boolean[] := array_fill(false, ARRAY[cardinality(p_keys)]);
     placed boolean[] := held;
     written boolean[] := held;
@@ -126,6 +179,9 @@ DECLARE
     x_b bigint[] := '{}';
     x_list @schema@.state[] := '{}';
     x_idle bigint[] := '{}';
+    x_since bigint[] := '{}';
+    x_unit bigint[] := '{}';
+    x_base bigint[] := '{}';
     x_writes boolean[] := '{}';
     -- Of each ask: whether it was charged.
     charged boolean[] := '{}';
@@ -146,13 +202,20 @@ DECLARE
     c3 bigint;
     c4 bigint;
     c5 bigint;
+    c6 bigint;
+    size CONSTANT int := cardinality(p_nums) / greatest(cardinality(p_slots), 1);
+    at_num int;
 @declare@
 BEGIN
     FOR slot IN 1 .. cardinality(p_keys) LOOP
-        SELECT s.a, s.b, s.list, s.xmin INTO s_a, s_b, s_list, version
+        SELECT s.a, s.b, s.list, s.since, s.unit, s.base, s.xmin
+        INTO s_a, s_b, s_list, s_since, s_unit, s_base, version
         FROM @schema@.state s WHERE s.key = p_keys[slot];
         w_a[slot] := s_a;
         w_b[slot] := s_b;
+        w_since[slot] := s_since;
+        w_unit[slot] := s_unit;
+        w_base[slot] := s_base;
         versions[slot] := version;
         IF s_list IS NOT NULL THEN
             boxed.list := s_list;
@@ -174,6 +237,9 @@ BEGIN
                 the_key := p_keys[slot];
                 s_a := w_a[slot];
                 s_b := w_b[slot];
+                s_since := w_since[slot];
+                s_unit := w_unit[slot];
+                s_base := w_base[slot];
                 has := s_a IS NOT NULL;
                 kind := p_kinds[c];
                 s_list := NULL;
@@ -181,11 +247,13 @@ BEGIN
                     boxed := w_list[slot];
                     s_list := boxed.list;
                 END IF;
-                c1 := p_nums[5 * c - 4];
-                c2 := p_nums[5 * c - 3];
-                c3 := p_nums[5 * c - 2];
-                c4 := p_nums[5 * c - 1];
-                c5 := p_nums[5 * c];
+                at_num := size * (c - 1);
+                c1 := p_nums[at_num + 1];
+                c2 := p_nums[at_num + 2];
+                c3 := p_nums[at_num + 3];
+                c4 := p_nums[at_num + 4];
+                c5 := p_nums[at_num + 5];
+                c6 := CASE size WHEN 6 THEN p_nums[at_num + 6] END;
                 @decide@
                 answer := answer || cardinality(seen)::bigint || seen;
                 passes := CASE WHEN ask > 0 THEN passes AND ok ELSE passes OR ok END;
@@ -195,6 +263,9 @@ BEGIN
                     x_a[c - first] := n_a;
                     x_b[c - first] := n_b;
                     x_idle[c - first] := n_idle;
+                    x_since[c - first] := n_since;
+                    x_unit[c - first] := n_unit;
+                    x_base[c - first] := n_base;
                     IF kind > 2 THEN
                         boxed.list := n_list;
                         x_list[c - first] := boxed;
@@ -209,6 +280,9 @@ BEGIN
                     w_a[slot] := x_a[c - first];
                     w_b[slot] := x_b[c - first];
                     w_idle[slot] := x_idle[c - first];
+                    w_since[slot] := x_since[c - first];
+                    w_unit[slot] := x_unit[c - first];
+                    w_base[slot] := x_base[c - first];
                     IF p_kinds[c] > 2 THEN
                         w_list[slot] := x_list[c - first];
                     END IF;
@@ -246,7 +320,8 @@ BEGIN
         FOR slot IN 1 .. cardinality(p_keys) LOOP
             CONTINUE WHEN NOT held[slot];
             LOOP
-                SELECT s.a, s.b, s.list, s.xmin INTO s_a, s_b, s_list, version
+                SELECT s.a, s.b, s.list, s.since, s.unit, s.base, s.xmin
+                INTO s_a, s_b, s_list, s_since, s_unit, s_base, version
                 FROM @schema@.state s WHERE s.key = p_keys[slot] FOR UPDATE;
                 EXIT WHEN FOUND;
                 -- A place to hold. Whoever has it and does not write it takes it away again.
@@ -257,6 +332,9 @@ BEGIN
             same := same AND version IS NOT DISTINCT FROM versions[slot];
             t_a[slot] := s_a;
             t_b[slot] := s_b;
+            t_since[slot] := s_since;
+            t_unit[slot] := s_unit;
+            t_base[slot] := s_base;
             boxed.list := s_list;
             t_list[slot] := boxed;
         END LOOP;
@@ -267,6 +345,9 @@ BEGIN
                 w_a[slot] := t_a[slot];
                 w_b[slot] := t_b[slot];
                 w_list[slot] := t_list[slot];
+                w_since[slot] := t_since[slot];
+                w_unit[slot] := t_unit[slot];
+                w_base[slot] := t_base[slot];
                 written[slot] := false;
             END IF;
         END LOOP;
@@ -277,9 +358,12 @@ BEGIN
             n_a := w_a[slot];
             n_b := w_b[slot];
             n_idle := w_idle[slot];
+            n_since := w_since[slot];
+            n_unit := w_unit[slot];
+            n_base := w_base[slot];
             boxed := w_list[slot];
-            UPDATE @schema@.state SET a = n_a, b = n_b, list = boxed.list, idle_at = n_idle
-            WHERE key = p_keys[slot];
+            UPDATE @schema@.state SET a = n_a, b = n_b, list = boxed.list, idle_at = n_idle,
+                since = n_since, unit = n_unit, base = n_base WHERE key = p_keys[slot];
         ELSIF placed[slot] THEN
             DELETE FROM @schema@.state WHERE key = p_keys[slot];
         END IF;
@@ -290,7 +374,8 @@ $function$;
 
 -- What lies under some keys, of one snapshot.
 --
--- Result: the instant, then of each key how many numbers follow, these numbers as SharedForm::state reads them.
+-- Result: the instant, then of each key how many numbers follow, these numbers as SharedForm::state reads them. A bucket is
+-- asked for by kind 5, and by kind 0 by programs of a version below 6, which know no paces.
 CREATE OR REPLACE FUNCTION @schema@.peek(p_now bigint, p_keys text[], p_kinds int[]) RETURNS bigint[]
 LANGUAGE plpgsql STABLE AS $function$
 DECLARE
@@ -304,6 +389,8 @@ BEGIN
         seen := CASE
             WHEN NOT FOUND THEN '{}'
             WHEN p_kinds[i] = 0 THEN ARRAY[row.a, row.b]
+            WHEN p_kinds[i] = 5 AND row.unit IS NULL THEN ARRAY[row.a + least(row.b, 1), 0]
+            WHEN p_kinds[i] = 5 THEN ARRAY[row.a, row.b, row.since, row.unit, row.base]
             -- A window that is over says nothing, also where windows have been made longer since.
             WHEN p_kinds[i] <= 2 THEN CASE WHEN row.a > now THEN ARRAY[row.a, row.b] ELSE '{}' END
             WHEN row.list IS NULL THEN '{}'
@@ -322,7 +409,7 @@ $function$;
 --   p_slots  of each correction its key, as a place in p_keys
 --   p_kinds  of each its rule
 --   p_owes   of each whether it takes more, rather than hands back
---   p_nums   of each the numbers of SharedForm::correction, filled up to six
+--   p_nums   of each the numbers of SharedForm::correction, filled up to seven; up to six by programs of a version below 6
 CREATE OR REPLACE FUNCTION @schema@.settle(
     p_now bigint, p_keys text[], p_slots int[], p_kinds int[], p_owes boolean[], p_nums bigint[]
 ) RETURNS void
@@ -343,8 +430,12 @@ DECLARE
     c4 bigint;
     c5 bigint;
     c6 bigint;
+    c7 bigint;
+    size CONSTANT int := cardinality(p_nums) / greatest(cardinality(p_slots), 1);
+    at_num int;
     tat numeric;
     back numeric;
+    elapsed numeric;
 @declare@
 BEGIN
     FOR i IN 1 .. cardinality(p_slots) LOOP
@@ -370,13 +461,22 @@ BEGIN
         s_a := row.a;
         s_b := row.b;
         s_list := row.list;
+        s_since := row.since;
+        s_unit := row.unit;
+        s_base := row.base;
         kind := p_kinds[i];
-        c1 := p_nums[6 * i - 5];
-        c2 := p_nums[6 * i - 4];
-        c3 := p_nums[6 * i - 3];
-        c4 := p_nums[6 * i - 2];
-        c5 := p_nums[6 * i - 1];
-        c6 := p_nums[6 * i];
+        at_num := size * (i - 1);
+        c1 := p_nums[at_num + 1];
+        c2 := p_nums[at_num + 2];
+        c3 := p_nums[at_num + 3];
+        c4 := p_nums[at_num + 4];
+        c5 := p_nums[at_num + 5];
+        c6 := p_nums[at_num + 6];
+        c7 := CASE size WHEN 7 THEN p_nums[at_num + 7] END;
+        -- A debt has the numbers of a charge.
+        IF p_owes[i] AND size < 7 THEN
+            c6 := NULL;
+        END IF;
         IF p_owes[i] THEN
             @decide@
             IF kind = 0 THEN
@@ -384,10 +484,7 @@ BEGIN
                     n_a := now + debt_max;
                     n_b := 0;
                 END IF;
-                IF (s_a, s_b) > (n_a, n_b) THEN
-                    n_a := s_a;
-                    n_b := s_b;
-                END IF;
+                CONTINUE WHEN (f_a, f_b) >= (n_a, n_b);
             ELSIF kind <= 2 THEN
                 n_b := least(n_b, units_max);
             ELSIF kind = 4 THEN
@@ -403,15 +500,30 @@ BEGIN
             n_b := s_b;
             n_list := s_list;
             n_idle := row.idle_at;
+            n_since := s_since;
+            n_unit := s_unit;
+            n_base := s_base;
             IF kind = 0 THEN
-                tat := s_a::numeric * c6 + least(s_b, c6);
-                -- What has come back by itself since is not handed back a second time.
-                back := c2::numeric * c6 + c3
-                    - greatest(greatest(now::numeric * c6, tat - (c4::numeric * c6 + c5)) - c1::numeric * c6, 0);
+                tat := CASE
+                    WHEN c7 IS NULL THEN s_a::numeric * c6 + least(s_b, c6)
+                    WHEN s_unit IS NULL THEN (s_a::numeric + least(s_b, 1)) * c6
+                    WHEN s_unit = c7 AND s_base = c6 THEN s_a::numeric * c6 + s_b
+                    ELSE @schema@.carried(now, s_a, s_b, s_since, s_unit, s_base, c7, c6)::numeric * c6
+                END;
+                -- What has come back by itself since, at either pace, is not handed back a second time.
+                elapsed := greatest(greatest(now::numeric * c6, tat - (c4::numeric * c6 + c5)) - c1::numeric * c6, 0);
+                IF s_unit <> c7 OR s_base <> c6 THEN
+                    elapsed := greatest(elapsed, c6::numeric * @schema@.time_at(
+                        div(elapsed + c6 - 1, c6)::bigint, 0, s_unit, s_base, c7, c6));
+                END IF;
+                back := c2::numeric * c6 + c3 - elapsed;
                 CONTINUE WHEN back <= 0;
                 tat := greatest(tat - back, 0);
                 n_a := div(tat, c6);
                 n_b := mod(tat, c6);
+                n_since := CASE WHEN c7 IS NOT NULL THEN least(greatest(now, coalesce(s_since, 0)), n_a) END;
+                n_unit := c7;
+                n_base := CASE WHEN c7 IS NOT NULL THEN c6 END;
                 n_idle := CASE WHEN n_b = 0 THEN n_a ELSE n_a + 1 END;
             ELSIF kind <= 2 THEN
                 CONTINUE WHEN s_a <> c1;
@@ -436,15 +548,15 @@ BEGIN
                 n_b := s_b - used;
             END IF;
         END IF;
-        work[slot] := ROW(the_key, n_a, n_b, n_list, n_idle);
+        work[slot] := ROW(the_key, n_a, n_b, n_list, n_idle, n_since, n_unit, n_base);
         written[slot] := true;
     END LOOP;
 
     FOR slot IN 1 .. cardinality(p_keys) LOOP
         IF written[slot] THEN
             row := work[slot];
-            UPDATE @schema@.state SET a = row.a, b = row.b, list = row.list, idle_at = row.idle_at
-            WHERE key = p_keys[slot];
+            UPDATE @schema@.state SET a = row.a, b = row.b, list = row.list, idle_at = row.idle_at,
+                since = row.since, unit = row.unit, base = row.base WHERE key = p_keys[slot];
         ELSIF placed[slot] THEN
             DELETE FROM @schema@.state WHERE key = p_keys[slot];
         END IF;
@@ -485,6 +597,7 @@ DECLARE
     idle text;
     over int;
     rolls bigint;
+    probes bigint;
 BEGIN
     DELETE FROM @schema@.returned WHERE name IN (
         SELECT r.name FROM @schema@.returned r WHERE r.expires < now - p_grace LIMIT p_max FOR UPDATE SKIP LOCKED
@@ -522,12 +635,18 @@ BEGIN
         LIMIT p_max - names - debits - pools - slots FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS rolls = ROW_COUNT;
+    -- Of handles that are gone, as a rule: one that is not writes its row again.
+    DELETE FROM @schema@.probe WHERE handle IN (
+        SELECT p.handle FROM @schema@.probe p WHERE p.at < now - p_grace - 86400000000
+        LIMIT p_max - names - debits - pools - slots - rolls FOR UPDATE SKIP LOCKED
+    );
+    GET DIAGNOSTICS probes = ROW_COUNT;
     -- Last, since it is the largest to search and its rows are waited for.
     DELETE FROM @schema@.state WHERE key IN (
         SELECT s.key FROM @schema@.state s WHERE s.idle_at < now - p_grace
-        LIMIT p_max - names - debits - pools - slots - rolls FOR UPDATE SKIP LOCKED
+        LIMIT p_max - names - debits - pools - slots - rolls - probes FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS deleted = ROW_COUNT;
-    RETURN deleted + names + debits + pools + slots + rolls;
+    RETURN deleted + names + debits + pools + slots + rolls + probes;
 END
 $function$;

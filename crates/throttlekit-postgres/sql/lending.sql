@@ -7,7 +7,7 @@
 --   p_keys   all keys
 --   p_slots  of each ask its key, as a place in p_keys
 --   p_kinds  of each its rule: GCRA or a window
---   p_nums   of each the numbers of SharedForm::lending, filled up to five, then how many it wants, the fewest, and one
+--   p_nums   of each the numbers of SharedForm::lending, filled up to six (five by programs of a version below 6), then how many it wants, the fewest, and one
 --            part in how many
 --
 -- Result, one after another for each ask: the units lent, or -1 where its row holds something foreign; its instant; how
@@ -26,11 +26,14 @@ DECLARE
     w_a bigint[] := '{}';
     w_b bigint[] := '{}';
     w_idle bigint[] := '{}';
+    w_since bigint[] := '{}';
+    w_unit bigint[] := '{}';
+    w_base bigint[] := '{}';
     placed boolean[] := array_fill(false, ARRAY[cardinality(p_keys)]);
     written boolean[] := placed;
     lends boolean := false;
     slot int;
-    unit numeric;
+    one numeric;
     tat numeric;
     room bigint;
     wants bigint;
@@ -44,15 +47,20 @@ DECLARE
     c3 bigint;
     c4 bigint;
     c5 bigint;
+    c6 bigint;
+    size CONSTANT int := cardinality(p_nums) / greatest(cardinality(p_slots), 1);
+    at_num int;
 @declare@
 BEGIN
     FOR pass IN 1 .. 2 LOOP
         FOR slot IN 1 .. cardinality(p_keys) LOOP
             IF pass = 1 THEN
-                SELECT s.a, s.b INTO s_a, s_b FROM @schema@.state s WHERE s.key = p_keys[slot];
+                SELECT s.a, s.b, s.since, s.unit, s.base INTO s_a, s_b, s_since, s_unit, s_base
+                FROM @schema@.state s WHERE s.key = p_keys[slot];
             ELSE
                 LOOP
-                    SELECT s.a, s.b INTO s_a, s_b FROM @schema@.state s WHERE s.key = p_keys[slot] FOR UPDATE;
+                    SELECT s.a, s.b, s.since, s.unit, s.base INTO s_a, s_b, s_since, s_unit, s_base
+                    FROM @schema@.state s WHERE s.key = p_keys[slot] FOR UPDATE;
                     EXIT WHEN FOUND;
                     -- A place to hold. Whoever has it and does not write it takes it away again.
                     INSERT INTO @schema@.state VALUES (p_keys[slot], 0, 0, NULL, 0) ON CONFLICT DO NOTHING;
@@ -62,6 +70,9 @@ BEGIN
             END IF;
             w_a[slot] := s_a;
             w_b[slot] := s_b;
+            w_since[slot] := s_since;
+            w_unit[slot] := s_unit;
+            w_base[slot] := s_base;
             written[slot] := false;
         END LOOP;
         now := @clock@;
@@ -71,6 +82,9 @@ BEGIN
             the_key := p_keys[slot];
             s_a := w_a[slot];
             s_b := w_b[slot];
+            s_since := w_since[slot];
+            s_unit := w_unit[slot];
+            s_base := w_base[slot];
             has := s_a IS NOT NULL;
             IF s_a NOT BETWEEN 0 AND exact_max OR s_b NOT BETWEEN 0 AND exact_max THEN
                 reply := reply || ARRAY[-1, now, 0];
@@ -78,20 +92,22 @@ BEGIN
             END IF;
             -- What a charge of nothing leaves: the state as it stands now.
             kind := p_kinds[i];
-            c2 := CASE kind WHEN 0 THEN 0 ELSE p_nums[8 * i - 6] END;
-            c3 := p_nums[8 * i - 5];
-            c4 := p_nums[8 * i - 4];
-            c5 := p_nums[8 * i - 3];
+            at_num := size * (i - 1);
+            c2 := CASE kind WHEN 0 THEN 0 ELSE p_nums[at_num + 2] END;
+            c3 := p_nums[at_num + 3];
+            c4 := p_nums[at_num + 4];
+            c5 := p_nums[at_num + 5];
+            c6 := CASE size WHEN 9 THEN p_nums[at_num + 6] END;
             @decide@
             IF kind = 0 THEN
-                unit := p_nums[8 * i - 7]::numeric * c5 + p_nums[8 * i - 6];
-                room := greatest(div((now + c3 - n_a)::numeric * c5 + c4 - n_b, unit), 0);
+                one := p_nums[at_num + 1]::numeric * c5 + p_nums[at_num + 2];
+                room := greatest(div((now + c3 - n_a)::numeric * c5 + c4 - n_b, one), 0);
             ELSE
                 room := greatest(c2 - n_b, 0);
             END IF;
-            wants := p_nums[8 * i - 2];
-            fewest := p_nums[8 * i - 1];
-            parts := p_nums[8 * i];
+            wants := p_nums[size * i - 2];
+            fewest := p_nums[size * i - 1];
+            parts := p_nums[size * i];
             granted := least(wants, greatest((room + parts - 1) / parts, fewest), room);
             IF granted < fewest THEN
                 granted := CASE WHEN kind < 0 AND room > 0 THEN fewest ELSE 0 END;
@@ -99,7 +115,7 @@ BEGIN
             reply := reply || ARRAY[granted, now, cardinality(seen)] || seen;
             CONTINUE WHEN granted = 0;
             IF kind = 0 THEN
-                tat := n_a::numeric * c5 + n_b + granted * unit;
+                tat := n_a::numeric * c5 + n_b + granted * one;
                 n_a := div(tat, c5);
                 n_b := mod(tat, c5);
             ELSE
@@ -109,6 +125,9 @@ BEGIN
             w_a[slot] := n_a;
             w_b[slot] := n_b;
             w_idle[slot] := n_idle;
+            w_since[slot] := n_since;
+            w_unit[slot] := n_unit;
+            w_base[slot] := n_base;
             written[slot] := true;
             lends := true;
         END LOOP;
@@ -120,7 +139,11 @@ BEGIN
             n_a := w_a[slot];
             n_b := w_b[slot];
             n_idle := w_idle[slot];
-            UPDATE @schema@.state SET a = n_a, b = n_b, idle_at = n_idle WHERE key = p_keys[slot];
+            n_since := w_since[slot];
+            n_unit := w_unit[slot];
+            n_base := w_base[slot];
+            UPDATE @schema@.state SET a = n_a, b = n_b, idle_at = n_idle,
+                since = n_since, unit = n_unit, base = n_base WHERE key = p_keys[slot];
         ELSIF placed[slot] THEN
             DELETE FROM @schema@.state WHERE key = p_keys[slot];
         END IF;

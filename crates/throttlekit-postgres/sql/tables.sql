@@ -1,7 +1,7 @@
 -- What a store keeps. Every column but the key is written only by the functions beside it.
 --
 --   rule            a                      b                  list
---   GCRA            instant when full, µs  rest in ticks
+--   GCRA            instant when full, µs  rest in ticks      (since, unit and base as well: see Bucket)
 --   window, month   end of the window, µs  units used, of budgets too
 --   sliding window  newest bucket          0                  counts, bucket t at t % (buckets + 1)
 --   sliding log     newest instant, µs     units in the list  instant, units, instant, units, … oldest first
@@ -20,6 +20,12 @@ CREATE @unlogged@ TABLE IF NOT EXISTS @schema@.state (
     autovacuum_analyze_scale_factor = 0.1,
     autovacuum_vacuum_cost_delay = 0
 );
+-- Of a bucket: when it was last written, and at which pace, in ticks of a unit and of a microsecond. Without them it is of
+-- the pace that asks. Other rules have none.
+ALTER TABLE @schema@.state
+    ADD COLUMN IF NOT EXISTS since bigint,
+    ADD COLUMN IF NOT EXISTS unit bigint,
+    ADD COLUMN IF NOT EXISTS base bigint;
 
 -- Names of returns that were counted, each until the window is over into which it counted.
 CREATE @unlogged@ TABLE IF NOT EXISTS @schema@.returned (

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
-use throttlekit::store::{LineOptions, StoreError};
+use throttlekit::store::{Background, LineOptions, StoreError};
 use throttlekit::{Clock, Guarantee};
+use tokio::runtime::Handle;
+use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
-use tokio_postgres::{Config, NoTls};
 
 use crate::PostgresStore;
+use crate::dial::{Dialer, Tls};
 use crate::link::Link;
 use crate::schema::Schema;
+use crate::seeded::Seeded;
 
 /// A commit flushes the log to disk, which at its slowest takes longer than a store in memory answers.
 const DEADLINE: Duration = Duration::from_millis(250);
@@ -38,12 +40,14 @@ pub struct Builder {
     url: String,
     pub(crate) schema: String,
     pub(crate) line: LineOptions,
+    pub(crate) background: Background,
     pub(crate) connections: usize,
     pub(crate) pooled: bool,
     pub(crate) durability: Durability,
     pub(crate) migrates: bool,
     pub(crate) grace: Duration,
     pub(crate) clock: Option<Arc<dyn Clock>>,
+    pub(crate) seeded: Seeded,
     #[cfg(feature = "tls")]
     tls: Option<rustls::ClientConfig>,
 }
@@ -54,12 +58,14 @@ impl Builder {
             url: url.into(),
             schema: "throttlekit".into(),
             line: LineOptions { deadline: DEADLINE, ..LineOptions::default() },
+            background: Background::default(),
             connections: CONNECTIONS,
             pooled: false,
             durability: Durability::default(),
             migrates: false,
             grace: GRACE,
             clock: None,
+            seeded: Seeded::default(),
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -67,7 +73,8 @@ impl Builder {
 
     /// How long a call may take, waiting for a connection included. 250 ms unless chosen.
     ///
-    /// The server gives up a little earlier by itself, so that a call nobody waits for holds nothing there.
+    /// The server gives up a little earlier by itself. Where it does not, as in a commit that hangs, the call is
+    /// cancelled there.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.line.deadline = deadline;
         self
@@ -78,19 +85,29 @@ impl Builder {
         Self { line, ..self }
     }
 
+    /// Runs connections and all background work of the store, and of everything built on it, on a runtime of yours, which
+    /// has to be driven for as long as the store is used. Default: a driver thread of the process.
+    pub fn runtime(self, runtime: Handle) -> Self {
+        Self { background: self.background.on(runtime), ..self }
+    }
+
     /// The schema that holds the table and the functions: small letters, digits and `_`. `throttlekit` unless chosen.
     pub fn schema(self, name: impl Into<String>) -> Self {
         Self { schema: name.into(), ..self }
     }
 
-    /// How many connections there are at the most. 4 unless chosen; few are best, since asks that wait for one travel
-    /// together and share a commit.
+    /// Sets the maximum number of connections for calls. One more stands beside them, which checks and probes the
+    /// server. Default: 4; few are best, since calls that wait for one travel together and share a commit.
+    ///
+    /// Never exceeded, also while the server hangs: a call that is given up is cancelled on the server, and its
+    /// connection counts until the server has answered. Behind a pooler nothing is cancelled.
     pub fn connections(self, most: usize) -> Self {
         Self { connections: most.max(1), ..self }
     }
 
     /// Says that a pooler stands between, such as PgBouncer in transaction mode: nothing is kept in a session, neither
-    /// named statements nor settings.
+    /// named statements nor settings, and calls that are given up are not cancelled, since a cancel request may end the
+    /// pooler itself.
     pub fn pooled(self, pooled: bool) -> Self {
         Self { pooled, ..self }
     }
@@ -123,6 +140,13 @@ impl Builder {
         Self { tls: Some(config), ..self }
     }
 
+    /// Puts a bug into the store.
+    #[cfg(feature = "seeded")]
+    #[doc(hidden)]
+    pub fn seeded(self, bug: Option<crate::SeededBug>) -> Self {
+        Self { seeded: Seeded { bug }, ..self }
+    }
+
     /// Opens the store.
     ///
     /// A server that is away is no error: the store answers [`StoreError::Unavailable`], probes the server, and goes on
@@ -152,12 +176,8 @@ impl Builder {
             let options = self.session_options(config.get_options().unwrap_or_default());
             config.options(options);
         }
-        let pool = Pool::builder(self.manager(config))
-            .max_size(self.connections)
-            .runtime(Runtime::Tokio1)
-            .build()
-            .map_err(StoreError::misconfigured)?;
-        Ok(Link { pool, deadline: self.line.deadline, pooled: self.pooled })
+        let dialer = Dialer::new(config, self.connector(), self.pooled);
+        Ok(Link::new(dialer, self))
     }
 
     /// Whoever gives a TLS configuration never speaks in the clear, and whoever asks for TLS gets it or is told.
@@ -201,14 +221,12 @@ impl Builder {
         self.line.deadline.mul_f64(0.8)
     }
 
-    fn manager(&self, config: Config) -> Manager {
-        let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    fn connector(&self) -> Tls {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            let tls = tokio_postgres_rustls::MakeRustlsConnect::new(tls.clone());
-            return Manager::from_config(config, tls, recycle);
+            return Tls::On(tokio_postgres_rustls::MakeRustlsConnect::new(tls.clone()));
         }
-        Manager::from_config(config, NoTls, recycle)
+        Tls::Off
     }
 
     /// A crash forgets an amount that no one can name beforehand; so it is not exact, and no number is claimed.

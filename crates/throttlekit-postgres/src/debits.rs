@@ -1,5 +1,7 @@
 //! Debits as arrays for the server, and its replies as how they were answered.
 
+use std::sync::Arc;
+
 use throttlekit::store::{Debit, Debited, LastDebit, StoreError};
 use tokio_postgres::types::Type;
 
@@ -11,7 +13,7 @@ use crate::store::Inner;
 impl Inner {
     /// The answer to each debit.
     pub(crate) async fn debit(
-        &self,
+        self: &Arc<Self>,
         debits: &[Debit<'_>],
     ) -> Result<Vec<Result<Debited, StoreError>>, Failure> {
         let keys = sorted(debits.iter().map(|debit| debit.charge.key));
@@ -37,9 +39,9 @@ impl Inner {
 
 /// The charge, then the debit's number, its cost, and how long it is remembered.
 fn numbers_of(debit: &Debit<'_>) -> [i64; CHARGE_NUMBERS + 3] {
-    let [a, b, c, d, e] = charge_numbers(&debit.charge);
+    let [a, b, c, d, e, f] = charge_numbers(&debit.charge);
     let remember = debit.remembered().as_micros() as i64;
-    [a, b, c, d, e, debit.id.number as i64, debit.cost() as i64, remember]
+    [a, b, c, d, e, f, debit.id.number as i64, debit.cost() as i64, remember]
 }
 
 fn debited(debit: &Debit<'_>, reply: &mut Reply<'_>) -> Result<Debited, StoreError> {

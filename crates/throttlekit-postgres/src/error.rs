@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::PoolError;
 use throttlekit::store::StoreError;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
@@ -47,14 +46,6 @@ pub(crate) fn was_undone(error: &Error) -> bool {
 /// Whether the session is on a server that has become a standby, so that it is of no use any more.
 pub(crate) fn cannot_write(error: &Error) -> bool {
     error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
-}
-
-pub(crate) fn from_pool(error: &PoolError, deadline: Duration) -> StoreError {
-    match error {
-        PoolError::Backend(error) => from_server(error, deadline),
-        PoolError::Timeout(_) => StoreError::Deadline(deadline),
-        other => StoreError::unavailable(other),
-    }
 }
 
 pub(crate) fn from_server(error: &Error, deadline: Duration) -> StoreError {

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throttlekit::store::{Charges, StoreError};
-use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
 
@@ -74,11 +73,13 @@ impl Inner {
     pub(crate) async fn admit(self: &Arc<Self>, asks: &[Charges<'_>]) -> Result<Vec<i64>, Failure> {
         let since = Instant::now();
         self.ready().await?;
-        if let Some(_lane) = self.lane() {
-            return self.send_asks(asks).await;
+        let parcel = Parcel::of(asks);
+        if let Some(lane) = self.lane() {
+            let alone = async move { lane.inner.send(&Flight::merged(&[&parcel]), None).await };
+            return self.in_background(alone).await;
         }
         let (tell, told) = oneshot::channel();
-        self.lanes.waiting().push_back(Waiting { parcel: Parcel::of(asks), since, tell });
+        self.lanes.waiting().push_back(Waiting { parcel, since, tell });
         self.go_on();
         told.await.unwrap_or_else(|_| Err(StoreError::unavailable("the store is being dropped").into()))
     }
@@ -93,8 +94,8 @@ impl Inner {
         if self.lanes.waiting().is_empty() {
             return;
         }
-        if let (Ok(runtime), Some(lane)) = (Handle::try_current(), self.lane()) {
-            runtime.spawn(lane.run());
+        if let Some(lane) = self.lane() {
+            self.builder.background.spawn(lane.run());
         }
     }
 

@@ -1,5 +1,7 @@
 //! Lending: asks and returns as arrays for the server, and its replies as what was lent.
 
+use std::sync::Arc;
+
 use throttlekit::rate::Mark;
 use throttlekit::rate::shared::{Correction, SharedForm};
 use throttlekit::store::{GiveBack, LeaseAsk, Lent, StoreError};
@@ -12,7 +14,10 @@ use crate::store::Inner;
 
 impl Inner {
     /// The answer to each ask.
-    pub(crate) async fn lend(&self, asks: &[LeaseAsk<'_>]) -> Result<Vec<Result<Lent, StoreError>>, Failure> {
+    pub(crate) async fn lend(
+        self: &Arc<Self>,
+        asks: &[LeaseAsk<'_>],
+    ) -> Result<Vec<Result<Lent, StoreError>>, Failure> {
         let keys = sorted(asks.iter().map(|ask| ask.key));
         let slots: Vec<i32> = asks.iter().map(|ask| slot(&keys, ask.key)).collect();
         let kinds: Vec<i32> = asks.iter().map(|ask| kind(ask.form)).collect();
@@ -32,7 +37,7 @@ impl Inner {
     }
 
     /// Takes units back, of those returns that say something.
-    pub(crate) async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), Failure> {
+    pub(crate) async fn give_back(self: &Arc<Self>, backs: &[GiveBack<'_>]) -> Result<(), Failure> {
         let mut backs: Vec<_> = backs.iter().filter(|given| given.says_something()).collect();
         if backs.is_empty() {
             return Ok(());
@@ -56,9 +61,9 @@ impl Inner {
 fn numbers_of(ask: &LeaseAsk<'_>) -> [i64; CHARGE_NUMBERS + 3] {
     let form: &SharedForm = ask.form;
     let want = form.clamped(ask.want);
-    let [a, b, c, d, e] = filled(&form.lending(want.least));
+    let [a, b, c, d, e, f] = filled(&form.lending(want.least));
     let [wants, least, share] = [want.wants, want.least, want.share].map(|number| number as i64);
-    [a, b, c, d, e, wants, least, share]
+    [a, b, c, d, e, f, wants, least, share]
 }
 
 /// The end of the window, and the units.

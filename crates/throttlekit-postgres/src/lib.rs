@@ -31,19 +31,29 @@
 //! * `tls`: encrypted connections through rustls with ring, by [`Builder::tls`].
 
 mod builder;
+mod connections;
 mod debits;
+mod dial;
 mod error;
 mod lanes;
 mod lend;
+mod lineage;
 mod link;
+mod owned;
 mod parcel;
 mod pool;
+mod primaries;
+mod probe;
 mod rolls;
 mod schema;
+mod seeded;
 mod slots;
 mod store;
 mod sweep;
 
 pub use builder::{Builder, Durability};
 pub use schema::{Report, Warning};
+#[cfg(feature = "seeded")]
+#[doc(hidden)]
+pub use seeded::SeededBug;
 pub use store::PostgresStore;

@@ -5,8 +5,8 @@ use throttlekit::rate::shared::{Correction, Kind, SharedForm};
 use throttlekit::rate::{Need, State};
 use throttlekit::store::{Charge, Charges, Outcome, Settlement, Sight, StoreError};
 
-pub(crate) const CHARGE_NUMBERS: usize = 5;
-const CORRECTION_NUMBERS: usize = 6;
+pub(crate) const CHARGE_NUMBERS: usize = 6;
+const CORRECTION_NUMBERS: usize = 7;
 
 /// Asks on their own, while they wait for others.
 pub(crate) struct Parcel {
@@ -60,12 +60,6 @@ impl Parcel {
 }
 
 impl<'a> Flight<'a> {
-    pub(crate) fn of(asks: &[Charges<'a>]) -> Self {
-        let charges = asks.iter().flat_map(|ask| ask.charges);
-        let charges: Vec<_> = charges.map(|c| (c.key, kind(c.form), charge_numbers(c))).collect();
-        Self::with(asks.iter().map(count).collect(), &charges)
-    }
-
     pub(crate) fn merged(parcels: &[&'a Parcel]) -> Self {
         let charges = parcels.iter().flat_map(|parcel| &parcel.charges);
         let charges: Vec<_> = charges.map(|c| (c.key.as_str(), c.kind, c.numbers)).collect();
@@ -155,6 +149,11 @@ pub(crate) fn kind(form: &SharedForm) -> i32 {
         Kind::Budget => -1,
         Kind::BudgetMonth => -2,
     }
+}
+
+/// The same for `peek`, which tells the pace of a bucket to those who know paces.
+pub(crate) fn looked_at(form: &SharedForm) -> i32 {
+    if form.kind() == Kind::Gcra { 5 } else { kind(form) }
 }
 
 pub(crate) fn charge_numbers(charge: &Charge<'_>) -> [i64; CHARGE_NUMBERS] {

@@ -1,8 +1,10 @@
 //! Pools of regions: one function call grants one region.
 
+use std::sync::Arc;
+
 use throttlekit::Guarantee;
 use throttlekit::rate::shared::SharedForm;
-use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, Store, StoreError, TooManyRegions};
+use throttlekit::store::{Background, RegionAsk, RegionGrant, RegionPool, Store, StoreError, TooManyRegions};
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
@@ -14,6 +16,7 @@ use crate::store::Inner;
 impl RegionPool for PostgresStore {
     async fn grant(&self, ask: &RegionAsk<'_>) -> Result<RegionGrant, StoreError> {
         ask.pool()?;
+        self.inner.lineage.uses([ask.form]);
         let reply = self.call(self.inner.grant(ask)).await?;
         let mut reply = Reply(&reply);
         let (granted, now) = (reply.number()?, reply.instant()?);
@@ -27,10 +30,14 @@ impl RegionPool for PostgresStore {
     fn guarantee(&self) -> Guarantee {
         Store::guarantee(self)
     }
+
+    fn background(&self) -> Background {
+        Store::background(self)
+    }
 }
 
 impl Inner {
-    async fn grant(&self, ask: &RegionAsk<'_>) -> Result<Vec<i64>, Failure> {
+    async fn grant(self: &Arc<Self>, ask: &RegionAsk<'_>) -> Result<Vec<i64>, Failure> {
         let form: &SharedForm = ask.form;
         let [_, units, c3, c4] = filled(&form.charge(0));
         // No more than there are, which fits the server's numbers.

@@ -1,8 +1,9 @@
 //! Rolls of fleets: one function looks or swaps.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::store::{Kept, ROLL_BYTES_MAX, RollStore, Store, StoreError, Swapped};
+use throttlekit::store::{Background, Kept, ROLL_BYTES_MAX, RollStore, Store, StoreError, Swapped};
 use throttlekit::{Guarantee, Timestamp};
 use tokio_postgres::types::Type;
 
@@ -39,11 +40,15 @@ impl RollStore for PostgresStore {
     fn guarantee(&self) -> Guarantee {
         Store::guarantee(self)
     }
+
+    fn background(&self) -> Background {
+        Store::background(self)
+    }
 }
 
 impl Inner {
     async fn swap(
-        &self,
+        self: &Arc<Self>,
         key: &str,
         version: Option<u64>,
         bytes: &[u8],
@@ -61,7 +66,7 @@ impl Inner {
             (&keeps, Type::INT8),
         ];
         self.ready().await?;
-        let row = self.link.one_row(&self.statements.swap_roll, &params).await?;
+        let row = self.row(&self.statements.swap_roll, &params).await?;
         let reply: Vec<u8> = row.try_get(row.len() - 1).map_err(StoreError::misconfigured)?;
         Ok(swapped(&reply)?)
     }

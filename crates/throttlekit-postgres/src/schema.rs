@@ -12,7 +12,7 @@ use crate::error::from_server;
 use crate::link::{Link, Statement};
 
 /// Goes up with every change of the table or of what a function takes or answers.
-const VERSION: i32 = 5;
+const VERSION: i32 = 6;
 const SERVER_MIN: i32 = 130_000;
 /// Names the lock under which one process at a time creates or upgrades. Any number does that no one else picks.
 const MIGRATION_LOCK: i64 = 0x7468_726f_7474_6c65;
@@ -26,6 +26,7 @@ const DEBITS: &str = include_str!("../sql/debits.sql");
 const POOL: &str = include_str!("../sql/pool.sql");
 const SLOTS: &str = include_str!("../sql/slots.sql");
 const ROLL: &str = include_str!("../sql/roll.sql");
+const LINEAGE: &str = include_str!("../sql/lineage.sql");
 const FRAGMENTS: [(&str, &str); 4] = [
     ("@declare@", include_str!("../sql/declare.sql")),
     ("@decide@", include_str!("../sql/decide.sql")),
@@ -55,6 +56,10 @@ pub enum Warning {
     NoFsync,
     /// `synchronous_commit` is local while standbys are synchronous: a failover forgets what they had not received.
     StandbyNotAwaited,
+    /// A standby is asynchronous: a failover to it forgets what it had not received.
+    AsynchronousStandby,
+    /// Another host of the address is a primary as well: what is charged there does not count here.
+    SecondPrimary,
 }
 
 impl fmt::Display for Warning {
@@ -64,6 +69,10 @@ impl fmt::Display for Warning {
             Self::CommitNotAwaited => "synchronous_commit is off: a crash forgets the last admissions",
             Self::NoFsync => "fsync is off: a crash of the machine may forget any number of admissions",
             Self::StandbyNotAwaited => "synchronous_commit is local: a failover forgets the last admissions",
+            Self::AsynchronousStandby => {
+                "a standby is asynchronous: a failover to it forgets what it had not received"
+            }
+            Self::SecondPrimary => "another host of the address is a primary too: both admit up to the limit",
         })
     }
 }
@@ -96,7 +105,7 @@ impl Schema {
     /// Creates or upgrades what is there. One at a time, all or nothing.
     pub(crate) async fn migrate(&self, link: &Link) -> Result<(), StoreError> {
         let work = async {
-            let held = link.hold().await?;
+            let held = link.control.hold().await?;
             self.migrate_over(held.client(), link.deadline).await?;
             held.give_back();
             Ok(())
@@ -138,13 +147,13 @@ impl Schema {
         Ok(rows[0].get(0))
     }
 
-    /// Everything, from nothing or from an older version, whose table is the same. `CREATE SCHEMA` asks for its right even where there is nothing to create.
+    /// Everything, from nothing or from an older version, whose tables are given what they lack. `CREATE SCHEMA` asks for its right even where there is nothing to create.
     fn script(&self) -> String {
         let Self { name, unlogged } = self;
         let mut text = format!(
             "DO $do$ BEGIN IF to_regnamespace('{name}') IS NULL THEN CREATE SCHEMA @schema@; END IF; END $do$;
              CREATE TABLE IF NOT EXISTS @schema@.version (number int PRIMARY KEY);
-             {TABLES} {FUNCTIONS} {LENDING} {DEBITS} {POOL} {SLOTS} {ROLL}
+             {TABLES} {FUNCTIONS} {LENDING} {DEBITS} {POOL} {SLOTS} {ROLL} {LINEAGE}
              INSERT INTO @schema@.version VALUES ({VERSION}) ON CONFLICT DO NOTHING"
         );
         for (mark, fragment) in FRAGMENTS {
@@ -156,18 +165,23 @@ impl Schema {
 
     /// Whether the server can be used: new enough, no standby, the right schema. What only weakens a promise is told.
     pub(crate) async fn check(&self, link: &Link) -> Result<Report, StoreError> {
+        // Who may not read statistics sees that there is a standby, not how it is attached.
         let text = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
                     current_setting('default_transaction_isolation'), current_setting('synchronous_commit'),
                     current_setting('fsync'), current_setting('synchronous_standby_names') <> '',
                     (SELECT max(relpersistence::text) FROM pg_class WHERE oid = ANY (ARRAY(
-                        SELECT to_regclass(name)::oid FROM unnest($1::text[]) name)))";
+                        SELECT to_regclass(name)::oid FROM unnest($1::text[]) name))),
+                    EXISTS (SELECT FROM pg_stat_replication WHERE coalesce(sync_state, CASE
+                        WHEN current_setting('synchronous_standby_names') = '' THEN 'async' ELSE 'sync'
+                    END) IN ('async', 'potential'))";
         let tables = ["state", "returned", "debits", "pool", "slot_keys", "slots", "roll"]
             .map(|table| format!("{}.{table}", self.quoted()));
-        let row = link.one_row(&Statement(text.into()), &[(&tables.as_slice(), Type::TEXT_ARRAY)]).await?;
+        let row =
+            link.control_row(&Statement(text.into()), &[(&tables.as_slice(), Type::TEXT_ARRAY)]).await?;
         let persistence: Option<String> = row.get(6);
         if row.get(1) {
             // Sessions on a server that was the primary must not outlive its time.
-            link.forget_all();
+            link.close_idle();
         }
         let found = if persistence.is_some() { self.found_version(link).await? } else { None };
         self.refuse(row.get(0), row.get(1), row.get(2), found)?;
@@ -177,6 +191,7 @@ impl Schema {
             (commit == "off", Warning::CommitNotAwaited),
             (fsync == "off", Warning::NoFsync),
             (commit == "local" && standbys, Warning::StandbyNotAwaited),
+            (row.get(7), Warning::AsynchronousStandby),
         ];
         let warnings = warnings.into_iter().filter(|(holds, _)| *holds).map(|(_, warning)| warning).collect();
         Ok(Report { server_version: row.get(0), warnings })
@@ -184,7 +199,7 @@ impl Schema {
 
     async fn found_version(&self, link: &Link) -> Result<Option<i32>, StoreError> {
         let text = format!("SELECT max(number) FROM {}.version", self.quoted());
-        Ok(link.one_row(&Statement(text.into()), &[]).await?.get(0))
+        Ok(link.control_row(&Statement(text.into()), &[]).await?.get(0))
     }
 
     fn refuse(

@@ -1,9 +1,12 @@
 //! Slots under leases: one function call acquires, one beats or releases any number.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::Guarantee;
-use throttlekit::store::{Beat, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError};
+use throttlekit::store::{
+    Background, Beat, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError,
+};
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
@@ -15,6 +18,7 @@ use crate::store::Inner;
 impl SlotStore for PostgresStore {
     async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
         let lives = ask.lives_micros()? as i64;
+        self.inner.lineage.uses_for(lives as u64);
         let reply = self.call(self.inner.acquire(ask, lives)).await?;
         let mut reply = Reply(&reply);
         let (taken, now) = (reply.number()? == 1, reply.instant()?);
@@ -52,6 +56,10 @@ impl SlotStore for PostgresStore {
 
     fn guarantee(&self) -> Guarantee {
         Store::guarantee(self)
+    }
+
+    fn background(&self) -> Background {
+        Store::background(self)
     }
 }
 
@@ -98,7 +106,7 @@ fn uuid(name: u128) -> String {
 }
 
 impl Inner {
-    async fn acquire(&self, ask: &SlotAsk<'_>, lives: i64) -> Result<Vec<i64>, Failure> {
+    async fn acquire(self: &Arc<Self>, ask: &SlotAsk<'_>, lives: i64) -> Result<Vec<i64>, Failure> {
         let (now, most) = (self.now(), ask.ceiling() as i32);
         let (lease, owner) = (uuid(ask.lease.0), uuid(ask.owner.0));
         let params: [Param<'_>; 6] = [
@@ -113,7 +121,7 @@ impl Inner {
         self.numbers(&self.statements.acquire_slot, &params).await
     }
 
-    async fn beat(&self, leases: &[SlotLease<'_>], lives: i64) -> Result<Vec<i64>, Failure> {
+    async fn beat(self: &Arc<Self>, leases: &[SlotLease<'_>], lives: i64) -> Result<Vec<i64>, Failure> {
         let (now, leases) = (self.now(), Leases::of(leases));
         let mut params = leases.params(&now);
         params.push((&lives, Type::INT8));
@@ -121,14 +129,14 @@ impl Inner {
         self.numbers(&self.statements.beat_slots, &params).await
     }
 
-    async fn release(&self, leases: &[SlotLease<'_>]) -> Result<Vec<i64>, Failure> {
+    async fn release(self: &Arc<Self>, leases: &[SlotLease<'_>]) -> Result<Vec<i64>, Failure> {
         let (now, leases) = (self.now(), Leases::of(leases));
         let params = leases.params(&now);
         self.ready().await?;
         self.numbers(&self.statements.release_slots, &params).await
     }
 
-    async fn occupancy(&self, keys: &[&str]) -> Result<Vec<i64>, Failure> {
+    async fn occupancy(self: &Arc<Self>, keys: &[&str]) -> Result<Vec<i64>, Failure> {
         let now = self.now();
         let params: [Param<'_>; 2] = [(&now, Type::INT8), (&keys, Type::TEXT_ARRAY)];
         self.ready().await?;

@@ -1,27 +1,34 @@
 //! The store.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use throttlekit::store::{Background, Outcome, Settlement, Sight, Store, StoreError};
 use throttlekit::store::{
     Charge, Charges, Countable, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, Line, LineStats,
     LocalShares,
 };
-use throttlekit::store::{Outcome, Settlement, Sight, Store, StoreError};
 use throttlekit::{Clock, Guarantee};
 use tokio::time::timeout;
-use tokio_postgres::types::Type;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::builder::{Builder, Durability, in_millis};
-use crate::error::Failure;
+use crate::connections::Held;
+use crate::error::{Failure, from_server};
 use crate::lanes::Lanes;
+use crate::lineage::Lineage;
 use crate::link::{Link, Param, Statement};
-use crate::parcel::{Corrections, Flight, kind, outcomes, sight, sorted};
+use crate::owned::OwnedParams;
+use crate::parcel::{Corrections, Flight, cut_short, looked_at, outcomes, sight, sorted};
 use crate::schema::{MIGRATION_MAX, Report, Schema, Warning};
 
 /// How long a start waits for a server that neither answers nor refuses.
 const SETUP_MAX: Duration = MIGRATION_MAX.saturating_add(Duration::from_secs(5));
+
+const CHECK_MAX: Duration = Duration::from_secs(5);
 
 /// Limits kept in PostgreSQL, decided by functions there.
 ///
@@ -43,7 +50,12 @@ pub(crate) struct Inner {
     ready: AtomicBool,
     /// Held while finding out, so that one caller does.
     setup: tokio::sync::Mutex<()>,
+    /// Where the line counts answers.
+    answers: OnceLock<Arc<AtomicU64>>,
     report: Mutex<Option<Report>>,
+    pub(crate) lineage: Lineage,
+    /// Names this store among those that probe the server.
+    pub(crate) handle: i64,
 }
 
 pub(crate) struct Statements {
@@ -64,6 +76,8 @@ pub(crate) struct Statements {
     pub(crate) slot_occupancy: Statement,
     pub(crate) swap_roll: Statement,
     forget: Statement,
+    lineage_check: Statement,
+    pub(crate) probe_write: Statement,
 }
 
 impl PostgresStore {
@@ -80,11 +94,15 @@ impl PostgresStore {
             lanes: Lanes::new(builder.connections),
             ready: AtomicBool::new(false),
             setup: tokio::sync::Mutex::default(),
+            answers: OnceLock::new(),
             report: Mutex::default(),
+            lineage: Lineage::new(builder.seeded),
+            handle: RandomState::new().hash_one(0) as i64,
             builder,
         });
-        let line = Line::new(inner.builder.line, inner.clone().into_probe());
-        match timeout(SETUP_MAX, inner.ready()).await.unwrap_or(Err(StoreError::Deadline(SETUP_MAX))) {
+        let line = Line::on(inner.builder.background.clone(), inner.builder.line, inner.clone().into_probe());
+        let _ = inner.answers.set(line.answers());
+        match inner.ready().await {
             Ok(()) => {}
             Err(error) if error.is_outage() => line.open(),
             Err(error) => return Err(error),
@@ -92,9 +110,14 @@ impl PostgresStore {
         Ok(Self { inner, line, local_shares: LocalShares::default() })
     }
 
-    /// Looks again whether the server can be used, and at what weakens the promise.
+    /// Checks again whether the server can be used, and what weakens the guarantee. Takes up to 5 s, whatever the deadline of
+    /// calls, since it may look at other hosts; the circuit breaker does not count it.
     pub async fn check(&self) -> Result<Report, StoreError> {
-        self.line.call(self.inner.check()).await
+        let inner = self.inner.clone();
+        let check = async move {
+            timeout(CHECK_MAX, inner.check()).await.unwrap_or(Err(StoreError::Deadline(CHECK_MAX)))
+        };
+        self.inner.builder.background.run_attached(check).await?
     }
 
     /// What the last look found; nothing while the server has been away since the start.
@@ -115,7 +138,7 @@ impl PostgresStore {
                 Err(failure) => Err(failure.error),
             }
         };
-        self.line.call(work).await?
+        self.line.call_here(work).await?
     }
 
     /// What the way to the server has seen. A call that the server itself ended, for want of a row or of time, is
@@ -126,11 +149,6 @@ impl PostgresStore {
 }
 
 impl Inner {
-    /// Sends asks of a caller who waits for them alone.
-    pub(crate) async fn send_asks(&self, asks: &[Charges<'_>]) -> Result<Vec<i64>, Failure> {
-        self.send(&Flight::of(asks), None).await
-    }
-
     /// Sends a flight, which waits for each row as long as it is told, or else as the session does.
     pub(crate) async fn send(
         &self,
@@ -141,7 +159,7 @@ impl Inner {
         let statements = &self.statements;
         let (now, int) = (self.now(), Type::INT8);
         match flight {
-            Flight::One { key, kind, numbers: [a, b, c, d, e] } => {
+            Flight::One { key, kind, numbers: [a, b, c, d, e, f] } => {
                 let mut params: Vec<Param<'_>> = vec![
                     (&now, int.clone()),
                     (key, Type::TEXT),
@@ -150,11 +168,14 @@ impl Inner {
                     (b, int.clone()),
                     (c, int.clone()),
                     (d, int.clone()),
-                    (e, int),
+                    (e, int.clone()),
+                    (f, int),
                 ];
-                let Some(wait) = &row_wait else { return self.numbers(&statements.admit_one, &params).await };
+                let Some(wait) = &row_wait else {
+                    return self.numbers_here(&statements.admit_one, &params).await;
+                };
                 params.push((wait, Type::TEXT));
-                self.numbers(&statements.admit_one_within, &params).await
+                self.numbers_here(&statements.admit_one_within, &params).await
             }
             Flight::Many { keys, asks, slots, kinds, numbers } => {
                 let mut params: Vec<Param<'_>> = vec![
@@ -165,34 +186,125 @@ impl Inner {
                     (kinds, Type::INT4_ARRAY),
                     (numbers, Type::INT8_ARRAY),
                 ];
-                let Some(wait) = &row_wait else { return self.numbers(&statements.admit, &params).await };
+                let Some(wait) = &row_wait else {
+                    return self.numbers_here(&statements.admit, &params).await;
+                };
                 params.push((wait, Type::TEXT));
-                self.numbers(&statements.admit_within, &params).await
+                self.numbers_here(&statements.admit_within, &params).await
             }
         }
     }
 
-    /// What a function answers comes last, after settings.
+    /// Calls a function that returns numbers, as a background task: a caller that leaves or stands still holds no
+    /// connection.
     pub(crate) async fn numbers(
-        &self,
+        self: &Arc<Self>,
         statement: &Statement,
         params: &[Param<'_>],
     ) -> Result<Vec<i64>, Failure> {
-        let row = self.link.one_row(statement, params).await?;
+        let (inner, statement, params) = (self.clone(), statement.clone(), OwnedParams::of(params)?);
+        self.in_background(async move { inner.numbers_here(&statement, &params.params()).await }).await
+    }
+
+    /// What a function answers comes last, after settings.
+    async fn numbers_here(&self, statement: &Statement, params: &[Param<'_>]) -> Result<Vec<i64>, Failure> {
+        let row = self.row(statement, params).await?;
         row.try_get(row.len() - 1).map_err(|error| StoreError::misconfigured(error).into())
     }
 
     /// Calls a function that answers nothing.
-    pub(crate) async fn run(&self, statement: &Statement, params: &[Param<'_>]) -> Result<(), Failure> {
+    pub(crate) async fn run(
+        self: &Arc<Self>,
+        statement: &Statement,
+        params: &[Param<'_>],
+    ) -> Result<(), Failure> {
         self.ready().await?;
-        self.link.one_row(statement, params).await.map(drop)
+        let (inner, statement, params) = (self.clone(), statement.clone(), OwnedParams::of(params)?);
+        self.in_background(async move { inner.row(&statement, &params.params()).await.map(drop) }).await
     }
 
-    /// Finds out once whether the server can be used.
-    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
-        if self.ready.load(Relaxed) {
+    /// Runs a request in the background until its deadline, whatever becomes of the caller: then it is given up, and
+    /// cancelled on the server. That the server answered is noted also where nobody hears it.
+    pub(crate) async fn in_background<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (deadline, answers) = (self.link.deadline, self.answers.get().cloned());
+        // Boxed: a request is kilobytes large in a debug build, and is moved through several calls from here on.
+        let request = Box::pin(request);
+        let request = async move {
+            let answer = timeout(deadline, request).await;
+            let answer = answer.unwrap_or_else(|_| Err(StoreError::Deadline(deadline).into()));
+            let silent = |failure: &Failure| failure.error.is_outage() && !failure.undone;
+            let is_answer = !answer.as_ref().is_err_and(silent);
+            if let Some(answers) = answers.filter(|_| is_answer) {
+                answers.fetch_add(1, Relaxed);
+            }
+            answer
+        };
+        self.builder.background.clone().with_deadline(deadline).run(1, request).await?
+    }
+
+    /// Calls a function over a connection whose history is known, and takes note of what the response shows of it.
+    pub(crate) async fn row(&self, statement: &Statement, params: &[Param<'_>]) -> Result<Row, Failure> {
+        let held = self.hold().await?;
+        let (generation, before) = (held.connection().generation(), self.lineage.before());
+        let row = self.link.one_row(held, statement, params).await?;
+        let wrong = |error: tokio_postgres::Error| Failure::from(StoreError::misconfigured(error));
+        if !self.link.pooled {
+            self.lineage.flushed(generation, row.try_get(0).map_err(wrong)?);
+        } else if self.lineage.seen(before, &row.try_get::<_, Vec<i64>>(0).map_err(wrong)?)? {
+            // Others are to know as well. If this fails, the next response shows the same again.
+            if let Ok(held) = self.link.calls.hold().await
+                && let Ok(held) = self.learn_lineage(held).await
+            {
+                held.give_back();
+            }
+        }
+        Ok(row)
+    }
+
+    /// A connection for calls, of the history that is known. A new one is asked for its history first.
+    pub(crate) async fn hold(&self) -> Result<Held, StoreError> {
+        loop {
+            let held = self.link.calls.hold().await?;
+            match held.connection().generation() {
+                0 => return self.learn_lineage(held).await,
+                // A pooler leads each call elsewhere; there each response shows the history.
+                theirs if self.link.pooled || theirs == self.lineage.generation() => return Ok(held),
+                // Another server has taken the place of its server meanwhile.
+                _ => held.close(),
+            }
+        }
+    }
+
+    /// Asks the server of a connection for its history.
+    pub(crate) async fn learn_lineage(&self, held: Held) -> Result<Held, StoreError> {
+        let (now, remembered) = (self.now(), self.lineage.remembered());
+        let mut params: Vec<Param<'_>> = vec![(&now, Type::INT8)];
+        params.extend(remembered.iter().map(|number| (number as &(dyn ToSql + Sync), Type::INT8)));
+        let rows = held.client().query_typed(&self.statements.lineage_check.0, &params).await;
+        let rows = rows.map_err(|error| from_server(&error, self.link.deadline))?;
+        let reply = rows.first().ok_or_else(cut_short)?;
+        let reply: Vec<i64> = reply.try_get(reply.len() - 1).map_err(StoreError::misconfigured)?;
+        held.connection().belongs_to(self.lineage.learn(&reply)?);
+        Ok(held)
+    }
+
+    /// Finds out once whether the server can be used. In the background: a caller that stands still must not hold the others
+    /// up.
+    pub(crate) async fn ready(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.is_ready() {
             return Ok(());
         }
+        let inner = self.clone();
+        let ready = async move {
+            timeout(SETUP_MAX, inner.get_ready()).await.unwrap_or(Err(StoreError::Deadline(SETUP_MAX)))
+        };
+        self.builder.background.run_attached(ready).await?
+    }
+
+    async fn get_ready(&self) -> Result<(), StoreError> {
         let _one = self.setup.lock().await;
         if self.ready.load(Relaxed) {
             return Ok(());
@@ -205,25 +317,19 @@ impl Inner {
         Ok(())
     }
 
-    async fn check(&self) -> Result<Report, StoreError> {
-        let report = self.schema.check(&self.link).await?;
+    /// Looks at the server's settings and history, and at the other hosts of the address.
+    pub(crate) async fn check(&self) -> Result<Report, StoreError> {
+        let mut report = self.schema.check(&self.link).await?;
+        self.learn_lineage(self.link.control.hold().await?).await?.give_back();
+        if self.other_primary().await? {
+            report.warnings.push(Warning::SecondPrimary);
+        }
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
         Ok(report)
     }
 
-    /// A server that answers is back, also where it cannot be used: whoever asks next is told why.
-    fn into_probe(self: Arc<Self>) -> throttlekit::store::Probe {
-        Box::new(move || {
-            let inner = self.clone();
-            Box::pin(async move {
-                let answer = if inner.ready.load(Relaxed) {
-                    inner.check().await.map(drop)
-                } else {
-                    inner.ready().await
-                };
-                answer.err().filter(StoreError::is_outage).map_or(Ok(()), Err)
-            })
-        })
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.load(Relaxed)
     }
 
     /// The instant to decide at; nothing is the server's.
@@ -236,16 +342,23 @@ impl Statements {
     fn of(builder: &Builder) -> Result<Self, StoreError> {
         let schema = Schema::of(builder)?.quoted();
         let settings = settings(builder);
-        let call = |function: &str| Statement(format!("SELECT {settings}{schema}.{function}").into());
+        // Computed before the call, so it covers every charge that was answered before.
+        let history = match builder.pooled {
+            true => format!("{schema}.lineage_seen(), "),
+            false => "pg_current_wal_flush_lsn(), ".into(),
+        };
+        let bare = |function: &str| Statement(format!("SELECT {settings}{schema}.{function}").into());
+        let call =
+            |function: &str| Statement(format!("SELECT {history}{settings}{schema}.{function}").into());
         // The server computes columns in order, and the last setting counts.
         let within = |wait: &str, function: &str| {
             let wait = format!("set_config('lock_timeout', {wait}, true)");
-            Statement(format!("SELECT {settings}{wait}, {schema}.{function}").into())
+            Statement(format!("SELECT {history}{settings}{wait}, {schema}.{function}").into())
         };
         Ok(Self {
-            admit_one: call("admit_one($1, $2, $3, $4, $5, $6, $7, $8)"),
+            admit_one: call("admit_one($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
             admit: call("admit($1, $2, $3, $4, $5, $6)"),
-            admit_one_within: within("$9", "admit_one($1, $2, $3, $4, $5, $6, $7, $8)"),
+            admit_one_within: within("$10", "admit_one($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
             admit_within: within("$7", "admit($1, $2, $3, $4, $5, $6)"),
             peek: call("peek($1, $2, $3)"),
             settle: call("settle($1, $2, $3, $4, $5, $6)"),
@@ -259,6 +372,8 @@ impl Statements {
             slot_occupancy: call("slot_occupancy($1, $2)"),
             swap_roll: call("swap_roll($1, $2, $3, $4, $5)"),
             forget: call("forget($1)"),
+            lineage_check: bare("lineage_check($1, $2, $3, $4, $5, $6)"),
+            probe_write: bare("probe_write($1, $2)"),
         })
     }
 }
@@ -279,11 +394,13 @@ fn settings(builder: &Builder) -> String {
 
 impl Store for PostgresStore {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        self.inner.lineage.uses(asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.form));
         outcomes(asks, &self.call(self.inner.admit(asks)).await?)
     }
 
     async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
         let countable = Countable::of(debits);
+        self.inner.lineage.uses(debits.iter().map(|debit| debit.charge.form));
         let debited = match &countable.debits[..] {
             [] => Vec::new(),
             debits => {
@@ -294,8 +411,9 @@ impl Store for PostgresStore {
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+        self.inner.lineage.uses(charges.iter().map(|charge| charge.form));
         let keys: Vec<&str> = charges.iter().map(|charge| charge.key).collect();
-        let kinds: Vec<i32> = charges.iter().map(|charge| kind(charge.form)).collect();
+        let kinds: Vec<i32> = charges.iter().map(|charge| looked_at(charge.form)).collect();
         let now = self.inner.now();
         let params: [Param<'_>; 3] =
             [(&now, Type::INT8), (&keys, Type::TEXT_ARRAY), (&kinds, Type::INT4_ARRAY)];
@@ -325,6 +443,7 @@ impl Store for PostgresStore {
 
     async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
         let lendable = Lendable::of(asks);
+        self.inner.lineage.uses(asks.iter().map(|ask| ask.form));
         let lent = match &lendable.asks[..] {
             [] => Vec::new(),
             asks => self.call(self.inner.lend(asks)).await.unwrap_or_else(|e| vec![Err(e); asks.len()]),
@@ -343,20 +462,26 @@ impl Store for PostgresStore {
         self.call(self.inner.run(&self.inner.statements.forget, &params)).await
     }
 
-    /// Not exact where a crash may forget, whoever chose so: this store or the server's settings.
     fn local_shares(&self) -> Option<&LocalShares> {
         Some(&self.local_shares)
     }
 
+    fn background(&self) -> Background {
+        self.line.background().clone()
+    }
+
+    /// Not exact where a crash may forget, whoever chose so: this store or the server's settings. Nor where charges
+    /// that still count may have been lost already, or are counted elsewhere.
     fn guarantee(&self) -> Guarantee {
         let forgets = |report: &Report| {
-            let serious = [Warning::Unlogged, Warning::CommitNotAwaited, Warning::NoFsync];
+            let serious =
+                [Warning::Unlogged, Warning::CommitNotAwaited, Warning::NoFsync, Warning::SecondPrimary];
             report.warnings.iter().any(|warning| serious.contains(warning))
         };
         if self.inner.report.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(forgets) {
             Guarantee::Bounded(u64::MAX)
         } else {
-            self.inner.builder.guarantee()
+            self.inner.builder.guarantee().weaker(self.inner.lineage.guarantee())
         }
     }
 }

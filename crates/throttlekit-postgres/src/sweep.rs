@@ -23,12 +23,13 @@ impl PostgresStore {
     ///
     /// Waits for no row, and makes no decision wait longer than a batch takes. Not bound to the store's deadline.
     pub async fn sweep(&self, rows_max: u64) -> Result<u64, StoreError> {
-        self.inner.sweep(rows_max).await
+        let inner = self.inner.clone();
+        self.inner.builder.background.run_attached(async move { inner.sweep(rows_max).await }).await?
     }
 
     /// Sweeps now and then, until the store and all its clones are dropped. A round that fails is made up by the next.
     pub fn sweep_every(&self, wait: Duration) {
-        tokio::spawn(sweep_until_dropped(Arc::downgrade(&self.inner), wait));
+        self.inner.builder.background.spawn(sweep_until_dropped(Arc::downgrade(&self.inner), wait));
     }
 }
 
@@ -56,7 +57,7 @@ impl Inner {
     }
 
     async fn sweep_batch(&self, batch: u64) -> Result<u64, StoreError> {
-        let held = self.link.hold().await?;
+        let held = self.hold().await?;
         let wrong = |error: tokio_postgres::Error| from_server(&error, BATCH_MAX);
         let begin = format!(
             "BEGIN; SET LOCAL statement_timeout = '{}ms'; SET LOCAL enable_seqscan = on",

@@ -43,6 +43,8 @@ async fn a_decision_is_one_statement() {
                     WHERE toplevel AND query LIKE '%' || $1 || '%' AND query NOT LIKE '%pg_stat_statements%'";
         beside.query_one(text, &[&schema]).await.unwrap().get(0)
     };
+    // A new connection is asked for its history once.
+    ask(&store, "warm", &form, 1).await.unwrap();
     let before = calls().await;
     for _ in 0..20 {
         ask(&store, "k", &form, 1).await.unwrap();
@@ -145,6 +147,27 @@ async fn a_transaction_pooler_may_stand_between() {
         assert_eq!(admitted, 40);
         store.sweep(10).await.unwrap();
         store.reset(&["k"]).await.unwrap();
+    }
+}
+
+/// A pooler may lead to another server between two calls. Each response shows the history it was decided in, and the first
+/// that shows another is not called exact.
+#[tokio::test]
+async fn a_pooler_that_leads_to_another_history_bounds_the_first_response() {
+    let schema = "tk_test_pooler_lineage";
+    clear(schema).await;
+    builder(schema).migrate().await.unwrap();
+    let store = PostgresStore::builder(address("THROTTLEKIT_PGBOUNCER")).schema(schema).pooled(true);
+    let store = store.deadline(Duration::from_secs(20)).connect().await.unwrap();
+    let limiter = SharedLimiter::new(store, "api", Rate::per_hour(100)).unwrap();
+    for _ in 0..10 {
+        assert_eq!(limiter.check("k").await.unwrap().guarantee, Guarantee::Exact);
+    }
+    let lost = "UPDATE tk_test_pooler_lineage.lineage SET epoch = epoch + 1,
+                since = (date_part('epoch', clock_timestamp()) * 1000000)::bigint";
+    client().await.batch_execute(lost).await.unwrap();
+    for _ in 0..10 {
+        assert_eq!(limiter.check("k").await.unwrap().guarantee, Guarantee::Bounded(u64::MAX));
     }
 }
 
@@ -413,7 +436,8 @@ async fn a_role_with_the_documented_grants_can_decide() {
                   GRANT SELECT ON tk_test_grants.version TO tk_test_app;
                   GRANT SELECT, INSERT, UPDATE, DELETE
                       ON tk_test_grants.state, tk_test_grants.returned, tk_test_grants.debits, tk_test_grants.pool,
-                         tk_test_grants.slot_keys, tk_test_grants.slots, tk_test_grants.roll
+                         tk_test_grants.slot_keys, tk_test_grants.slots, tk_test_grants.roll, tk_test_grants.probe,
+                         tk_test_grants.lineage
                       TO tk_test_app";
     owner.batch_execute(grants).await.unwrap();
     let store = store.connect().await.unwrap();

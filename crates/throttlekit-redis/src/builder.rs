@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use throttlekit::ManualClock;
-use throttlekit::store::{LineOptions, StoreError};
+use throttlekit::store::{Background, LineOptions, StoreError};
+use tokio::runtime::Handle;
 
 use crate::check::Demands;
 use crate::cluster::Cluster;
@@ -45,6 +46,7 @@ pub struct Builder {
     ca: Option<Vec<u8>>,
     servers: Option<String>,
     line: LineOptions,
+    background: Background,
     grace: Duration,
     clock: Option<ManualClock>,
     failover: Failover,
@@ -77,6 +79,7 @@ impl Builder {
             ca: None,
             servers: None,
             line: LineOptions::default(),
+            background: Background::default(),
             grace: GRACE,
             clock: None,
             failover: Failover::default(),
@@ -84,7 +87,7 @@ impl Builder {
     }
 
     /// How long a call may take before it counts as unanswered; 100 ms unless chosen. A call that a cluster node
-    /// sends on to another has as long again.
+    /// sends on to another has as long again, and so has one that is tried again while its keys are being moved.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.line.deadline = deadline;
         self
@@ -100,6 +103,13 @@ impl Builder {
     pub fn breaker(mut self, opens_after: u32, probe_every: Duration) -> Self {
         self.line.opens_after = opens_after;
         self.line.probe_every = probe_every;
+        self
+    }
+
+    /// Runs connections, calls and all background work of the store, and of everything built on it, on a runtime of yours,
+    /// which has to be driven for as long as the store is used. Default: a driver thread of the process.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.background = self.background.on(runtime);
         self
     }
 
@@ -167,22 +177,30 @@ impl Builder {
         self.refuse_halves(&dialers)?;
         self.failover.refuse_nonsense(self.line.deadline)?;
         let setup = self.setup();
-        let books = setup.books.clone();
+        // A script may have to be sent in full, and once more elsewhere.
+        let sends = if matches!(self.kind, Kind::Cluster) { 4 } else { 2 };
+        let deadline = self.line.deadline.saturating_mul(sends);
+        let (books, background) = (setup.books.clone(), setup.background.clone().with_deadline(deadline));
         let route = match self.kind {
             Kind::Single => {
                 let client = first.seed()?;
-                Route::new(|me| Seat::Single(Node::new(first.address(), &client, &setup, me.clone())))
+                let node = |me: &Weak<Route>| Node::new(first.address(), &client, &setup, me.clone());
+                Route::new(background, |me| Seat::Single(node(me)))
             }
-            Kind::Cluster => Route::new(|_| Seat::Cluster(Box::new(Cluster::new(dialers, setup)))),
+            Kind::Cluster => {
+                Route::new(background, |_| Seat::Cluster(Box::new(Cluster::new(dialers, setup))))
+            }
             Kind::Sentinel { service } => {
                 let servers = self.servers.as_deref().unwrap_or(DEFAULT_SERVERS);
                 let servers = Dialer::new(servers, self.ca)?;
-                Route::new(|_| Seat::Sentinel(Box::new(Sentinels::new(dialers, service, servers, setup))))
+                let sentinels = Sentinels::new(dialers, service, servers, setup);
+                Route::new(background, |_| Seat::Sentinel(Box::new(sentinels)))
             }
         };
-        start(&route).await?;
+        let starting = route.clone();
+        route.background().run_attached(async move { start(&starting).await }).await??;
         if let Some(every) = self.failover.sample() {
-            tokio::spawn(sample(Arc::downgrade(&route), every));
+            route.background().spawn(sample(Arc::downgrade(&route), every));
         }
         Ok(RedisStore::new(route, self.grace, self.clock, self.failover, books))
     }
@@ -196,7 +214,8 @@ impl Builder {
             behind_sentinel: matches!(self.kind, Kind::Sentinel { .. }),
         };
         let books = demands.told.then(|| Arc::new(Books::default()));
-        Setup { line: self.line, failover: self.failover, demands, books }
+        let background = self.background.clone();
+        Setup { line: self.line, background, failover: self.failover, demands, books }
     }
 }
 

@@ -64,7 +64,8 @@ pub(crate) async fn check(
         Err(error) if !matches!(error.code(), Some("NOPERM" | "ERR")) => return Err(store_error(&error)),
         Err(error) => {
             let what = format!(
-                "INFO is refused ({error}), so version and eviction could not be checked; grant +info"
+                "INFO is refused ({error}): version, eviction and lost memory cannot be checked, so every decision is \
+                 labelled bounded; grant +info"
             );
             if demands.fenced || demands.told {
                 return Err(StoreError::misconfigured("the failover mode chosen takes INFO; grant +info"));

@@ -18,7 +18,7 @@ pub(crate) fn debit(
     by: By,
     head: Preamble,
     debits: &[&Debit<'_>],
-    fence: Option<&Fence<'_>>,
+    fence: Option<&Fence>,
 ) -> Cmd {
     let count = debits.len();
     let mut cmd = call(script, by, if fence.is_some() { 3 * count + 1 } else { 2 * count });
@@ -32,7 +32,7 @@ pub(crate) fn debit(
         debits.iter().for_each(|debit| {
             cmd.arg(fence::seal_of(debit.charge.key));
         });
-        cmd.arg(fence.witness);
+        cmd.arg(fence.record);
     }
     preamble(&mut cmd, head);
     for debit in debits {

@@ -18,6 +18,10 @@ impl Dialer {
         if !cfg!(feature = "tls") && matches!(template.addr(), ConnectionAddr::TcpTls { .. }) {
             return Err(StoreError::misconfigured("rediss:// takes the feature `tls` of throttlekit-redis"));
         }
+        #[cfg(feature = "tls")]
+        if matches!(template.addr(), ConnectionAddr::TcpTls { .. }) {
+            provider_or_refuse(|| drop(rustls::ClientConfig::builder()))?;
+        }
         // Small writes must not wait for each other's acknowledgement.
         let template = template.set_tcp_settings(TcpSettings::default().set_nodelay(true));
         Ok(Self { template, ca })
@@ -73,5 +77,33 @@ impl Dialer {
             return Err(StoreError::misconfigured("a certificate authority takes the feature `tls`"));
         }
         Client::open(info).map_err(StoreError::misconfigured)
+    }
+}
+
+/// Sees to it that rustls knows which cryptography to use. Where a program is built with two providers, or with none, and
+/// installs neither, `default` panics, as it would in the middle of a connection.
+#[cfg(feature = "tls")]
+fn provider_or_refuse(default: impl FnOnce() + std::panic::UnwindSafe) -> Result<(), StoreError> {
+    if rustls::crypto::CryptoProvider::get_default().is_some() {
+        return Ok(());
+    }
+    std::panic::catch_unwind(default).map_err(|_| {
+        StoreError::misconfigured(
+            "rustls has no default crypto provider: this program is built with several or none; call \
+             rustls::crypto::CryptoProvider::install_default before connect",
+        )
+    })
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_crypto_provider_is_an_error_and_not_a_panic() {
+        let refused = provider_or_refuse(|| panic!("which of the two?"));
+        assert!(matches!(refused, Err(StoreError::Misconfigured(why)) if why.contains("crypto provider")));
+        assert_eq!(provider_or_refuse(|| drop(rustls::ClientConfig::builder())), Ok(()));
+        assert_eq!(provider_or_refuse(|| panic!("not called: one is installed")), Ok(()));
     }
 }

@@ -69,12 +69,7 @@ impl Books {
         self.changed.store(true, Relaxed);
     }
 
-    /// Takes note of an answer and of the limits it was about.
-    pub(crate) fn answered<'a>(&self, now: Timestamp, limits: impl Iterator<Item = &'a SharedForm>) {
-        self.answered_for(now, limits.map(memory_of).max().unwrap_or(0));
-    }
-
-    /// The same for an answer about what counts for so long, in µs.
+    /// Takes note of an answer about limits that remember for so long, in µs.
     pub(crate) fn answered_for(&self, now: Timestamp, longest: u64) {
         self.now.store(now.as_micros(), Relaxed);
         self.longest.fetch_max(longest, Relaxed);
@@ -120,7 +115,7 @@ impl Books {
 }
 
 /// For how long a charge of this limit counts, in µs, rounded up.
-fn memory_of(form: &SharedForm) -> u64 {
+pub(crate) fn memory_of(form: &SharedForm) -> u64 {
     let numbers = form.charge(1);
     let micros = match (form.kind(), &numbers[..]) {
         (Kind::Gcra, [_, _, depth, ..]) => depth.saturating_add(1),
@@ -142,7 +137,7 @@ mod tests {
 
     fn answered(books: &Books, at: u64, limit: &Limit) {
         let form = SharedForm::of(limit).unwrap();
-        books.answered(Timestamp::from_micros(at), [&form].into_iter());
+        books.answered_for(Timestamp::from_micros(at), memory_of(&form));
     }
 
     #[test]

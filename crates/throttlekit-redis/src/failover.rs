@@ -11,7 +11,7 @@ use throttlekit::store::StoreError;
 ///
 /// | mode | bound | what it costs |
 /// |---|---|---|
-/// | `Async` | L + Λ; with `sample`, Λ is counted | nothing; one `INFO` now and then |
+/// | `Async` | L + Λ, labelled `bounded`; with `sample`, Λ is counted | nothing; one `INFO` now and then |
 /// | `Wait` | ≤ L while one of the replicas that heard takes over | a round trip to the replicas for each charge |
 /// | `Fence` | ≤ L | no charge of a key whose window has seen a failover, until the next |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum Failover {
         /// How long to wait for them; shorter than the deadline of a call.
         within: Duration,
     },
-    /// A server charges only what it can vouch for: after a failover or a restart each key is refused, as in an outage,
+    /// A server charges only what it can vouch for: after a failover, a restart, a flush or an eviction each key is refused, as in an outage,
     /// until nothing counts any more that may have been lost.
     Fence {
         /// The longest time for which a primary that was replaced may still take writes, and by which the servers'

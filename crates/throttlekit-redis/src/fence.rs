@@ -4,41 +4,38 @@ use std::time::Duration;
 
 use throttlekit::store::StoreError;
 
-use crate::slot::{SLOTS, slot_of};
+use crate::lineage::record_at;
 
-// A `%` in a caller's part of a key is followed by two digits of base 16, so no key of a caller looks like these.
+// A `%` in a caller's part of a key is followed by two digits of base 16, so no key of a caller looks like this.
 const SEAL: &str = "%id";
-const WITNESS: &str = "tk:{%since";
 /// How a script begins its refusal, where a key would stand that holds something foreign.
 const UNTIL: &[u8] = b"%until ";
 
 /// What a fenced call is told.
-pub(crate) struct Fence<'a> {
-    /// Where the server keeps since when it can vouch for itself.
-    pub(crate) witness: &'a str,
+pub(crate) struct Fence {
+    /// The key of the lineage record beside the keys of the call.
+    pub(crate) record: &'static str,
     pub(crate) isolation_micros: u64,
 }
 
 /// The fence of one store.
 pub(crate) struct Fences {
-    /// One for each slot of a cluster, or one.
-    witnesses: Vec<Box<str>>,
+    /// In a cluster each slot has a record of its own.
+    by_slot: bool,
     isolation_micros: u64,
 }
 
 impl Fences {
     pub(crate) fn new(isolation: Duration, by_slot: bool) -> Self {
-        let witnesses = if by_slot { witness_of_each_slot() } else { vec![format!("{WITNESS}}}").into()] };
-        Self { witnesses, isolation_micros: u64::try_from(isolation.as_micros()).unwrap_or(u64::MAX) }
+        Self { by_slot, isolation_micros: u64::try_from(isolation.as_micros()).unwrap_or(u64::MAX) }
     }
 
-    pub(crate) fn at(&self, slot: u16) -> Fence<'_> {
-        let witness = &self.witnesses[usize::from(slot) % self.witnesses.len()];
-        Fence { witness, isolation_micros: self.isolation_micros }
+    pub(crate) fn at(&self, slot: u16) -> Fence {
+        Fence { record: record_at(slot, self.by_slot), isolation_micros: self.isolation_micros }
     }
 }
 
-/// Where it is kept under which id a state was written.
+/// Where it is kept under which lineage record a state was charged.
 pub(crate) fn seal_of(key: &str) -> String {
     format!("{key}{SEAL}")
 }
@@ -56,33 +53,17 @@ pub(crate) fn refusal(said: &[u8]) -> Option<StoreError> {
     )))
 }
 
-/// For each slot the first of `tk:{%since0}`, `tk:{%since1}`, … that lies in it.
-fn witness_of_each_slot() -> Vec<Box<str>> {
-    let mut found: Vec<Option<Box<str>>> = vec![None; SLOTS.into()];
-    let (mut missing, mut number) = (found.len(), 0_u32);
-    while missing > 0 {
-        let name = format!("{WITNESS}{number}}}");
-        let place = &mut found[usize::from(slot_of(&name))];
-        if place.is_none() {
-            *place = Some(name.into());
-            missing -= 1;
-        }
-        number += 1;
-    }
-    found.into_iter().flatten().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slot::slot_of;
 
     #[test]
-    fn seals_and_witnesses_lie_where_their_keys_do() {
+    fn a_seal_lies_where_its_key_does() {
         let key = "tk:{api/acme}g:user/alice";
         assert_eq!(slot_of(&seal_of(key)), slot_of(key));
         let fences = Fences::new(Duration::from_secs(1), true);
-        assert!((0..SLOTS).all(|slot| slot_of(fences.at(slot).witness) == slot));
-        assert_eq!(Fences::new(Duration::from_secs(1), false).at(7).witness, "tk:{%since}");
+        assert_eq!(slot_of(fences.at(7).record), 7);
     }
 
     #[test]

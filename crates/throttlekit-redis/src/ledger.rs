@@ -81,6 +81,14 @@ impl Ledger {
         page.past.keep(self.books.time(), charged);
     }
 
+    /// The server forgot states without a change of its id: it was flushed, or evicted keys. Its replicas did too.
+    pub(crate) fn forget(&self) {
+        let mut page = self.lock();
+        self.books.change(page.since(page.past.charged));
+        page.notes.clear();
+        page.safe = Note { charged: page.charged, offset: 0 };
+    }
+
     /// What a failover now could lose.
     pub(crate) fn at_risk(&self) -> u64 {
         self.lock().at_risk()
@@ -266,6 +274,18 @@ mod tests {
         assert_eq!(ledger.at_risk(), 0);
         ledger.sample(ledger.charged(), &said("b", 1, Some(1)));
         assert_eq!((books.exposure().lost_max, books.exposure().changes), (5, 1));
+    }
+
+    #[test]
+    fn a_flush_loses_what_the_replicas_had_too_and_the_id_stays() {
+        let (books, ledger) = opened();
+        charge(&ledger, 5);
+        ledger.sample(ledger.charged(), &said("a", 100, Some(100)));
+        ledger.forget();
+        assert_eq!((books.exposure().lost_max, books.exposure().changes, ledger.at_risk()), (5, 1, 0));
+        charge(&ledger, 2);
+        ledger.sample(ledger.charged(), &said("a", 200, Some(100)));
+        assert_eq!((books.exposure().changes, ledger.at_risk()), (1, 2));
     }
 
     #[test]

@@ -45,6 +45,7 @@ mod exposure;
 mod failover;
 mod fence;
 mod ledger;
+mod lineage;
 mod link;
 mod node;
 mod past;

@@ -6,18 +6,19 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Value};
 use throttlekit::store::StoreError;
-use tokio::time::sleep;
+use tokio::time::Instant;
 
 use crate::check::{Demands, Warning, check};
 use crate::error::Trouble;
 use crate::ledger::Ledger;
+use crate::lineage::{Question, Records, Since, Told};
 use crate::request::Request;
 
 /// How long making a connection may take, name lookup and TLS included.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// Commands that wait to be written. More callers than this wait for their turn, within their deadline.
 const UNWRITTEN_MAX: usize = 1_024;
-/// How long a node that is set up wrongly is taken to be so still. Then it is checked anew: someone may have mended it.
+/// How long a node that is set up wrongly is taken to be so still. The first call after that checks it again.
 const UNUSABLE_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) struct Link {
@@ -33,8 +34,20 @@ struct Current {
     /// How many connections there were.
     number: u64,
     connection: Option<MultiplexedConnection>,
-    /// What the last check found: what makes the node unusable, or what should be known about it.
-    checked: Option<Result<Vec<Warning>, StoreError>>,
+    /// The lineage records met on this connection.
+    records: Arc<Records>,
+    /// What the last check found that should be known about the node.
+    warnings: Vec<Warning>,
+    /// What makes the node unusable, and until when that is believed.
+    unusable: Option<(StoreError, Instant)>,
+}
+
+/// A connection that was checked.
+#[derive(Clone)]
+pub(crate) struct Live {
+    pub(crate) number: u64,
+    pub(crate) connection: MultiplexedConnection,
+    records: Arc<Records>,
 }
 
 impl Link {
@@ -42,13 +55,19 @@ impl Link {
         Self { client, demands, ledger, current: Mutex::default(), dialing: tokio::sync::Mutex::new(()) }
     }
 
-    /// The answer; where it waits for replicas, that and how many have heard.
+    /// The answer; where it waits for replicas, that and how many have heard. A script that follows the lineage is told
+    /// what this connection knows of it, or by `track` how to find out.
     pub(crate) async fn send(
         self: &Arc<Self>,
-        request: &Request,
+        mut request: Request,
+        track: Option<&'static str>,
         wait: Option<(u32, Duration)>,
-    ) -> Result<Value, Trouble> {
-        let (number, mut connection) = self.connection().await?;
+    ) -> Result<Told, Trouble> {
+        let Live { number, mut connection, records } = self.connection().await?;
+        let question = track.map(|mode| records.question(request.slot, mode));
+        if let Some(question) = &question {
+            request.cmd.arg(question.arg(request.record));
+        }
         let answer = match request.pipeline(wait) {
             None => connection.send_packed_command(&request.cmd).await,
             Some((pipeline, skip, count)) => {
@@ -58,17 +77,25 @@ impl Link {
                 )
             }
         };
-        answer.and_then(Value::extract_error).map_err(|error| {
+        let value = answer.and_then(Value::extract_error).map_err(|error| {
             let trouble = Trouble::of(&error);
             if matches!(trouble, Trouble::Lost(_) | Trouble::Demoted) {
                 self.forget(number);
             }
             trouble
-        })
+        })?;
+        let told = match question {
+            None => Told { value, since: Since::Ever, changed: false },
+            Some(question) => read(&records, question, value, wait.is_some()),
+        };
+        if let Some(ledger) = self.ledger.as_ref().filter(|_| told.changed) {
+            ledger.forget();
+        }
+        Ok(told)
     }
 
     /// The connection, made now if there is none. Callers that come meanwhile wait for the same one.
-    pub(crate) async fn connection(self: &Arc<Self>) -> Result<(u64, MultiplexedConnection), Trouble> {
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Live, Trouble> {
         if let Some(current) = self.current()? {
             return Ok(current);
         }
@@ -80,7 +107,7 @@ impl Link {
     }
 
     /// Connects, and checks the server: it may be another one than before, or set up anew.
-    async fn connect(self: &Arc<Self>) -> Result<(u64, MultiplexedConnection), Trouble> {
+    async fn connect(self: &Arc<Self>) -> Result<Live, Trouble> {
         let mut connection = self.dial().await.map_err(|error| Trouble::of(&error).or_lost())?;
         let charged = self.ledger.as_ref().map_or(0, |ledger| ledger.charged());
         match check(&address_of(&self.client), &mut connection, self.demands).await {
@@ -111,7 +138,7 @@ impl Link {
     /// asked. A server that is set up wrongly is there: callers are to hear what is wrong.
     pub(crate) async fn revive(self: &Arc<Self>) -> Result<(), StoreError> {
         let mut connection = match self.connect().await.map_err(Trouble::into_store_error) {
-            Ok((_, connection)) => connection,
+            Ok(live) => live.connection,
             Err(error) => return if error.is_outage() { Err(error) } else { Ok(()) },
         };
         let role: Result<Vec<Value>, _> = redis::cmd("ROLE").query_async(&mut connection).await;
@@ -127,7 +154,7 @@ impl Link {
 
     /// What the last check found that an operator should know.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
-        self.lock().checked.clone().and_then(Result::ok).unwrap_or_default()
+        self.lock().warnings.clone()
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -143,35 +170,29 @@ impl Link {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn current(&self) -> Result<Option<(u64, MultiplexedConnection)>, Trouble> {
+    fn current(&self) -> Result<Option<Live>, Trouble> {
         let current = self.lock();
-        match &current.checked {
-            Some(Err(unusable)) => Err(Trouble::Other(unusable.clone())),
-            _ => Ok(current.connection.clone().map(|connection| (current.number, connection))),
+        match &current.unusable {
+            Some((why, until)) if Instant::now() < *until => Err(Trouble::Other(why.clone())),
+            _ => Ok(current.live()),
         }
     }
 
-    fn keep(
-        &self,
-        connection: MultiplexedConnection,
-        warnings: Vec<Warning>,
-    ) -> (u64, MultiplexedConnection) {
+    fn keep(&self, connection: MultiplexedConnection, warnings: Vec<Warning>) -> Live {
         let mut current = self.lock();
         current.number += 1;
         current.connection = Some(connection.clone());
-        current.checked = Some(Ok(warnings));
-        (current.number, connection)
+        current.records = Arc::default();
+        current.warnings = warnings;
+        current.unusable = None;
+        Live { number: current.number, connection, records: current.records.clone() }
     }
 
-    fn declare_unusable(self: &Arc<Self>, why: StoreError) {
-        self.lock().checked = Some(Err(why));
-        let me = Arc::downgrade(self);
-        tokio::spawn(async move {
-            sleep(UNUSABLE_FOR).await;
-            if let Some(link) = me.upgrade() {
-                link.lock().checked.take_if(|checked| checked.is_err());
-            }
-        });
+    /// Told to callers for a while, by the clock alone: no task has to live for it to end.
+    fn declare_unusable(&self, why: StoreError) {
+        let mut current = self.lock();
+        current.connection = None;
+        current.unusable = Some((why, Instant::now() + UNUSABLE_FOR));
     }
 
     /// Drops the connection with this number, unless it was replaced already.
@@ -180,6 +201,25 @@ impl Link {
         if current.number == number {
             current.connection = None;
         }
+    }
+}
+
+impl Current {
+    fn live(&self) -> Option<Live> {
+        let connection = self.connection.clone()?;
+        Some(Live { number: self.number, connection, records: self.records.clone() })
+    }
+}
+
+/// Takes the lineage record out of an answer, or out of the first of two where the second counts replicas.
+fn read(records: &Records, question: Question, value: Value, waited: bool) -> Told {
+    match value {
+        Value::Array(mut both) if waited && both.len() == 2 => {
+            let heard = both.pop();
+            let told = records.read(question, both.pop().unwrap_or(Value::Nil));
+            Told { value: Value::Array([Some(told.value), heard].into_iter().flatten().collect()), ..told }
+        }
+        value => records.read(question, value),
     }
 }
 

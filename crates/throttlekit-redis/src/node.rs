@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::{Client, Value};
-use throttlekit::store::{Line, LineOptions, LineStats, StoreError};
+use throttlekit::store::{Background, Line, LineOptions, LineStats, StoreError};
 use tokio::time::timeout;
 
 use crate::check::{Demands, Warning};
@@ -15,6 +15,7 @@ use crate::error::Trouble;
 use crate::exposure::Books;
 use crate::failover::Failover;
 use crate::ledger::Ledger;
+use crate::lineage::{Since, Told};
 use crate::link::{CONNECT_MAX, Link};
 use crate::replication::Replication;
 use crate::request::{Errand, Reply, Request};
@@ -31,6 +32,8 @@ const VIEW_MAX: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) line: LineOptions,
+    /// Where connections are made and driven.
+    pub(crate) background: Background,
     pub(crate) failover: Failover,
     pub(crate) demands: Demands,
     /// Where exposure is kept, if it is sampled.
@@ -70,19 +73,19 @@ impl Node {
                 link.revive().await
             })
         };
-        let line = Line::new(setup.line, Box::new(probe));
+        let line = Line::on(setup.background.clone(), setup.line, Box::new(probe));
         let failover = setup.failover;
         Arc::new(Self { address, link, waiting, next_waiting: AtomicUsize::new(0), line, failover, ledger })
     }
 
     /// Sends one command, with what belongs to it.
-    pub(crate) async fn send(&self, request: &Request) -> Result<Reply, Trouble> {
+    pub(crate) async fn send(&self, request: Request) -> Result<Reply, Trouble> {
         let Errand::Charge(units) = request.errand else {
             return Ok(Reply::of(self.send_by(&self.link, request, None).await?));
         };
         let flight = self.ledger.as_ref().map(|ledger| ledger.ask(units));
         match self.charge(request).await {
-            Ok((value, held_back)) => Ok(Reply { value, held_back, flight }),
+            Ok((told, held_back)) => Ok(Reply { held_back, flight, ..Reply::of(self.vouched(told)) }),
             Err(trouble) => {
                 if let Some(flight) = flight.filter(|_| trouble.is_not_run()) {
                     flight.land(0);
@@ -93,17 +96,17 @@ impl Node {
     }
 
     /// Sends what charges. With the answer comes why it must not be spent, if so.
-    async fn charge(&self, request: &Request) -> Result<(Value, Option<StoreError>), Trouble> {
+    async fn charge(&self, request: Request) -> Result<(Told, Option<StoreError>), Trouble> {
         let Failover::Wait { replicas, within } = self.failover else {
             return Ok((self.send_by(&self.link, request, None).await?, None));
         };
         let link = &self.waiting[self.next_waiting.fetch_add(1, Relaxed) % self.waiting.len()];
-        let both = self.send_by(link, request, Some((replicas, within))).await?;
-        match both {
+        let told = self.send_by(link, request, Some((replicas, within))).await?;
+        match told.value {
             Value::Array(mut both) if both.len() == 2 => {
                 let heard = both.pop().and_then(|heard| redis::from_redis_value::<u32>(heard).ok());
                 let held_back = held_back(heard.unwrap_or(0), replicas, within);
-                Ok((both.pop().unwrap_or(Value::Nil), held_back))
+                Ok((Told { value: both.pop().unwrap_or(Value::Nil), ..told }, held_back))
             }
             _ => Err(Trouble::Other(StoreError::misconfigured("it answers WAIT with something else"))),
         }
@@ -112,23 +115,35 @@ impl Node {
     async fn send_by(
         &self,
         link: &Arc<Link>,
-        request: &Request,
+        request: Request,
         wait: Option<(u32, Duration)>,
-    ) -> Result<Value, Trouble> {
-        let mut trouble = None;
-        let answer = self.line.call(async {
-            match link.send(request, wait).await {
-                Ok(value) => Ok(Ok(value)),
-                Err(elsewhere) if elsewhere.is_answer() => Ok(Err(elsewhere)),
-                Err(failure) => Err(trouble.insert(failure).clone().into_store_error()),
-            }
-        });
-        let answer = answer.await;
-        answer.unwrap_or_else(|error| {
+    ) -> Result<Told, Trouble> {
+        let (link, track) = (link.clone(), self.tracks(&request));
+        let answer = self.line.call_judged(async move { link.send(request, track, wait).await }, failure);
+        answer.await.unwrap_or_else(|error| {
             let unsent =
                 if matches!(error, StoreError::Deadline(_)) { Trouble::Other } else { Trouble::Refused };
-            Err(trouble.unwrap_or_else(|| unsent(error)))
+            Err(unsent(error))
         })
+    }
+
+    /// What a fence lets pass rests on nothing that may be lost.
+    fn vouched(&self, told: Told) -> Told {
+        match self.failover {
+            Failover::Fence { .. } => Told { since: Since::Ever, ..told },
+            Failover::Async { .. } | Failover::Wait { .. } => told,
+        }
+    }
+
+    /// How a script finds out about the server's lineage, if it follows it.
+    fn tracks(&self, request: &Request) -> Option<&'static str> {
+        match (request.errand, self.failover) {
+            (Errand::Plain, _) => None,
+            _ if request.asking => Some("?a"),
+            (_, Failover::Fence { .. }) => Some("?f"),
+            (_, Failover::Wait { .. }) => Some("?w"),
+            (_, Failover::Async { .. }) => Some("?"),
+        }
     }
 
     /// Connects, if it is not connected, and says whether the node can be used as it is set up.
@@ -147,7 +162,7 @@ impl Node {
     pub(crate) async fn sample(&self) {
         let Some(ledger) = self.ledger.as_ref().filter(|_| !self.is_away()) else { return };
         let asked = async {
-            let (_, mut connection) = self.link.connection().await.ok()?;
+            let mut connection = self.link.connection().await.ok()?.connection;
             let charged = ledger.charged();
             let said: String = redis::cmd("INFO")
                 .arg("server")
@@ -164,7 +179,7 @@ impl Node {
     /// Its view of the cluster, if it tells it soon.
     pub(crate) async fn view(&self) -> Option<Value> {
         let asked = async {
-            let (_, mut connection) = self.link.connection().await.ok()?;
+            let mut connection = self.link.connection().await.ok()?.connection;
             slots_command().query_async(&mut connection).await.ok()
         };
         timeout(VIEW_MAX, asked).await.ok().flatten()
@@ -188,6 +203,12 @@ impl Node {
     pub(crate) fn stats(&self) -> LineStats {
         self.line.stats()
     }
+}
+
+/// Why an answer counts as a failure of the node, if it does.
+fn failure(answer: &Result<Told, Trouble>) -> Option<StoreError> {
+    let trouble = answer.as_ref().err().filter(|trouble| !trouble.is_answer())?;
+    Some(trouble.clone().into_store_error())
 }
 
 /// Why a charge that so many replicas have heard of must not be spent.

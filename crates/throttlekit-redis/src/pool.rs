@@ -1,7 +1,7 @@
 //! Pools of regions: one script call grants one region.
 
 use throttlekit::Guarantee;
-use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, Store, StoreError};
+use throttlekit::store::{Background, RegionAsk, RegionGrant, RegionPool, Store, StoreError};
 
 use crate::RedisStore;
 use crate::wire;
@@ -17,13 +17,15 @@ impl RegionPool for RedisStore {
         let most = ask.wants.min(ask.form.limit().units());
         let reply = self.route.charge(slot, most, cmd).await?;
         let granted = wire::granted(ask, &reply.value)?;
-        if let Some(books) = &self.books {
-            books.answered(granted.now, std::iter::once(ask.form));
-        }
+        self.answered(granted.now, std::iter::once(ask.form), reply.since);
         reply.spend(granted.grant.granted).map_or(Ok(granted), Err)
     }
 
     fn guarantee(&self) -> Guarantee {
         Store::guarantee(self)
+    }
+
+    fn background(&self) -> Background {
+        Store::background(self)
     }
 }

@@ -6,18 +6,24 @@ use redis::{Cmd, Pipeline, Value};
 use throttlekit::store::StoreError;
 
 use crate::ledger::Flight;
+use crate::lineage::{Since, Told};
 
 /// What a call is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Errand {
     /// Nothing is granted by its answer.
     Plain,
+    /// The same by a script that follows the server's lineage, since it may write a state that was lost.
+    Tracked,
     /// Its answer may grant so many units, which a failover may lose.
     Charge(u64),
 }
 
 pub(crate) struct Request {
     pub(crate) cmd: Cmd,
+    pub(crate) slot: u16,
+    /// The key of the lineage record beside its keys.
+    pub(crate) record: &'static str,
     /// Whether `ASKING` goes before it, which lets a node answer for a slot that it is being given.
     pub(crate) asking: bool,
     pub(crate) errand: Errand,
@@ -48,11 +54,13 @@ pub(crate) struct Reply {
     pub(crate) held_back: Option<StoreError>,
     /// Its entry in the ledger.
     pub(crate) flight: Option<Flight>,
+    /// Since when the server's memory behind it is complete.
+    pub(crate) since: Since,
 }
 
 impl Reply {
-    pub(crate) fn of(value: Value) -> Self {
-        Self { value, held_back: None, flight: None }
+    pub(crate) fn of(told: Told) -> Self {
+        Self { value: told.value, held_back: None, flight: None, since: told.since }
     }
 
     /// Says how much was charged, and hears why that must not be spent, if so. Every answer that grants something goes

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 use throttlekit::Guarantee;
-use throttlekit::store::{Kept, ROLL_BYTES_MAX, RollStore, Store, StoreError, Swapped};
+use throttlekit::store::{Background, Kept, ROLL_BYTES_MAX, RollStore, Store, StoreError, Swapped};
 
 use crate::RedisStore;
 use crate::fence::Fence;
@@ -27,7 +27,7 @@ const GRANTS: u64 = 1;
 impl RollStore for RedisStore {
     async fn load(&self, key: &str) -> Result<Kept, StoreError> {
         let swap = Swap { key, version: None, bytes: &[], keeps: Duration::ZERO };
-        let answer = self.route.call(self.slot(key), |by| self.roll_cmd(by, swap)).await?;
+        let answer = self.route.track(self.slot(key), |by| self.roll_cmd(by, swap)).await?;
         match swapped(&answer)? {
             Swapped::Newer(kept) => Ok(kept),
             Swapped::Done => Err(unexpected()),
@@ -56,6 +56,10 @@ impl RollStore for RedisStore {
     fn guarantee(&self) -> Guarantee {
         Store::guarantee(self)
     }
+
+    fn background(&self) -> Background {
+        Store::background(self)
+    }
 }
 
 impl RedisStore {
@@ -68,7 +72,7 @@ impl RedisStore {
     }
 }
 
-fn cmd(script: &ScriptText, by: By, head: Preamble, swap: Swap<'_>, fence: Option<&Fence<'_>>) -> Cmd {
+fn cmd(script: &ScriptText, by: By, head: Preamble, swap: Swap<'_>, fence: Option<&Fence>) -> Cmd {
     let mut cmd = begin(script, by, head, std::iter::once(swap.key), fence);
     match swap.version {
         None => cmd.arg(""),

@@ -1,16 +1,17 @@
 //! Which node to ask, and what to do when it is not the right one any more.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use throttlekit::store::{LineStats, StoreError};
+use throttlekit::store::{Background, LineStats, StoreError, TaskSlot};
 use tokio::time::sleep;
 
 use crate::check::Warning;
 use crate::cluster::Cluster;
 use crate::error::Trouble;
+use crate::lineage::record_at;
 use crate::node::Node;
 use crate::request::{Errand, Reply, Request};
 use crate::sentinel::Sentinels;
@@ -19,13 +20,18 @@ use crate::wire::By;
 /// How long callers in trouble leave between two looks at the topology, however many there are.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
+/// How long a call whose keys are on their way to another node waits before it is sent once more. Keys move by tens in
+/// one command, so most have arrived by then.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(5);
+
 /// Where the primaries are.
 pub(crate) struct Route {
     me: Weak<Route>,
     seat: Seat,
     looks: tokio::sync::Mutex<()>,
-    /// A caller has asked for a look, which is under way or only just over.
-    looking: AtomicBool,
+    background: Background,
+    /// Of the look that a caller has asked for, which is under way or only just over.
+    looking: Arc<TaskSlot>,
     counters: RouteCounters,
 }
 
@@ -41,6 +47,7 @@ struct RouteCounters {
     no_script: AtomicU64,
     demoted: AtomicU64,
     looked: AtomicU64,
+    tried_again: AtomicU64,
 }
 
 /// What happened on the way to the nodes since the store was made.
@@ -54,15 +61,18 @@ pub struct RouteStats {
     pub demoted: u64,
     /// Times the topology was looked up.
     pub looked: u64,
+    /// Calls sent once more because some of their keys were being moved to another node.
+    pub tried_again: u64,
 }
 
 impl Route {
-    pub(crate) fn new(seat: impl FnOnce(&Weak<Self>) -> Seat) -> Arc<Self> {
+    pub(crate) fn new(background: Background, seat: impl FnOnce(&Weak<Self>) -> Seat) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             seat: seat(me),
             looks: tokio::sync::Mutex::new(()),
-            looking: AtomicBool::new(false),
+            background,
+            looking: Arc::default(),
             counters: RouteCounters::default(),
         })
     }
@@ -73,9 +83,14 @@ impl Route {
     }
 
     /// Calls a script on the node that has `slot`. Sent again only where a node said that it did not run it: once
-    /// in full, once elsewhere.
+    /// in full, once elsewhere, and all of that once more where keys are being moved.
     pub(crate) async fn call(&self, slot: u16, cmd: impl Fn(By) -> Cmd) -> Result<Value, StoreError> {
         Ok(self.carry(slot, Errand::Plain, cmd).await?.value)
+    }
+
+    /// The same for a script that follows the lineage and grants nothing.
+    pub(crate) async fn track(&self, slot: u16, cmd: impl Fn(By) -> Cmd) -> Result<Value, StoreError> {
+        Ok(self.carry(slot, Errand::Tracked, cmd).await?.value)
     }
 
     /// The same for a script that may charge so many units: what a failover could do to them is seen to.
@@ -89,30 +104,42 @@ impl Route {
     }
 
     async fn carry(&self, slot: u16, errand: Errand, cmd: impl Fn(By) -> Cmd) -> Result<Reply, StoreError> {
-        let plain = |by| Request { cmd: cmd(by), asking: false, errand };
+        let record = record_at(slot, self.splits_by_slot());
+        let plain = |by| Request { cmd: cmd(by), slot, record, asking: false, errand };
+        let mut answer = self.call_owner(slot, &plain).await;
+        if matches!(answer, Err(Trouble::TryAgain)) {
+            self.counters.tried_again.fetch_add(1, Relaxed);
+            sleep(TRY_AGAIN_AFTER).await;
+            answer = self.call_owner(slot, &plain).await;
+        }
+        self.finish(answer)
+    }
+
+    /// Calls the node that has the slot, and the one that it names instead.
+    async fn call_owner(&self, slot: u16, plain: &impl Fn(By) -> Request) -> Result<Reply, Trouble> {
         let asking = |by| Request { asking: true, ..plain(by) };
-        let node = self.node(slot)?;
+        let node = self.node(slot).map_err(Trouble::Refused)?;
         match self.call_node(&node, plain).await {
             Err(Trouble::Moved(to)) => {
                 self.counters.redirected.fetch_add(1, Relaxed);
                 self.look_soon();
-                let node = self.moved(slot, &beside(&to, &node.address))?;
-                self.finish(self.call_node(&node, plain).await)
+                let node = self.moved(slot, &beside(&to, &node.address)).map_err(Trouble::Refused)?;
+                self.call_node(&node, plain).await
             }
             Err(Trouble::Ask(to)) => {
                 self.counters.redirected.fetch_add(1, Relaxed);
-                let node = self.at(&beside(&to, &node.address))?;
-                self.finish(self.call_node(&node, asking).await)
+                let node = self.at(&beside(&to, &node.address)).map_err(Trouble::Refused)?;
+                self.call_node(&node, asking).await
             }
-            answer => self.finish(answer),
+            answer => answer,
         }
     }
 
     async fn call_node(&self, node: &Node, request: impl Fn(By) -> Request) -> Result<Reply, Trouble> {
-        match node.send(&request(By::Sha)).await {
+        match node.send(request(By::Sha)).await {
             Err(Trouble::NoScript) => {
                 self.counters.no_script.fetch_add(1, Relaxed);
-                node.send(&request(By::Text)).await
+                node.send(request(By::Text)).await
             }
             answer => answer,
         }
@@ -161,16 +188,16 @@ impl Route {
 
     /// Looks in the background who the primaries are: once for all callers that are in trouble together.
     fn look_soon(&self) {
-        if matches!(self.seat, Seat::Single(_)) || self.looking.swap(true, Relaxed) {
+        if matches!(self.seat, Seat::Single(_)) {
             return;
         }
-        if let Some(me) = self.me.upgrade() {
-            tokio::spawn(async move {
+        let me = self.me.clone();
+        self.looking.ensure(&self.background, || async move {
+            if let Some(me) = me.upgrade() {
                 me.look_again().await;
-                sleep(LOOK_PAUSE).await;
-                me.looking.store(false, Relaxed);
-            });
-        }
+            }
+            sleep(LOOK_PAUSE).await;
+        });
     }
 
     /// Looks who the primaries are, to the end even if whoever waits for it gives up.
@@ -179,7 +206,7 @@ impl Route {
             return;
         }
         if let Some(me) = self.me.upgrade() {
-            let _ = tokio::spawn(async move { me.look_again().await }).await;
+            let _ = self.background.spawn(async move { me.look_again().await }).await;
         }
     }
 
@@ -206,6 +233,11 @@ impl Route {
         }
     }
 
+    /// Where connections are made and driven. Its deadline is that of a whole call, redirections included.
+    pub(crate) fn background(&self) -> &Background {
+        &self.background
+    }
+
     /// The nodes that are asked now.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
         match &self.seat {
@@ -227,12 +259,13 @@ impl Route {
             Seat::Cluster(cluster) => cluster.stats(),
         };
         let read = |counter: &AtomicU64| counter.load(Relaxed);
-        let RouteCounters { redirected, no_script, demoted, looked } = &self.counters;
+        let RouteCounters { redirected, no_script, demoted, looked, tried_again } = &self.counters;
         let route = RouteStats {
             redirected: read(redirected),
             no_script: read(no_script),
             demoted: read(demoted),
             looked: read(looked),
+            tried_again: read(tried_again),
         };
         (lines, route)
     }

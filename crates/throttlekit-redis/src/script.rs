@@ -33,25 +33,40 @@ pub(crate) struct Scripts {
 // `#!lua` declares a script that writes: a replica, or a server without memory for it, refuses it before it begins.
 // Without, it would still answer denials from whatever it remembers. Peeking writes nothing, and is declared so all the
 // same.
+//
+// Where a script charges or settles, its rules stand in a function `main`, and its answer carries the lineage record where
+// the caller does not know it: `lua/vouched.lua`. A fenced script looks at the record before it charges: `lua/fence.lua`.
 
-/// The text of the script that decides, for whoever wants to load or measure it by itself.
+/// The text of the script that decides, to load or measure it alone. Its last argument is the lineage record, or `?`.
 pub const ADMIT: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
     include_str!("lua/one.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/two.lua"),
     include_str!("lua/state.lua"),
     include_str!("lua/admit.lua"),
-    include_str!("lua/each.lua")
+    include_str!("lua/each.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/lineage.lua"),
+    include_str!("lua/unvouched.lua")
 );
 /// The same for [`Failover::Fence`](crate::Failover::Fence).
 pub const FENCED_ADMIT: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    include_str!("lua/lineage.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/admit.lua"),
     include_str!("lua/fence.lua"),
-    include_str!("lua/each.lua")
+    include_str!("lua/each.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/unvouched.lua")
 );
 const PEEK: &str = concat!(
     "#!lua\n",
@@ -62,24 +77,42 @@ const PEEK: &str = concat!(
 const SETTLE: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
-    include_str!("lua/settle.lua")
+    include_str!("lua/settle.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/lineage.lua"),
+    include_str!("lua/unvouched.lua")
 );
 
 const LEASE: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/lease.lua"),
-    include_str!("lua/each_lease.lua")
+    include_str!("lua/each_lease.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/lineage.lua"),
+    include_str!("lua/unvouched.lua")
 );
 const FENCED_LEASE: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    include_str!("lua/lineage.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/lease.lua"),
     include_str!("lua/fence.lua"),
-    include_str!("lua/each_lease.lua")
+    include_str!("lua/each_lease.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/unvouched.lua")
 );
 const GIVE_BACK: &str = concat!(
     "#!lua\n",
@@ -90,86 +123,146 @@ const GIVE_BACK: &str = concat!(
 const POOL: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/pool.lua"),
-    include_str!("lua/each_pool.lua")
+    include_str!("lua/each_pool.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/lineage.lua"),
+    include_str!("lua/unvouched.lua")
 );
 const FENCED_POOL: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    include_str!("lua/lineage.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/pool.lua"),
     include_str!("lua/fence.lua"),
-    include_str!("lua/each_pool.lua")
+    include_str!("lua/each_pool.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/unvouched.lua")
 );
 
 const ROLL: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/roll.lua"),
-    include_str!("lua/each_roll.lua")
+    include_str!("lua/each_roll.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/lineage.lua"),
+    include_str!("lua/unvouched.lua")
 );
 const FENCED_ROLL: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    include_str!("lua/lineage.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/roll.lua"),
     include_str!("lua/fence.lua"),
     include_str!("lua/fenced_roll.lua"),
-    include_str!("lua/each_roll.lua")
+    include_str!("lua/each_roll.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/unvouched.lua")
 );
 
 const DEBIT: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/admit.lua"),
-    include_str!("lua/debit.lua")
+    include_str!("lua/debit.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/lineage.lua"),
+    include_str!("lua/unvouched.lua")
 );
 const FENCED_DEBIT: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    include_str!("lua/lineage.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/admit.lua"),
     include_str!("lua/fence.lua"),
-    include_str!("lua/debit.lua")
+    include_str!("lua/debit.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/unvouched.lua")
 );
 
 const ACQUIRE: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/slots.lua"),
     include_str!("lua/acquire.lua"),
-    include_str!("lua/each_acquire.lua")
+    include_str!("lua/each_acquire.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/lineage.lua"),
+    include_str!("lua/unvouched.lua")
 );
 const FENCED_ACQUIRE: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    include_str!("lua/lineage.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/slots.lua"),
     include_str!("lua/acquire.lua"),
     include_str!("lua/fence.lua"),
-    include_str!("lua/each_acquire.lua")
+    include_str!("lua/each_acquire.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/unvouched.lua")
 );
 const BEAT: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/slots.lua"),
     include_str!("lua/beat.lua"),
-    include_str!("lua/each_beat.lua")
+    include_str!("lua/each_beat.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/lineage.lua"),
+    include_str!("lua/unvouched.lua")
 );
 const FENCED_BEAT: &str = concat!(
     "#!lua\n",
     include_str!("lua/now.lua"),
+    include_str!("lua/tracked.lua"),
+    include_str!("lua/lineage.lua"),
+    "ARGV[last] = nil\nlocal function main()\n",
     include_str!("lua/state.lua"),
     include_str!("lua/slots.lua"),
     include_str!("lua/beat.lua"),
     include_str!("lua/fence.lua"),
     include_str!("lua/fenced_beat.lua"),
-    include_str!("lua/each_beat.lua")
+    include_str!("lua/each_beat.lua"),
+    "end\n",
+    include_str!("lua/vouched.lua"),
+    include_str!("lua/unvouched.lua")
 );
 const RELEASE: &str = concat!(
     "#!lua\n",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 use throttlekit::Guarantee;
-use throttlekit::store::{Beat, LeaseId, Occupancy, Owner, SlotStep, Store};
+use throttlekit::store::{Background, Beat, LeaseId, Occupancy, Owner, SlotStep, Store};
 use throttlekit::store::{SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError};
 
 use crate::RedisStore;
@@ -24,9 +24,7 @@ impl SlotStore for RedisStore {
         };
         let reply = self.route.charge(slot, 1, cmd).await?;
         let answer = acquired(ask, &reply.value)?;
-        if let Some(books) = &self.books {
-            books.answered_for(answer.now, lives);
-        }
+        self.answered_for(answer.now, lives, reply.since);
         let taken = u64::from(matches!(answer.step, SlotStep::Admit { .. }));
         reply.spend(taken).map_or(Ok(answer), Err)
     }
@@ -51,6 +49,10 @@ impl SlotStore for RedisStore {
 
     fn guarantee(&self) -> Guarantee {
         Store::guarantee(self)
+    }
+
+    fn background(&self) -> Background {
+        Store::background(self)
     }
 }
 
@@ -123,7 +125,7 @@ fn acquire(
     head: Preamble,
     ask: &SlotAsk<'_>,
     lives: u64,
-    fence: Option<&Fence<'_>>,
+    fence: Option<&Fence>,
 ) -> Cmd {
     let mut cmd = begin(script, by, head, std::iter::once(ask.key), fence);
     cmd.arg("h").arg(member(ask.lease, ask.owner)).arg(ask.ceiling()).arg(lives);
@@ -139,7 +141,7 @@ fn beat(
     head: Preamble,
     leases: &[&SlotLease<'_>],
     lives: u64,
-    fence: Option<&Fence<'_>>,
+    fence: Option<&Fence>,
 ) -> Cmd {
     let mut cmd = begin(script, by, head, leases.iter().map(|lease| lease.key), fence);
     cmd.arg(lives);

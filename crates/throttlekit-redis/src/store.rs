@@ -4,20 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use throttlekit::store::{Background, Settlement, Sight, Store, StoreError};
 use throttlekit::store::{
     Charge, Charges, Countable, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, LineStats, LocalShares,
     Outcome,
 };
-use throttlekit::store::{Settlement, Sight, Store, StoreError};
-use throttlekit::{Clock, Guarantee, ManualClock};
-use throttlekit_core::rate::shared::Correction;
+use throttlekit::{Clock, Guarantee, ManualClock, Timestamp};
+use throttlekit_core::rate::shared::{Correction, SharedForm};
 
 use crate::builder::Builder;
 use crate::check::Warning;
 use crate::debits;
+use crate::exposure::memory_of;
 use crate::exposure::{Books, Exposure};
 use crate::failover::Failover;
 use crate::fence::Fences;
+use crate::lineage::{Lineage, Since};
 use crate::route::{Route, RouteStats};
 use crate::script::Scripts;
 use crate::slot::slot_of;
@@ -35,6 +37,7 @@ pub struct RedisStore {
     clock: Option<ManualClock>,
     pub(crate) fences: Option<Arc<Fences>>,
     pub(crate) books: Option<Arc<Books>>,
+    lineage: Arc<Lineage>,
     local_shares: LocalShares,
 }
 
@@ -66,13 +69,14 @@ impl RedisStore {
     ) -> Self {
         let by_slot = route.splits_by_slot();
         let fences = failover.isolation().map(|isolation| Arc::new(Fences::new(isolation, by_slot)));
-        let (scripts, local_shares) = (Arc::new(Scripts::new()), LocalShares::default());
-        Self { route, scripts, grace, clock, fences, books, local_shares }
+        let (scripts, lineage) = (Arc::new(Scripts::new()), Arc::default());
+        let local_shares = LocalShares::default();
+        Self { route, scripts, grace, clock, fences, books, lineage, local_shares }
     }
 
     /// The same store deciding at the time of this clock. For tests.
     pub fn at(&self, clock: ManualClock) -> Self {
-        Self { clock: Some(clock), ..self.clone() }
+        Self { clock: Some(clock), lineage: Arc::default(), ..self.clone() }
     }
 
     /// What an operator should know about the servers that are asked now.
@@ -137,7 +141,10 @@ impl RedisStore {
         let units = asks.iter().copied().map(units_of).sum();
         let reply = self.route.charge(slot, units, cmd).await?;
         let outcomes = wire::outcomes(asks, &reply.value)?;
-        self.note(asks, &outcomes);
+        if let Some(outcome) = outcomes.iter().flatten().next() {
+            let charges = asks.iter().flat_map(|ask| ask.charges);
+            self.answered(outcome.now, charges.map(|charge| charge.form), reply.since);
+        }
         let each = asks.iter().zip(&outcomes);
         let charged = each.filter(|(_, outcome)| is_admitted(outcome)).map(|(ask, _)| units_of(ask)).sum();
         match reply.spend(charged) {
@@ -148,11 +155,21 @@ impl RedisStore {
         }
     }
 
-    /// Takes note of when the store answered, for what answers are worth after a failover.
-    fn note(&self, asks: &[&Charges<'_>], outcomes: &[Result<Outcome, StoreError>]) {
-        let Some(books) = &self.books else { return };
-        if let Some(outcome) = outcomes.iter().flatten().next() {
-            books.answered(outcome.now, asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.form));
+    /// Takes note of an answer, of the limits it was about, and of the memory behind it: for what answers are worth.
+    pub(crate) fn answered<'f>(
+        &self,
+        now: Timestamp,
+        limits: impl Iterator<Item = &'f SharedForm>,
+        since: Since,
+    ) {
+        self.answered_for(now, limits.map(memory_of).max().unwrap_or(0), since);
+    }
+
+    /// The same for an answer about what counts for so long, in µs.
+    pub(crate) fn answered_for(&self, now: Timestamp, remembers: u64, since: Since) {
+        self.lineage.answered(now, remembers, since);
+        if let Some(books) = &self.books {
+            books.answered_for(now, remembers);
         }
     }
 
@@ -170,9 +187,8 @@ impl RedisStore {
         let most = debits.iter().map(|debit| debit.cost()).sum();
         let reply = self.route.charge(flight.slot, most, cmd).await?;
         let debited = debits::debited(debits, &reply.value)?;
-        if let (Some(books), Some(Ok(first))) = (&self.books, debited.iter().find(|debited| debited.is_ok()))
-        {
-            books.answered(first.outcome.now, debits.iter().map(|debit| debit.charge.form));
+        if let Some(first) = debited.iter().flatten().next() {
+            self.answered(first.outcome.now, debits.iter().map(|debit| debit.charge.form), reply.since);
         }
         // What was charged when it first came is granted by this answer, so it counts here too.
         let granted = |debited: &Result<Debited, StoreError>| {
@@ -201,7 +217,7 @@ impl RedisStore {
             return Ok(());
         }
         let (script, head) = (&self.scripts.settle, self.preamble());
-        self.route.call(flight.slot, |by| wire::settle(script, by, head, &all)).await?;
+        self.route.track(flight.slot, |by| wire::settle(script, by, head, &all)).await?;
         Ok(())
     }
 
@@ -217,8 +233,8 @@ impl RedisStore {
         let most = asks.iter().map(|ask| ask.form.clamped(ask.want).wants).sum();
         let reply = self.route.charge(flight.slot, most, cmd).await?;
         let lent = wire::lent(asks, &reply.value)?;
-        if let (Some(books), Some(Ok(first))) = (&self.books, lent.iter().find(|lent| lent.is_ok())) {
-            books.answered(first.now, asks.iter().map(|ask| ask.form));
+        if let Some(first) = lent.iter().flatten().next() {
+            self.answered(first.now, asks.iter().map(|ask| ask.form), reply.since);
         }
         let granted = |lent: &Result<Lent, StoreError>| lent.as_ref().map_or(0, |lent| lent.loan.granted);
         match reply.spend(lent.iter().map(granted).sum()) {
@@ -339,14 +355,22 @@ impl Store for RedisStore {
         deleted.await.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
-    /// Exact, but for a while after a primary changed whose charges may be lost: then by so many units of this
-    /// process's own, where they are counted. See [`Failover::Async`].
+    /// Exact, where the servers' memory is complete for as long as the limits remember. Else bounded: by this process's
+    /// own units where they are counted ([`Failover::Async`] with `sample`), and by `u64::MAX` where nobody can tell.
     fn guarantee(&self) -> Guarantee {
-        self.books.as_ref().map_or(Guarantee::Exact, |books| books.guarantee())
+        let counted = self.books.as_ref().map_or(Guarantee::Exact, |books| books.guarantee());
+        match counted {
+            Guarantee::Exact if self.lineage.is_doubted() => Guarantee::Bounded(u64::MAX),
+            counted => counted,
+        }
     }
 
     fn local_shares(&self) -> Option<&LocalShares> {
         Some(&self.local_shares)
+    }
+
+    fn background(&self) -> Background {
+        self.route.background().clone()
     }
 }
 

@@ -47,13 +47,13 @@ pub(crate) fn preamble(cmd: &mut Cmd, preamble: Preamble) {
     cmd.arg(preamble.grace_ms);
 }
 
-/// A call on these keys. In a fence: beside each its seal, then the witness; and last of all, by the caller, the isolation.
+/// A call on these keys. In a fence: beside each its seal, then the lineage record; and last of all, by the caller, the isolation.
 pub(crate) fn begin<'k>(
     script: &ScriptText,
     by: By,
     head: Preamble,
     keys: impl Iterator<Item = &'k str> + Clone,
-    fence: Option<&Fence<'_>>,
+    fence: Option<&Fence>,
 ) -> Cmd {
     let count = keys.clone().count();
     let mut cmd = call(script, by, if fence.is_some() { 2 * count + 1 } else { count });
@@ -64,7 +64,7 @@ pub(crate) fn begin<'k>(
         keys.for_each(|key| {
             cmd.arg(fence::seal_of(key));
         });
-        cmd.arg(fence.witness);
+        cmd.arg(fence.record);
     }
     preamble(&mut cmd, head);
     cmd
@@ -75,12 +75,12 @@ pub(crate) fn admit(
     by: By,
     head: Preamble,
     asks: &[&Charges<'_>],
-    fence: Option<&Fence<'_>>,
+    fence: Option<&Fence>,
 ) -> Cmd {
     let keys = asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.key);
     let mut cmd = begin(script, by, head, keys, fence);
     match (fence, plain_gcra(asks)) {
-        (None, Some((time, depth))) => cmd.arg(time).arg(depth),
+        (None, Some([time, depth, unit])) => cmd.arg(time).arg(depth).arg(unit),
         (None, None) => charges(&mut cmd, asks),
         (Some(fence), _) => charges(&mut cmd, asks).arg(fence.isolation_micros),
     };
@@ -101,14 +101,14 @@ fn charges<'c>(cmd: &'c mut Cmd, asks: &[&Charges<'_>]) -> &'c mut Cmd {
     cmd
 }
 
-/// The two numbers of the case that the script has by itself: a unit is whole microseconds, so every state is.
-fn plain_gcra(asks: &[&Charges<'_>]) -> Option<(i64, i64)> {
+/// The numbers of the case that the script has by itself: a unit is whole microseconds, so every state is.
+fn plain_gcra(asks: &[&Charges<'_>]) -> Option<[i64; 3]> {
     let [Charges { charges: [charge], .. }] = asks else { return None };
-    if charge.form.kind() != Kind::Gcra || charge.cost == 0 || charge.form.charge(1)[1] != 0 {
+    if charge.form.kind() != Kind::Gcra || charge.cost == 0 {
         return None;
     }
     match charge.form.charge(charge.cost)[..] {
-        [time, 0, depth, 0, _] => Some((time, depth)),
+        [time, _, depth, _, 1, unit] => Some([time, depth, unit]),
         _ => None,
     }
 }
@@ -153,7 +153,7 @@ pub(crate) fn lease(
     by: By,
     head: Preamble,
     asks: &[&LeaseAsk<'_>],
-    fence: Option<&Fence<'_>>,
+    fence: Option<&Fence>,
 ) -> Cmd {
     let mut cmd = begin(script, by, head, asks.iter().map(|ask| ask.key), fence);
     for ask in asks {
@@ -175,7 +175,7 @@ pub(crate) fn grant(
     by: By,
     head: Preamble,
     ask: &RegionAsk<'_>,
-    fence: Option<&Fence<'_>>,
+    fence: Option<&Fence>,
 ) -> Cmd {
     let mut cmd = begin(script, by, head, std::iter::once(ask.key), fence);
     cmd.arg("p").arg(letter(ask.form.kind()));

@@ -82,7 +82,7 @@ async fn each_rule_waits_until_what_may_be_lost_is_over(server: Server) {
         let clock = noon();
         let limiter = fenced(server.url(), &clock, limit).await;
         assert!(!passes(&limiter, "alice").await, "{name}");
-        assert_eq!(server.ask::<u64>("DBSIZE").await, 1, "{name}: only the witness is written");
+        assert_eq!(server.ask::<u64>("DBSIZE").await, 1, "{name}: only the record is written");
         clock.advance(after - TICK);
         assert!(!passes(&limiter, "alice").await, "{name}: one microsecond before");
         clock.advance(TICK);
@@ -144,7 +144,7 @@ async fn a_restart_without_memory_closes_the_window_and_a_new_process_knows_it_t
     clock.advance(DAY);
     assert_eq!(take(&limiter, "alice", 30).await, 30);
     let newcomer = fenced(server.url(), &clock, day()).await;
-    assert!(passes(&newcomer, "bob").await, "the witness vouches to whoever comes");
+    assert!(passes(&newcomer, "bob").await, "the record vouches to whoever comes");
     server.kill();
     server.up().await;
     answers_again(&limiter).await;
@@ -183,7 +183,7 @@ async fn a_vouched_server_answers_as_without_a_fence() {
     let id = said.lines().find_map(|line| line.strip_prefix("master_replid:")).unwrap().trim().to_owned();
     let mut connection = server.connection().await.unwrap();
     let mut vouch = redis::cmd("SET");
-    vouch.arg("tk:{%since}").arg(format!("{id} -9000000000000000"));
+    vouch.arg("tk:{%since}").arg(format!("{id} -9000000000000000 0 0"));
     vouch.query_async::<()>(&mut connection).await.unwrap();
     let store = RedisStore::builder(server.url())
         .failover(Failover::Fence { isolation: Duration::ZERO })
@@ -198,7 +198,7 @@ async fn a_vouched_server_answers_as_without_a_fence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_cluster_seals_and_witnesses_lie_in_their_slots_and_each_ask_of_a_flight_is_fenced_alone() {
+async fn in_a_cluster_seals_and_records_lie_in_their_slots_and_each_ask_of_a_flight_is_fenced_alone() {
     let cluster = Cluster::start(&[]).await;
     let clock = noon();
     let store = fence(RedisStore::cluster(cluster.urls())).clock(clock.clone()).connect().await.unwrap();

@@ -6,7 +6,7 @@ mod rig;
 use std::time::Duration;
 
 use common::policy;
-use rig::{DAY, Limiter, Pair, figure, now, until};
+use rig::{DAY, Limiter, Pair, figure, is_own, now, until};
 use throttlekit::store::StoreError;
 use throttlekit::{Ask, Guarantee, Limit};
 use throttlekit_redis::{Failover, RedisStore};
@@ -27,7 +27,7 @@ async fn a_charge_that_no_replica_has_is_an_outage_stands_and_is_not_spent() {
     let mut pair = Pair::start().await;
     let limiter = waiting(&pair).await;
     for _ in 0..30 {
-        assert_eq!(limiter.check("alice").await.unwrap().guarantee, Guarantee::Exact);
+        assert!(is_own(limiter.check("alice").await.unwrap().guarantee));
     }
     let cut_off = async {
         for _ in 0..2 {
@@ -42,11 +42,7 @@ async fn a_charge_that_no_replica_has_is_an_outage_stands_and_is_not_spent() {
             "the charges stand"
         );
         let denied = limiter.check(Ask::of("alice").cost(LIMIT)).await.unwrap();
-        assert_eq!(
-            (denied.decision.allowed, denied.guarantee),
-            (false, Guarantee::Exact),
-            "a denial writes nothing"
-        );
+        assert!(!denied.decision.allowed && is_own(denied.guarantee), "a denial writes nothing");
     };
     pair.lose(cut_off).await;
 

@@ -1,42 +1,45 @@
-//! Law `reload` on Redis, Redis Cluster and Valkey: a limit with other numbers goes on from what was used.
+//! Invariant `reload-room` on Redis, Redis Cluster and Valkey: a limit with other numbers goes on from what was used.
 
 mod common;
 
 use std::time::Duration;
 
 use common::{cluster, policy, single, valkey};
-use throttlekit::Limit;
+use throttlekit::rate::Rate;
 use throttlekit::tier::{Batch, Mode, TwoTier};
+use throttlekit::{Limit, SharedLimiter};
 use throttlekit_conformance::reload::examine_reload;
 use throttlekit_redis::Builder;
 
 const WORLDS: u64 = 800;
 
 async fn goes_on_from_what_was_used(builder: Builder) {
-    let store = builder.connect().await.unwrap();
+    // Longer than any world takes, since the engine forgets by its own clock.
+    let store = builder.grace(Duration::from_secs(600)).connect().await.unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
     let report = examine_reload(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.carried > 100 && report.off_grid > 10 && report.lent > 10, "{report:?}");
+    assert!(report.at_other_pace > 100 && report.waits > 10, "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reload_on_redis() {
+async fn reload_room_on_redis() {
     goes_on_from_what_was_used(single()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reload_on_a_redis_cluster() {
+async fn reload_room_on_a_redis_cluster() {
     goes_on_from_what_was_used(cluster()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reload_on_valkey() {
+async fn reload_room_on_valkey() {
     goes_on_from_what_was_used(valkey()).await;
 }
 
 /// Nodes that are given another limit lease what is left of it: what was spent under the old one stays spent.
 #[tokio::test(flavor = "multi_thread")]
-async fn reload_two_tiers_on_redis() {
+async fn reload_room_with_leases_on_redis() {
     let (store, policy) = (single().connect().await.unwrap(), policy("reload"));
     let passes = async |units, asks| {
         let month = Limit::fixed_window(units, Duration::from_secs(30 * 86_400)).unwrap();
@@ -52,4 +55,21 @@ async fn reload_two_tiers_on_redis() {
     assert_eq!(passes(60, 50).await, 20);
     assert_eq!(passes(50, 10).await, 0);
     assert_eq!(passes(200, 200).await, 140);
+}
+
+/// Five an hour used up, then a thousand an hour: 995 at once, whichever way it is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_raised_rate_gives_room_at_once_on_redis() {
+    let (store, policy) = (single().connect().await.unwrap(), policy("raised"));
+    let limiter = |units| SharedLimiter::new(store.clone(), &policy, Rate::per_hour(units)).unwrap();
+    let (few, many) = (limiter(5), limiter(1_000));
+    for left in (0..5).rev() {
+        assert_eq!(few.check("acme").await.unwrap().decision.remaining, left);
+    }
+    assert!(!few.check("acme").await.unwrap().decision.allowed);
+    let [peeked] = many.peek_each([b"acme"]).await.unwrap();
+    assert!(peeked.allowed && peeked.remaining >= 995, "{peeked:?}");
+    let raised = many.check("acme").await.unwrap().decision;
+    assert!(raised.allowed && raised.remaining >= 994, "{raised:?}");
+    assert!(!few.check("acme").await.unwrap().decision.allowed, "and nothing by going back");
 }

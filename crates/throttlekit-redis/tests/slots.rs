@@ -6,10 +6,11 @@ mod common;
 use std::time::Duration;
 
 use common::{cluster, plain, policy, single, valkey};
+use throttlekit::ManualClock;
 use throttlekit::store::{
     Beat, KeySpace, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore, StoreError,
 };
-use throttlekit_conformance::slots::{examine_slots, slot_storm};
+use throttlekit_conformance::slots::{examine_slots, slot_storm, slots_after_a_clock_was_ahead};
 use throttlekit_redis::{Builder, Failover};
 
 /// Worlds per engine; `cargo xtask prove slots held` plays many more.
@@ -53,6 +54,13 @@ async fn slots_a_storm_holds_the_ceiling_on_redis() {
 #[tokio::test(flavor = "multi_thread")]
 async fn slots_a_storm_holds_the_ceiling_on_a_redis_cluster() {
     holds_the_ceiling_and_leaks_nothing(cluster()).await;
+}
+
+#[tokio::test]
+async fn a_slot_taken_while_the_clock_was_ahead_comes_back_within_its_lease() {
+    let clock = ManualClock::default();
+    let store = single().connect().await.unwrap().at(clock.clone());
+    slots_after_a_clock_was_ahead(&store, &clock, &key_of("ahead")).await.unwrap();
 }
 
 fn key_of(name: &str) -> String {

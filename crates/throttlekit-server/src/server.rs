@@ -230,7 +230,8 @@ impl Server {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
             };
             let stats = listen::serve(listener, service, options, until).await;
-            tracing::info!(door, ?stats, "no more connections");
+            let (accepted, ended) = (stats.accepted, stats.ended);
+            tracing::info!(door, accepted, ended, "no more connections");
         });
     }
 

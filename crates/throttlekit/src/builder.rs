@@ -4,9 +4,10 @@ use std::marker::PhantomData;
 
 use throttlekit_core::rate::{Limit, LimitError};
 
+use crate::memory::Capacity;
 use crate::{Clock, KeyHash, Limiter, SecretHash, SystemClock, WallClock};
 
-/// Room for keys unless stated: 2.3 MiB where a key's state is one word.
+/// How many tenants, or names of a tree, are kept apart unless stated.
 pub(crate) const KEYS_MAX_DEFAULT: usize = 1 << 16;
 
 /// What a [`Limiter`] is made of.
@@ -15,7 +16,8 @@ pub(crate) const KEYS_MAX_DEFAULT: usize = 1 << 16;
 /// use throttlekit::{CoarseClock, Limiter, Rate, TrustedHash};
 ///
 /// let limiter = Limiter::builder(Rate::per_second(1_000))
-///     .keys_max(1_000_000)
+///     .memory_budget(128 << 20)
+///     .expected_keys(1_000_000)
 ///     .hash::<TrustedHash>()
 ///     .clock(CoarseClock::start())
 ///     .build()?;
@@ -25,7 +27,7 @@ pub(crate) const KEYS_MAX_DEFAULT: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Builder<C = SystemClock, H = SecretHash> {
     limit: Result<Limit, LimitError>,
-    keys_max: usize,
+    capacity: Capacity,
     clock: C,
     hash: PhantomData<H>,
 }
@@ -37,34 +39,44 @@ impl Builder {
     {
         let limit = limit.try_into().map_err(LimitError::from);
         let clock = limit.as_ref().map_or(SystemClock::Wall(WallClock), SystemClock::for_limit);
-        Self { limit, keys_max: KEYS_MAX_DEFAULT, clock, hash: PhantomData }
+        Self { limit, capacity: Capacity::default(), clock, hash: PhantomData }
     }
 }
 
 impl<C: Clock, H: KeyHash> Builder<C, H> {
-    /// How many keys are kept apart.
+    /// Sets the most bytes that keys may take. Default: 64 MiB, which counts two million keys of one word exactly.
     ///
-    /// Where a key's state is one word, memory is taken for all of them at the start: 36 bytes a key. That is so
-    /// for windows, and for GCRA, token and leaky buckets at common rates (3 a second or 7 a minute, but not 97 a
-    /// second, whose unit is no short fraction of a nanosecond). Elsewhere memory is taken as keys come.
+    /// Memory is taken as keys come. A key whose state is one word takes 16 bytes, and 22 with its part of the estimates:
+    /// windows, and GCRA, token and leaky buckets at common rates (3 a second or 100 a minute, but not 7 a minute, whose
+    /// unit is no short fraction of a nanosecond). Other states are larger, and counted as they are. Keys that owe nothing
+    /// any more make room first.
     ///
-    /// Beyond it the key with the least debt is dropped, and no dropped key comes back to a fresh budget.
-    pub fn keys_max(self, keys: usize) -> Self {
-        Self { keys_max: keys.max(1), ..self }
+    /// Beyond the budget a key that finds no room is counted in an estimate. It is never below what the key has used, so
+    /// no key gets more than its limit, and it may be above, so a key may be denied early. See
+    /// [`Limiter::memory`](crate::Limiter::memory).
+    pub fn memory_budget(self, bytes: usize) -> Self {
+        Self { capacity: Capacity { bytes, ..self.capacity }, ..self }
+    }
+
+    /// Lays out a table for this many keys at once, 39 bytes each, so that nearly all of them are found in one cache line.
+    /// More keys take memory as they come, and a check of theirs looks in a few places more. At most three quarters of the
+    /// budget. Default: 65,536. Without effect where a key's state is more than one word.
+    pub fn expected_keys(self, keys: usize) -> Self {
+        Self { capacity: Capacity { expected_keys: keys, ..self.capacity }, ..self }
     }
 
     /// Which clock to read, instead of the one that suits the limit.
     pub fn clock<D: Clock>(self, clock: D) -> Builder<D, H> {
-        Builder { limit: self.limit, keys_max: self.keys_max, clock, hash: PhantomData }
+        Builder { limit: self.limit, capacity: self.capacity, clock, hash: PhantomData }
     }
 
     /// How keys are hashed: [`SecretHash`] unless the operator chooses the keys.
     pub fn hash<G: KeyHash>(self) -> Builder<C, G> {
-        Builder { limit: self.limit, keys_max: self.keys_max, clock: self.clock, hash: PhantomData }
+        Builder { limit: self.limit, capacity: self.capacity, clock: self.clock, hash: PhantomData }
     }
 
     /// The limiter, or why the limit cannot be one.
     pub fn build(self) -> Result<Limiter<C, H>, LimitError> {
-        Ok(Limiter::from_parts(self.limit?, self.keys_max, self.clock, H::random()))
+        Ok(Limiter::from_parts(self.limit?, self.capacity, self.clock, H::random()))
     }
 }

@@ -7,7 +7,7 @@ use throttlekit_core::rate::word::{GcraWord, WindowWord, WordForm, WordRule};
 use throttlekit_core::rate::{Limit, LimitError, Rule, State};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-use crate::memory::word_origin;
+use crate::memory::word_form;
 use crate::sync::AtomicU64;
 use crate::{Clock, SystemClock};
 
@@ -58,7 +58,7 @@ impl<C: Clock> Gate<C> {
     }
 
     fn with(limit: Limit, clock: C) -> Self {
-        let state = match WordForm::of(&limit, word_origin(clock.now())) {
+        let state = match word_form(&limit, clock.now()) {
             Some(WordForm::Gcra(rule)) => GateState::Gcra(rule, AtomicU64::new(0)),
             Some(WordForm::Window(rule)) => GateState::Window(rule, AtomicU64::new(0)),
             None => GateState::Wide(Mutex::default()),

@@ -8,7 +8,8 @@ use std::fmt;
 pub enum Guarantee {
     /// The shared limit itself holds.
     Exact,
-    /// At most this many units beyond the shared limit.
+    /// Counted to within this many units: at most so many beyond the shared limit. Of a `MemoryStore` beyond its memory
+    /// budget, at most so many short of it, and none beyond.
     Bounded(u64),
     /// The store did not answer; this node's stated share of the limit holds, beside what others admit.
     Local,
@@ -46,7 +47,7 @@ impl Guarantee {
 impl fmt::Display for Guarantee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bounded(over) => write!(f, "bounded by {over} beyond the limit"),
+            Self::Bounded(units) => write!(f, "bounded by {units} units"),
             other => f.write_str(other.label()),
         }
     }

@@ -54,7 +54,8 @@
 //!
 //! [`Limiter::builder`] takes
 //!
-//! * how many keys are kept apart (`keys_max`), which fixes the memory; at the cap no key gets a fresh budget;
+//! * how much memory keys may take ([`memory_budget`](Builder::memory_budget), 64 MiB); beyond it keys are estimated, and
+//!   none gets a fresh budget;
 //! * the clock: [`SystemClock`] picks one that suits the limit, [`CoarseClock`] is cheaper to read and up to a
 //!   tick late, [`ManualClock`] is for tests;
 //! * the hash of keys: [`SecretHash`] for keys that strangers choose, [`TrustedHash`] for keys that you choose.
@@ -69,6 +70,8 @@
 
 pub mod admission;
 mod ask;
+#[cfg(feature = "store")]
+mod background;
 #[cfg(feature = "store")]
 pub mod budget;
 mod builder;
@@ -120,6 +123,7 @@ pub use guard::{Guard, KeyedGuard};
 pub use hash::{KeyHash, SecretHash, TrustedHash};
 pub use limiter::{Charged, Limiter};
 pub use limits::Limits;
+pub use memory::KeyMemory;
 pub use overload::{AdaptiveThrottle, FloodLimiter, MergeableSketch, SketchLimiter};
 pub use pricer::Pricer;
 #[cfg(feature = "store")]

@@ -3,8 +3,8 @@
 use throttlekit_core::rate::{Limit, LimitError, Mark};
 use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
-use crate::memory::{BATCH, Keys};
-use crate::{Ask, Builder, Clock, KeyHash, SecretHash, SystemClock};
+use crate::memory::{BATCH, Capacity, Keys};
+use crate::{Ask, Builder, Clock, KeyHash, KeyMemory, SecretHash, SystemClock};
 
 /// One limit over many keys, in this process.
 ///
@@ -31,7 +31,7 @@ pub struct Limiter<C = SystemClock, H = SecretHash> {
 }
 
 impl Limiter {
-    /// A limiter with the defaults: precise clock, attack-resistant hash, room for 65,536 keys (2.3 MiB).
+    /// A limiter with the defaults: precise clock, attack-resistant hash, at most 64 MiB for keys, 2.4 MiB of it at once.
     pub fn new<L: TryInto<Limit>>(limit: L) -> Result<Self, LimitError>
     where
         LimitError: From<L::Error>,
@@ -49,8 +49,8 @@ impl Limiter {
 }
 
 impl<C: Clock, H: KeyHash> Limiter<C, H> {
-    pub(crate) fn from_parts(limit: Limit, keys_max: usize, clock: C, hash: H) -> Self {
-        let keys = Keys::new(limit, keys_max, clock.now());
+    pub(crate) fn from_parts(limit: Limit, capacity: Capacity, clock: C, hash: H) -> Self {
+        let keys = Keys::new(limit, capacity, clock.now());
         Self { keys, clock, hash }
     }
 
@@ -126,7 +126,7 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
 
     /// Forgets a key: its next ask is its first.
     ///
-    /// At the cap a key may still start from what dropped neighbours owed.
+    /// A key that is estimated, beyond the memory budget, is not: what it used lies in cells that others share.
     pub fn reset(&self, key: &(impl AsRef<[u8]> + ?Sized)) {
         self.keys.reset(self.hash.fingerprint(key.as_ref()));
     }
@@ -134,6 +134,23 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
     /// How many keys owe something now. Looks at the whole store: for dashboards, not for requests.
     pub fn live_keys(&self) -> usize {
         self.keys.live(self.clock.now())
+    }
+
+    /// How full the memory for keys is, and how many requests it was too small for. Looks at the whole store: for
+    /// dashboards, not for requests.
+    ///
+    /// ```
+    /// use throttlekit::{Limiter, Rate};
+    ///
+    /// let limiter = Limiter::builder(Rate::per_hour(5)).memory_budget(1 << 20).build()?;
+    /// (0..1_000_u32).for_each(|key| _ = limiter.check(&key.to_be_bytes()));
+    /// let memory = limiter.memory();
+    /// assert_eq!((memory.live_keys, memory.estimated), (1_000, 0));
+    /// assert!(memory.live_keys < memory.keys_max / 10 * 9, "every decision was exact");
+    /// # Ok::<(), throttlekit::LimitError>(())
+    /// ```
+    pub fn memory(&self) -> KeyMemory {
+        self.keys.memory(self.clock.now())
     }
 
     /// The instant now, by the clock this limiter goes by.

@@ -3,8 +3,7 @@
 use throttlekit_core::Decision;
 use throttlekit_core::rate::{Limit, LimitError, Need, Verdict};
 
-use crate::builder::KEYS_MAX_DEFAULT;
-use crate::memory::{HeldKey, Keys};
+use crate::memory::{Capacity, HeldKey, Keys};
 use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 
 /// Several limits over several keys, charged all together or not at all.
@@ -23,7 +22,8 @@ use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 pub struct Limits<const N: usize, C = SystemClock, H = SecretHash> {
     need: Need,
     keys: [Keys; N],
-    keys_max: usize,
+    /// Of each limit.
+    capacity: Capacity,
     clock: C,
     hash: H,
 }
@@ -53,24 +53,26 @@ impl<const N: usize> Limits<N> {
         let limits: Vec<Limit> = limits.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?;
         let clock = SystemClock::for_limits(&limits);
         let limits = limits.try_into().expect("as many limits as were given");
-        Ok(Self::with(need, limits, KEYS_MAX_DEFAULT, clock, SecretHash::random()))
+        Ok(Self::with(need, limits, Capacity::default(), clock, SecretHash::random()))
     }
 }
 
 impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
     /// The same limits with another clock, and nothing charged yet.
     pub fn clock<D: Clock>(self, clock: D) -> Limits<N, D, H> {
-        Limits::with(self.need, self.keys.map(|keys| *keys.limit()), self.keys_max, clock, self.hash)
+        Limits::with(self.need, self.keys.map(|keys| *keys.limit()), self.capacity, clock, self.hash)
     }
 
-    /// The same limits with room for this many keys each, and nothing charged yet.
-    pub fn keys_max(self, keys_max: usize) -> Self {
-        Self::with(self.need, self.keys.map(|keys| *keys.limit()), keys_max, self.clock, self.hash)
+    /// The same limits with this many bytes for the keys of all of them, in equal parts, and nothing charged yet.
+    /// Default: 64 MiB for each limit. See [`Builder::memory_budget`](crate::Builder::memory_budget).
+    pub fn memory_budget(self, bytes: usize) -> Self {
+        let capacity = Capacity { bytes, ..self.capacity }.each_of(N);
+        Self::with(self.need, self.keys.map(|keys| *keys.limit()), capacity, self.clock, self.hash)
     }
 
-    fn with(need: Need, limits: [Limit; N], keys_max: usize, clock: C, hash: H) -> Self {
+    fn with(need: Need, limits: [Limit; N], capacity: Capacity, clock: C, hash: H) -> Self {
         let now = clock.now();
-        Self { need, keys: limits.map(|limit| Keys::new(limit, keys_max, now)), keys_max, clock, hash }
+        Self { need, keys: limits.map(|limit| Keys::new(limit, capacity, now)), capacity, clock, hash }
     }
 
     /// Answers one ask over all limits, and charges all or none.

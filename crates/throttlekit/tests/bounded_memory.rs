@@ -1,4 +1,4 @@
-//! `bounded-memory`: whatever keys come, memory stays within its cap and no key gets a second budget.
+//! `bounded-memory`: whatever keys come, memory stays within its budget and no key gets a second one of its own.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,7 +6,10 @@ use std::time::Duration;
 use throttlekit::{Ask, Cadence, Limit, Limiter, Limits, ManualClock, Rate, SecretHash, Timestamp};
 
 const BURST: u64 = 5;
-const KEYS_MAX: usize = 64;
+/// Bytes for some hundred keys of one word, and for a few dozen others.
+const BUDGET: usize = 4 << 10;
+/// Far more than that.
+const KEYS: u64 = 2_560;
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 /// Limits that give nothing back while the clock stands, one for each kind of state a store keeps.
@@ -23,7 +26,7 @@ fn limits() -> [Limit; 6] {
 }
 
 fn limiter(limit: Limit) -> Limiter<ManualClock, SecretHash> {
-    Limiter::builder(limit).clock(ManualClock::at(NOON)).keys_max(KEYS_MAX).build().unwrap()
+    Limiter::builder(limit).clock(ManualClock::at(NOON)).memory_budget(BUDGET).build().unwrap()
 }
 
 /// Far more keys than there is room for, each asking again and again in no order; tells which key got more than
@@ -35,7 +38,7 @@ fn flood(mut allowed: impl FnMut(&str) -> bool) -> Result<(), String> {
         dice ^= dice << 13;
         dice ^= dice >> 7;
         dice ^= dice << 17;
-        let key = format!("key-{}", dice % (40 * KEYS_MAX as u64));
+        let key = format!("key-{}", dice % KEYS);
         let count = admitted.entry(key.clone()).or_insert(0_u64);
         *count += u64::from(allowed(&key));
         if *count > BURST {
@@ -57,7 +60,7 @@ fn bounded_memory_no_key_gets_more_than_its_burst_however_many_come() {
 fn bounded_memory_the_law_finds_a_store_that_forgets_whom_it_drops() {
     let mut used: HashMap<String, u64> = HashMap::new();
     let found = flood(|key| {
-        if !used.contains_key(key) && used.len() >= KEYS_MAX {
+        if !used.contains_key(key) && used.len() >= 64 {
             let victim = used.keys().next().cloned().expect("a full store");
             used.remove(&victim);
         }
@@ -80,16 +83,23 @@ fn bounded_memory_a_key_at_its_limit_stays_there_through_a_flood() {
     }
 }
 
-/// What is kept is bounded: live keys never exceed the cells (nine for four keys) or the map's cap.
 #[test]
-fn bounded_memory_live_keys_stay_within_the_cap() {
+fn bounded_memory_keys_take_no_more_than_the_budget() {
     for limit in limits() {
-        let limiter = limiter(limit);
-        for stranger in 0..20_000_u32 {
-            limiter.check(&stranger.to_be_bytes());
+        for budget in [64 << 10, 1 << 20] {
+            let clock = ManualClock::at(NOON);
+            let limiter = Limiter::builder(limit).clock(clock).memory_budget(budget).build().unwrap();
+            for stranger in 0..100_000_u32 {
+                limiter.check(&stranger.to_be_bytes());
+            }
+            let memory = limiter.memory();
+            assert!(
+                memory.used_bytes <= budget && memory.used_bytes * 10 > budget * 5,
+                "{limit:?}: {memory:?}"
+            );
+            assert!(memory.live_keys * 300 > budget, "{limit:?}: {memory:?}");
+            assert!(memory.estimated > 0, "{limit:?}: {memory:?}");
         }
-        let live = limiter.live_keys();
-        assert!(live > KEYS_MAX / 2 && live <= KEYS_MAX * 9 / 4, "{limit:?}: {live} live keys");
     }
 }
 
@@ -97,13 +107,13 @@ fn bounded_memory_live_keys_stay_within_the_cap() {
 fn bounded_memory_room_comes_back_by_itself_when_keys_are_done() {
     for limit in limits() {
         let clock = ManualClock::at(NOON);
-        let limiter = Limiter::builder(limit).clock(clock.clone()).keys_max(KEYS_MAX).build().unwrap();
+        let limiter = Limiter::builder(limit).clock(clock.clone()).memory_budget(BUDGET).build().unwrap();
         for stranger in 0..20_000_u32 {
             limiter.check(&stranger.to_be_bytes());
         }
         clock.advance(Duration::from_secs(32 * 86_400));
         assert_eq!(limiter.live_keys(), 0);
-        for newcomer in 0..KEYS_MAX {
+        for newcomer in 0..20_usize {
             let first = limiter.check(Ask::of(&newcomer.to_be_bytes()));
             assert_eq!((first.allowed, first.remaining), (true, BURST - 1), "{limit:?}: {newcomer}");
         }
@@ -115,7 +125,7 @@ fn bounded_memory_room_comes_back_by_itself_when_keys_are_done() {
 fn clock_back_a_key_that_lost_its_cell_does_not_come_back_fresh() {
     for limit in limits() {
         let clock = ManualClock::at(NOON);
-        let limiter = Limiter::builder(limit).clock(clock.clone()).keys_max(1).build().unwrap();
+        let limiter = Limiter::builder(limit).clock(clock.clone()).memory_budget(1 << 10).build().unwrap();
         while limiter.check("spent").allowed {}
         clock.advance(Duration::from_secs(32 * 86_400));
         for stranger in 0..1_000_u32 {
@@ -127,18 +137,21 @@ fn clock_back_a_key_that_lost_its_cell_does_not_come_back_fresh() {
 }
 
 /// The same where empty cells are left: a spent key that comes back finds one of those, and only what was kept
-/// when it lost its cell tells that it owes.
+/// when it lost its cell tells that it owes. Of states that are more than a word, an estimate may be forgotten that was over
+/// once, so those have room here.
 #[test]
 fn clock_back_a_key_that_lost_its_cell_owes_in_an_empty_one_too() {
     for limit in limits() {
         let clock = ManualClock::at(NOON);
-        let limiter = Limiter::builder(limit).clock(clock.clone()).keys_max(KEYS_MAX).build().unwrap();
-        let spent: Vec<String> = (0..KEYS_MAX).map(|key| format!("spent-{key}")).collect();
+        let is_word = matches!(limit, Limit::Gcra(_) | Limit::Window(_));
+        let budget = if is_word { BUDGET } else { 16 * BUDGET };
+        let limiter = Limiter::builder(limit).clock(clock.clone()).memory_budget(budget).build().unwrap();
+        let spent: Vec<String> = (0..20).map(|key| format!("spent-{key}")).collect();
         for key in &spent {
             assert!(limiter.check(Ask::of(key).cost(BURST)).allowed, "{limit:?}: {key}");
         }
         clock.advance(Duration::from_secs(32 * 86_400));
-        for stranger in 0..KEYS_MAX {
+        for stranger in 0..20_usize {
             limiter.check(&stranger.to_be_bytes());
         }
         clock.set(NOON);
@@ -148,10 +161,13 @@ fn clock_back_a_key_that_lost_its_cell_owes_in_an_empty_one_too() {
 }
 
 #[test]
-fn bounded_memory_several_limits_keep_their_cap_whatever_else_is_chosen() {
+fn bounded_memory_several_limits_keep_their_budget_whatever_else_is_chosen() {
     let hour = Duration::from_secs(3600);
-    let limits = Limits::all([Rate::per(BURST, hour)]).unwrap().keys_max(2).clock(ManualClock::at(NOON));
-    let passed =
-        (0..1_000_u32).filter(|key| limits.check([Ask::of(&key.to_be_bytes())]).decision.allowed).count();
-    assert!(passed < 100, "{passed} newcomers passed a table for two");
+    let limits = || Limits::all([Rate::per(BURST, hour)]).unwrap();
+    let passed = |limits: Limits<1, ManualClock>| {
+        (0..5_000_u32).filter(|key| limits.check([Ask::of(&key.to_be_bytes())]).decision.allowed).count()
+    };
+    assert_eq!(passed(limits().clock(ManualClock::at(NOON))), 5_000, "all of them fit the default");
+    let few = passed(limits().memory_budget(1 << 10).clock(ManualClock::at(NOON)));
+    assert!(few < 500, "{few} newcomers passed a table of a kibibyte");
 }

@@ -37,7 +37,7 @@ impl Subject for InMemory {
 fn same_everywhere_in_memory() {
     throttlekit_conformance::suite(|limit, start| {
         let clock = ManualClock::at(start);
-        let limiter = Limiter::builder(*limit).clock(clock.clone()).keys_max(64).build().unwrap();
+        let limiter = Limiter::builder(*limit).clock(clock.clone()).memory_budget(16 << 10).build().unwrap();
         InMemory { limiter, clock }
     });
 }

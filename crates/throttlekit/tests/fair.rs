@@ -147,8 +147,8 @@ fn plain_shares_are_held_in_the_same_way() {
 fn a_shared_budget_stands_in_a_layer_as_any_limiter_does() {
     use throttlekit::http::Admit;
 
-    let limiter = FairLimiter::builder(escrow(100)).clock(noon()).build();
-    assert_eq!((limiter.units(), Admit::period(&limiter)), (100, Some(MINUTE)));
+    let limiter = std::sync::Arc::new(FairLimiter::builder(escrow(100)).clock(noon()).build());
+    assert_eq!((limiter.units(), Admit::period(&*limiter)), (100, Some(MINUTE)));
     let answer = limiter.admit(Ask::of("ann").cost(101)).into_inner();
     assert!(answer.is_ok_and(|decision| !decision.allowed && decision.limit == 100));
 }

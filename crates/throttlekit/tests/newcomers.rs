@@ -22,7 +22,7 @@ fn limits() -> [Limit; 6] {
 }
 
 fn crowded(limit: Limit, clock: &ManualClock) -> Limiter<ManualClock, SecretHash> {
-    Limiter::builder(limit).clock(clock.clone()).keys_max(1).build().unwrap()
+    Limiter::builder(limit).clock(clock.clone()).memory_budget(1 << 10).build().unwrap()
 }
 
 fn told(decision: Decision) -> (bool, u64) {
@@ -33,7 +33,7 @@ fn told(decision: Decision) -> (bool, u64) {
 #[test]
 fn bounded_memory_asks_over_several_limits_hand_nobody_a_fresh_budget() {
     for limit in limits() {
-        let limits = Limits::all([limit]).unwrap().clock(ManualClock::at(NOON)).keys_max(1);
+        let limits = Limits::all([limit]).unwrap().clock(ManualClock::at(NOON)).memory_budget(1 << 10);
         let all = limit.units();
         assert!(limits.check([Ask::of("abuser").cost(all)]).decision.allowed);
         for stranger in 0..5_000_u32 {
@@ -48,7 +48,8 @@ fn bounded_memory_asks_over_several_limits_hand_nobody_a_fresh_budget() {
 fn deny_is_free_a_denied_newcomer_takes_nobodys_cell() {
     for limit in limits() {
         let closed = Limit::fixed_window(1, HOUR).unwrap();
-        let limits = Limits::all([limit, closed]).unwrap().clock(ManualClock::at(NOON)).keys_max(1);
+        let limits =
+            Limits::all([limit, closed]).unwrap().clock(ManualClock::at(NOON)).memory_budget(8 << 10);
         assert!(limits.check([Ask::of("alice"), Ask::of("all")]).decision.allowed);
         for stranger in 0..1_000_u32 {
             let denied = limits.check([Ask::of(&stranger.to_be_bytes()), Ask::of("all")]);

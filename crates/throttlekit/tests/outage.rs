@@ -275,3 +275,35 @@ async fn a_debit_that_may_be_answered_twice_has_no_receipt() {
         assert!(answer.decision.allowed && answer.receipt.is_none());
     }
 }
+
+/// A `SharedLimiter` is a gate of the layer by itself. What its `OnOutage::Open` lets pass tells no numbers: nobody
+/// counted.
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn a_layer_tells_no_numbers_that_nobody_counted() {
+    use std::convert::Infallible;
+
+    use http::{Request, Response, StatusCode};
+    use throttlekit::http::{AdmitError, AdmitLayer, Plan, SharedKey};
+    use tower::{Layer, ServiceExt, service_fn};
+
+    let store = Flaky::new(StoreError::unavailable("down"));
+    let ask = async |choice| {
+        let limit = Limit::fixed_window(10, Duration::from_secs(60)).unwrap();
+        let limiter = SharedLimiter::new(store.clone(), "api", limit).unwrap().on_outage(choice);
+        let layer = AdmitLayer::new(Plan::new("api", limiter).unwrap(), SharedKey::new("all"));
+        let service = service_fn(async |request: Request<()>| {
+            let status = if request.extensions().get::<AdmitError>().is_some() { 202 } else { 200 };
+            Ok::<_, Infallible>(Response::builder().status(status).body(String::new()).unwrap())
+        });
+        let Ok(response) = layer.layer(service).oneshot(Request::new(())).await;
+        response
+    };
+    let open = ask(OnOutage::Open).await;
+    assert_eq!(open.status(), StatusCode::ACCEPTED, "the service sees that nobody counted");
+    assert!(!open.headers().contains_key("ratelimit") && !open.headers().contains_key("ratelimit-policy"));
+    assert!(open.extensions().get::<AdmitError>().is_some());
+    assert_eq!(ask(OnOutage::Closed).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    store.away.store(false, Relaxed);
+    assert_eq!(ask(OnOutage::Open).await.headers()["ratelimit-policy"], r#""api";q=10;w=60"#);
+}

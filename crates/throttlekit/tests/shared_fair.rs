@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::fair::{Budget, Quanta, SharedFairBuilder, SharedFairLimiter, Weight};
-use throttlekit::store::{Grant, MemoryStore, RegionGrant, StoreError};
+use throttlekit::store::{Background, Grant, MemoryStore, RegionGrant, StoreError};
 use throttlekit::{Ask, Guarantee, Limit, ManualClock, OnOutage, Timestamp};
 use throttlekit_conformance::regions::tenants_storm;
 use throttlekit_core::lease::Epoch;
@@ -118,6 +118,12 @@ impl Told {
 }
 
 impl Budget for Told {
+    /// The test's own runtime, so that its turns are those of the store; the driver thread where a test has none.
+    fn background(&self) -> Background {
+        let driver = Background::default();
+        tokio::runtime::Handle::try_current().map_or(driver.clone(), |runtime| driver.on(runtime))
+    }
+
     async fn more(&self, _: Weight, _: u64) -> Result<RegionGrant, StoreError> {
         self.0.asked.fetch_add(1, Relaxed);
         self.0.turns.acquire().await.unwrap().forget();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use throttlekit::admission::{Axis, Call, SharedPolicy};
 use throttlekit::guard::Ending;
+use throttlekit::store::{Background, Outcome, Settlement, Sight, Store, StoreError};
 use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore};
-use throttlekit::store::{Outcome, Settlement, Sight, Store, StoreError};
 use throttlekit::{Guard, Limit, ManualClock, Rate, SharedLimiter, SharedSlots, Timestamp, TwoTier};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -156,14 +156,31 @@ async fn a_denial_does_not_wait_for_a_store_that_went_away() {
 /// Nobody is left to settle what a permit leaves behind: that is counted, and nobody waits for it.
 #[test]
 fn what_nobody_is_left_to_settle_is_counted_as_lost() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let store = MemoryStore::with_clock(ManualClock::at(START)).runtime(runtime.handle().clone());
+    let policy = policy(&Arc::new(store));
+    let permit = runtime.block_on(policy.admit(Call::by("a").cost(60))).unwrap().permit.unwrap();
+    drop(runtime);
+    drop(permit);
+    let stats = policy.settlements();
+    assert_eq!((stats.begun, stats.waiting, stats.lost), (1, 0, 1));
+}
+
+#[test]
+fn a_permit_dropped_on_no_runtime_is_settled_in_the_background() {
     let store = store();
     let policy = policy(&store);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let permit = runtime.block_on(policy.admit(Call::by("a").cost(60))).unwrap().permit.unwrap();
     drop(runtime);
     drop(permit);
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    while policy.settlements().waiting > 0 {
+        assert!(tokio::time::Instant::now() < until, "{:?}", policy.settlements());
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let stats = policy.settlements();
-    assert_eq!((stats.begun, stats.waiting, stats.lost), (1, 0, 1));
+    assert_eq!((stats.begun, stats.lost, stats.unknown), (1, 0, 0));
 }
 
 #[tokio::test]
@@ -215,5 +232,9 @@ impl Store for Deaf {
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
         self.store.reset(keys).await
+    }
+
+    fn background(&self) -> Background {
+        Background::default().on(tokio::runtime::Handle::current())
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use throttlekit::slots::Fenced;
 use throttlekit::store::{
-    Beat, MemoryStore, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError,
+    Background, Beat, MemoryStore, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError,
 };
 use throttlekit::{Guarantee, Retry, SharedSlots};
 
@@ -21,6 +21,8 @@ const LIVES: Duration = Duration::from_millis(300);
 struct Far {
     store: Arc<MemoryStore>,
     turns: u32,
+    /// Whether tasks run on the driver thread, also where the test has a runtime.
+    on_driver: bool,
     cut: Arc<AtomicBool>,
     flights: Arc<AtomicU64>,
     largest: Arc<AtomicU64>,
@@ -50,6 +52,13 @@ impl Far {
 }
 
 impl SlotStore for Far {
+    fn background(&self) -> Background {
+        match tokio::runtime::Handle::try_current() {
+            Ok(here) if !self.on_driver => Background::default().on(here),
+            _ => Background::default(),
+        }
+    }
+
     async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
         self.way().await?;
         let answer = self.store.acquire(ask).await;
@@ -112,7 +121,8 @@ async fn no_more_are_held_than_the_ceiling_and_a_release_makes_room() {
 
 #[tokio::test]
 async fn what_is_dropped_goes_back_also_by_a_panic() {
-    let slots = slots(&Far::default(), 1);
+    // A panic that prints its backtrace blocks the runtime for longer than a lease lives.
+    let slots = slots(&Far { on_driver: true, ..Far::default() }, 1);
     drop(slots.admit("acme").await.unwrap());
     assert!(settles(&slots, 0).await);
     let held = slots.admit("acme").await.unwrap();
@@ -262,18 +272,15 @@ async fn what_is_being_released_is_not_held_here_any_more() {
 }
 
 #[test]
-fn a_keeper_whose_runtime_is_gone_is_told_and_replaced() {
+fn the_keeper_outlives_the_runtime_of_whoever_called_first() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let slots = slots(&Far::default(), 4);
     assert!(!slots.stats().keeper_alive && slots.stats().keepers == 0);
     let first = runtime();
     let held = first.block_on(slots.admit("acme")).unwrap();
-    assert!(slots.stats().keeper_alive && slots.stats().keepers == 1);
     drop(first);
-    assert!(!slots.stats().keeper_alive && slots.stats().keepers == 1);
-    let second = runtime();
-    let more = second.block_on(slots.admit("acme")).unwrap();
-    assert!(slots.stats().keeper_alive && slots.stats().keepers == 2);
+    let more = runtime().block_on(slots.admit("acme")).unwrap();
+    assert!(slots.stats().keeper_alive && slots.stats().keepers == 1, "{:?}", slots.stats());
     drop((held, more));
 }
 

@@ -8,7 +8,7 @@ use throttlekit_conformance::stores::{STORE_WORLDS, examine_store, examine_vecto
 
 #[tokio::test(flavor = "multi_thread")]
 async fn same_everywhere_in_a_memory_store() {
-    let make = |clock| async { Ok(MemoryStore::with_clock(clock).keys_max(64)) };
+    let make = |clock| async { Ok(MemoryStore::with_clock(clock).memory_budget(1 << 20)) };
     let report = examine_store(make, 0..STORE_WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert_eq!(report.unseen(), [""; 0], "{report}");
     println!("{report}");
@@ -16,7 +16,7 @@ async fn same_everywhere_in_a_memory_store() {
 
 #[tokio::test]
 async fn same_everywhere_on_the_vectors() {
-    let make = |clock| async { Ok(MemoryStore::with_clock(clock).keys_max(64)) };
+    let make = |clock| async { Ok(MemoryStore::with_clock(clock).memory_budget(1 << 20)) };
     let report = examine_vectors(make).await.unwrap_or_else(|difference| panic!("{difference}"));
     assert_eq!((report.timelines, report.left_out.len()), (33, 1), "{:?}", report.left_out);
 }

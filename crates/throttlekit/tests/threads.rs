@@ -49,7 +49,7 @@ fn rate_exact_many_threads_on_one_key_admit_exactly_the_burst() {
 fn rate_exact_threads_that_add_the_same_keys_never_add_one_twice() {
     const KEYS: usize = 3_000;
     for limit in limits(3) {
-        let limiter = Limiter::builder(limit).clock(ManualClock::at(NOON)).keys_max(KEYS).build().unwrap();
+        let limiter = Limiter::builder(limit).clock(ManualClock::at(NOON)).build().unwrap();
         let admitted: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
         on_threads(|_| {
             for (key, count) in admitted.iter().enumerate() {
@@ -117,7 +117,7 @@ fn a_reset_key_begins_anew_and_others_do_not() {
 #[test]
 fn a_key_may_be_reset_again_and_again() {
     for limit in limits(2) {
-        let limiter = Limiter::builder(limit).clock(ManualClock::at(NOON)).keys_max(16).build().unwrap();
+        let limiter = Limiter::builder(limit).clock(ManualClock::at(NOON)).build().unwrap();
         for round in 0..1_000 {
             assert_eq!(limiter.check("alice").remaining, 1, "{limit:?} after {round} resets");
             limiter.reset("alice");

@@ -15,9 +15,11 @@ use throttlekit::{Ask, Limit, Limiter, Limits, ManualClock, Rate, SecretHash, Ti
 const THREADS: u64 = 3;
 const ROUNDS: u64 = 6_000;
 const ROUNDS_PER_STEP: u64 = 6;
-const KEYS: u64 = 20;
-/// Sixteen cells.
-const KEYS_MAX: usize = 4;
+const KEYS: u64 = 100;
+/// Bytes of each limit: cells for half of the keys.
+const BUDGET: usize = 1 << 10;
+/// Enough for a few keys of any state.
+const BUDGET_FOR_NEWCOMERS: usize = 8 << 10;
 const UNITS: u64 = 7;
 const STEP: Duration = Duration::from_micros(20);
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -91,7 +93,7 @@ fn bounded_memory_with_threads_no_key_gets_more_than_its_limit_at_the_cap() {
     for (limit, bound) in limits() {
         let clock = ManualClock::at(START);
         let limiter: Limiter<_, SecretHash> =
-            Limiter::builder(limit).clock(clock.clone()).keys_max(KEYS_MAX).build().unwrap();
+            Limiter::builder(limit).clock(clock.clone()).memory_budget(BUDGET).build().unwrap();
         fight(&format!("{limit:?}"), bound, &clock, |keys, cost| match keys {
             [key] => vec![limiter.check(Ask::of(key).cost(cost)).allowed],
             keys => limiter.check_many(keys, cost).iter().map(|decision| decision.allowed).collect(),
@@ -105,7 +107,7 @@ fn bounded_memory_with_threads_no_key_gets_more_than_its_limit_among_several() {
     for (limit, bound) in limits() {
         let clock = ManualClock::at(START);
         let rare = Limit::gcra(Rate::per(1, STEP).burst(UNITS)).unwrap();
-        let limits = Limits::all([limit, rare]).unwrap().clock(clock.clone()).keys_max(KEYS_MAX);
+        let limits = Limits::all([limit, rare]).unwrap().clock(clock.clone()).memory_budget(2 * BUDGET);
         fight(&format!("{limit:?}"), bound, &clock, |keys, cost| {
             let both = |key| limits.check([Ask::of(key).cost(cost), Ask::of("all").cost(cost)]);
             keys.iter().map(|key| both(key).decision.allowed).collect()
@@ -148,7 +150,8 @@ fn take_over(limit: Limit, rounds: u64, clock: &ManualClock, ask: impl Fn(&[Stri
 fn rate_exact_with_threads_keys_that_take_over_idle_cells_get_exactly_their_units() {
     for (limit, _) in limits() {
         let clock = ManualClock::at(START);
-        let limiter = Limiter::builder(limit).clock(clock.clone()).keys_max(KEYS_MAX).build().unwrap();
+        let limiter =
+            Limiter::builder(limit).clock(clock.clone()).memory_budget(BUDGET_FOR_NEWCOMERS).build().unwrap();
         take_over(limit, 400, &clock, |keys| {
             let [one, both] = [limiter.check(&keys[0]), limiter.check_many(&keys[1..], 1)[0]];
             [one.allowed, both.allowed]
@@ -161,7 +164,8 @@ fn rate_exact_with_threads_keys_of_several_limits_get_exactly_their_units() {
     for (limit, _) in limits() {
         let clock = ManualClock::at(START);
         let many = Limit::gcra(Rate::per(1_000_000, MILLISECOND)).unwrap();
-        let limits = Limits::all([limit, many]).unwrap().clock(clock.clone()).keys_max(KEYS_MAX);
+        let limits =
+            Limits::all([limit, many]).unwrap().clock(clock.clone()).memory_budget(2 * BUDGET_FOR_NEWCOMERS);
         let both = |key: &String| limits.check([Ask::of(key), Ask::of("all")]).decision.allowed;
         take_over(limit, 400, &clock, |keys| keys.each_ref().map(both));
     }

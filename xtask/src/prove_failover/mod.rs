@@ -3,8 +3,8 @@
 mod cost;
 mod load;
 mod round;
-mod servers;
-mod signpost;
+pub(crate) mod servers;
+pub(crate) mod signpost;
 
 use std::time::Duration;
 

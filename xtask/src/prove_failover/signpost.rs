@@ -7,14 +7,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 #[derive(Clone)]
-pub(super) struct Signpost {
-    pub(super) port: u16,
+pub(crate) struct Signpost {
+    pub(crate) port: u16,
     primary: Arc<Mutex<String>>,
 }
 
 impl Signpost {
     /// One that points at `host:port`.
-    pub(super) async fn to(primary: String) -> Result<Self> {
+    pub(crate) async fn to(primary: String) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let post = Self { port: listener.local_addr()?.port(), primary: Arc::new(Mutex::new(primary)) };
         let mine = post.clone();
@@ -27,11 +27,11 @@ impl Signpost {
         Ok(post)
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    pub(super) fn point_at(&self, primary: String) {
+    pub(crate) fn point_at(&self, primary: String) {
         *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = primary;
     }
 

@@ -15,7 +15,7 @@ const SMALL: Size = Size { seeds: 3, completions: 4_000 };
 /// Denials of a thousand for which the first implementation is played.
 const DENIALS: [u64; 5] = [0, 10, 50, 100, 200];
 
-pub(super) fn run(small: bool) -> Result<Part> {
+pub(crate) fn run(small: bool) -> Result<Part> {
     let size = if small { SMALL } else { SIZE };
     let found = examine(&shipped, size);
     let large = examine_large(&shipped, Size { seeds: size.seeds.min(11), ..size });

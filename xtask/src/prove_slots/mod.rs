@@ -2,7 +2,7 @@
 
 mod fleet;
 mod held;
-mod inference;
+pub(crate) mod inference;
 mod models;
 
 use anyhow::Result;

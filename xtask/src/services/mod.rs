@@ -90,6 +90,11 @@ pub(crate) fn up_only(names: &[&str]) -> Result<Addresses> {
     bring_up(&engines)
 }
 
+/// The answer of the PostgreSQL server at a port, as plain text.
+pub(crate) fn ask_postgres(port: u16, question: &str) -> Result<String> {
+    command::output(&postgres::psql(port, "postgres", question)?)
+}
+
 /// Whether an `up` has not been followed by a `down`.
 pub(crate) fn recorded() -> bool {
     State::load().is_ok_and(|state| !state.engines.is_empty())

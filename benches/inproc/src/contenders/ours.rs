@@ -22,10 +22,13 @@ pub fn default_clock() -> SystemClock {
     SystemClock::for_limit(&Limit::gcra(rate()).expect("a limit"))
 }
 
+/// Bytes of a budget for each key that is expected: its cells, and a quarter for keys beyond.
+pub const BYTES_PER_KEY: usize = 52;
+
 /// A limiter over many keys.
-pub fn limiter<C: Clock, H: KeyHash>(rate: Rate, keys_max: usize, clock: C) -> Limiter<C, H> {
-    let limit = Limit::gcra(rate).expect("a limit");
-    Limiter::builder(limit).clock(clock).hash::<H>().keys_max(keys_max).build().expect("a limiter")
+pub fn limiter<C: Clock, H: KeyHash>(rate: Rate, keys: usize, clock: C) -> Limiter<C, H> {
+    let builder = Limiter::builder(Limit::gcra(rate).expect("a limit")).clock(clock).hash::<H>();
+    builder.expected_keys(keys).memory_budget(keys * BYTES_PER_KEY).build().expect("a limiter")
 }
 
 struct Keyed<C, H>(Limiter<C, H>);

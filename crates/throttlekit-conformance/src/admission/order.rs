@@ -75,7 +75,7 @@ impl World {
     /// What a policy answers.
     fn asked(&self) -> Vec<Said> {
         let clock = ManualClock::at(Timestamp::from_millis(1_700_000_000_000));
-        let builder = Policy::builder("order").keys_max(8).clock(clock.clone());
+        let builder = Policy::builder("order").memory_budget(64 << 10).clock(clock.clone());
         let each = self.limits.iter().fold(builder, |builder, (axis, limit)| builder.limit(*axis, *limit));
         let policy = Arc::new(each.build().expect("sound limits"));
         let ask = |(now, cost)| {

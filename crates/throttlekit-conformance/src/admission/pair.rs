@@ -160,7 +160,7 @@ impl<S: Store> Pairs for OnStore<S> {
         if let Some(pricing) = &extras.pricing {
             policy = policy.price(pricing.pricer());
         }
-        policy.keys_max(64).clock(clock.clone()).build().map(Arc::new)
+        policy.memory_budget(64 << 10).clock(clock.clone()).build().map(Arc::new)
     }
 }
 

@@ -172,8 +172,10 @@ impl<S: Store + SlotStore> Bench for RealBench<S> {
 
 impl<S: Store + SlotStore> RealBench<S> {
     fn local(&self, numbers: &Numbers<'_>, seat: &mut RealSeat<S>) -> Result<Policy<ManualClock>, String> {
-        let mut builder =
-            Policy::builder("cell").keys_max(64).clock(self.clock.clone()).observer(seat.watch.clone());
+        let mut builder = Policy::builder("cell")
+            .memory_budget(64 << 10)
+            .clock(self.clock.clone())
+            .observer(seat.watch.clone());
         if let Some(most) = numbers.slots() {
             let guard = Arc::new(Guard::fixed(most));
             builder = builder.concurrency(guard.clone());

@@ -57,6 +57,10 @@ impl<S: Store> Lossy<S> {
 }
 
 impl<S: Store> Store for Lossy<S> {
+    fn background(&self) -> throttlekit::store::Background {
+        Store::background(&self.store)
+    }
+
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         self.carry(self.store.admit(asks)).await?
     }

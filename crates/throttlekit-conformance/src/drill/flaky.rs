@@ -119,6 +119,10 @@ fn charged(
 }
 
 impl<S: Store> Store for Flaky<S> {
+    fn background(&self) -> throttlekit::store::Background {
+        Store::background(&self.store)
+    }
+
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         self.carry(self.store.admit(asks), |answer, lost| charged(asks, answer, lost)).await?
     }
@@ -177,6 +181,10 @@ impl<S: Store> Store for Flaky<S> {
 }
 
 impl<S: SlotStore> SlotStore for Flaky<S> {
+    fn background(&self) -> throttlekit::store::Background {
+        SlotStore::background(&self.store)
+    }
+
     async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
         self.carry(self.store.acquire(ask), |_, _| {}).await?
     }

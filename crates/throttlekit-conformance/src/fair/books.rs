@@ -10,6 +10,8 @@ use super::world::WINDOW;
 /// By how much weights are multiplied, so that a weight of one can shrink.
 const SCALE: u64 = 64;
 const PARTS: u64 = 8;
+/// How many windows are remembered that the clock has left.
+const LEFT_MAX: usize = 8;
 
 /// Who shares a window, and what each has used. The judge keeps one, and fills in what it saw admitted; a rule with a
 /// planted bug is one that decides by itself, and keeps its books wrong.
@@ -24,6 +26,12 @@ pub struct Books {
     pub(super) places_max: usize,
     give_back: Option<GiveBack>,
     window: u64,
+    /// Windows that were left in which something was used, and how much.
+    left_windows: Vec<(u64, u64)>,
+    /// The latest window that was left and is forgotten.
+    forgotten: u64,
+    /// What was used of this window before it began again.
+    before: u64,
     latest: Timestamp,
     /// What a bug has dropped from the books, or put on top of them.
     pub(super) stray: i128,
@@ -55,24 +63,53 @@ impl Books {
             places_max: world.places,
             give_back: world.give_back,
             window: 0,
+            left_windows: Vec::new(),
+            forgotten: 0,
+            before: 0,
             latest: Timestamp::EPOCH,
             stray: 0,
         }
     }
 
-    /// Moves to `now`: to a new window, or through the parts that quiet tenants give back.
+    /// Moves to `now`: to another window, or through the parts that quiet tenants give back.
     pub fn advance(&mut self, now: Timestamp) {
         let window = now.as_nanos() / WINDOW.as_nanos() as u64;
-        let moved =
-            if self.bug == Some(Bug::WindowBack) { window != self.window } else { window > self.window };
+        let moved = match self.bug {
+            Some(Bug::WindowBack) => window != self.window,
+            Some(Bug::StaysAhead) => window > self.window,
+            _ => window > self.window || window + 1 < self.window,
+        };
         if moved {
+            self.before = self.leave_for(window);
             self.window = window;
             self.begin();
+            self.latest = now;
         } else {
             self.latest = self.latest.max(now);
             self.give_back();
         }
-        self.latest = self.latest.max(now);
+    }
+
+    /// Remembers what was used in this window, and says what was used of another before.
+    fn leave_for(&mut self, window: u64) -> u64 {
+        let at = self.left_windows.iter().position(|(left, _)| *left == window);
+        let returns_fresh = matches!(self.bug, Some(Bug::WindowBack | Bug::FreshOnReturn));
+        let forgives = matches!(self.bug, Some(Bug::ForgottenIsFresh | Bug::RemembersOneWindow));
+        let before = match at.map(|at| self.left_windows.remove(at).1) {
+            Some(used) if !returns_fresh => used,
+            None if window <= self.forgotten && !returns_fresh && !forgives => self.limit,
+            _ => 0,
+        };
+        let used = self.before + self.used();
+        if used > 0 {
+            self.left_windows.push((self.window, used));
+            self.left_windows.sort_unstable();
+        }
+        let left_max = if self.bug == Some(Bug::RemembersOneWindow) { 1 } else { LEFT_MAX };
+        if self.left_windows.len() > left_max {
+            self.forgotten = self.forgotten.max(self.left_windows.remove(0).0);
+        }
+        before
     }
 
     fn begin(&mut self) {
@@ -83,6 +120,11 @@ impl Books {
         }
         self.places.clear();
         self.free.clear();
+    }
+
+    /// What those who ask share of the limit.
+    pub fn shared(&self) -> u64 {
+        self.limit.saturating_sub(self.before)
     }
 
     /// When the window ends.
@@ -178,10 +220,11 @@ impl Books {
 
     fn guarantee_of(&self, place: &Place, weights: u128) -> u64 {
         let own = place.shared();
-        let exact = own * u128::from(self.limit) / weights;
+        let limit = u128::from(self.shared());
+        let exact = own * limit / weights;
         let guarantee = match self.bug {
-            Some(Bug::DividesFirst) => own * (u128::from(self.limit) / weights),
-            Some(Bug::WeightIgnored) => u128::from(self.limit) / self.seated().count() as u128,
+            Some(Bug::DividesFirst) => own * (limit / weights),
+            Some(Bug::WeightIgnored) => limit / self.seated().count() as u128,
             _ => exact,
         };
         guarantee as u64
@@ -208,7 +251,7 @@ impl Books {
         others.sum::<u64>() + own
     }
 
-    /// What all have used.
+    /// What all have used since the window began, or began again.
     pub fn used(&self) -> u64 {
         let used: i128 = self.seated().map(|(_, place)| i128::from(place.used)).sum();
         u64::try_from(used + self.stray).unwrap_or(0)
@@ -216,7 +259,7 @@ impl Books {
 
     /// What nobody has used.
     pub fn left(&self) -> u64 {
-        self.limit.saturating_sub(self.used())
+        self.shared().saturating_sub(self.used())
     }
 
     /// What the place could take without touching what is reserved for others.

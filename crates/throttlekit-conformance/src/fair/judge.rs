@@ -1,5 +1,7 @@
 //! Plays a world to a rule, keeps books of what it admits, and says which law that breaks.
 
+use std::collections::BTreeMap;
+
 use throttlekit_core::fair::Weight;
 use throttlekit_core::{Decision, Timestamp};
 
@@ -58,13 +60,17 @@ struct Judge<'a> {
     now: Timestamp,
     /// What has been admitted in this window, whoever has a place now.
     admitted: u64,
+    /// How much of that was admitted before the window began again.
+    before: u64,
+    /// What was admitted in the windows that the clock has left, by their ends.
+    admitted_in: BTreeMap<Timestamp, u64>,
     /// The largest cost that was asked for in this window.
     cost_max: u64,
     /// Whether nobody was above its guarantee when guarantees last changed.
     even: bool,
     /// Who was charged what is not handed back, and when that window ends.
     open: Vec<(usize, u64, Timestamp)>,
-    /// What guarantees follow from: the limit, and who shares it at what weight.
+    /// What guarantees follow from: what is shared, and who shares it at what weight.
     terms: Terms,
 }
 
@@ -80,6 +86,8 @@ impl<'a> Judge<'a> {
             weights: world.weights.clone(),
             now: world.start,
             admitted: 0,
+            before: 0,
+            admitted_in: BTreeMap::new(),
             cost_max: 0,
             even: true,
             open: Vec::new(),
@@ -188,7 +196,9 @@ impl<'a> Judge<'a> {
         let window = self.books.end();
         self.books.advance(self.now);
         if self.books.end() != window {
-            (self.admitted, self.cost_max) = (0, 0);
+            self.admitted_in.insert(window, self.admitted);
+            self.admitted = self.admitted_in.remove(&self.books.end()).unwrap_or(0);
+            (self.before, self.cost_max) = (self.admitted, 0);
         }
         self.note_changes();
     }
@@ -196,9 +206,9 @@ impl<'a> Judge<'a> {
     /// Notes whether someone is above its guarantee when guarantees have changed.
     fn note_changes(&mut self) {
         let shared = self.books.seated().map(|(_, seated)| (seated.tenant, seated.shared()));
-        let same = self.terms.0 == self.books.limit && shared.clone().eq(self.terms.1.iter().copied());
+        let same = self.terms.0 == self.books.shared() && shared.clone().eq(self.terms.1.iter().copied());
         if !same {
-            self.terms = (self.books.limit, shared.collect());
+            self.terms = (self.books.shared(), shared.collect());
             self.even = self.books.seated().all(|(place, seated)| seated.used <= self.books.guarantee(place));
         }
     }
@@ -247,7 +257,8 @@ impl<'a> Judge<'a> {
         let lacks: u64 = asking.iter().map(|&tenant| costs[tenant] - 1).sum();
         let silent = self.books.seated().filter(|(_, seated)| !asking.contains(&seated.tenant));
         let kept: u64 = silent.map(|(place, _)| self.books.unused(place) + 1).sum();
-        let left = self.books.limit.saturating_sub(self.admitted);
+        // A window that is forgotten counted as used up when it began again, whatever was admitted in it.
+        let left = self.books.shared().saturating_sub(self.admitted - self.before);
         ensure(left <= lacks + kept, || {
             format!("fair-3: {left} are left where at most {lacks} + {kept} may be")
         })

@@ -8,6 +8,11 @@ use throttlekit_core::fair::GiveBack;
 
 use crate::Dice;
 
+/// By how many windows a clock is wrong.
+const WRONG_BY_MAX: u64 = 4;
+/// By how many it steps back where it wanders: beyond those that are remembered.
+const WANDERS_BACK_MAX: u64 = 16;
+
 /// How long the windows of every world are.
 pub const WINDOW: Duration = Duration::from_secs(1_000);
 const TENANTS_MAX: u64 = 6;
@@ -92,8 +97,9 @@ impl FairWorld {
             over: Duration::from_nanos(dice.below(80) * 1_000_000_000 + dice.below(8)),
         });
         let weights = (0..tenants).map(|_| 1 + dice.below(weight_max)).collect();
-        let mut roller = Roller { dice, tenants, cost_max, weight_max, give_back, asked: false };
-        let count = 1 + roller.dice.below(OPERATIONS_MAX);
+        let wanders = dice.once_in(16);
+        let mut roller = Roller { dice, tenants, cost_max, weight_max, give_back, asked: false, wanders };
+        let count = 1 + roller.dice.below(if wanders { 4 * OPERATIONS_MAX } else { OPERATIONS_MAX });
         let mut operations: Vec<Operation> = (0..count).map(|_| roller.operation()).collect();
         operations.push(roller.exhaust());
         let start = Timestamp::from_nanos(1_000_000 * WINDOW.as_nanos() as u64);
@@ -143,6 +149,8 @@ struct Roller {
     weight_max: u64,
     give_back: Option<GiveBack>,
     asked: bool,
+    /// Whether its clock is good for nothing: it goes through many windows, back and forth.
+    wanders: bool,
 }
 
 impl Roller {
@@ -152,7 +160,13 @@ impl Roller {
             return self.ask();
         }
         self.asked = true;
-        match self.dice.below(27) {
+        if self.wanders && self.dice.once_in(2) {
+            return match self.dice.below(4) {
+                0 => Operation::StepBack(WINDOW * self.dice.between(1, WANDERS_BACK_MAX) as u32),
+                _ => Operation::Wait(WINDOW),
+            };
+        }
+        match self.dice.below(29) {
             0 => {
                 let (tenant, weight) = (self.tenant(), 1 + self.dice.below(self.weight_max));
                 Operation::Reweigh { tenant, weight }
@@ -161,6 +175,8 @@ impl Roller {
             2 => Operation::Reset { tenant: self.tenant() },
             3..=6 => Operation::Wait(self.wait()),
             7 => Operation::StepBack(self.wait()),
+            27 => Operation::Wait(self.windows()),
+            28 => Operation::StepBack(self.windows()),
             8 => self.exhaust(),
             9..=11 => {
                 let (ask, units) =
@@ -185,6 +201,11 @@ impl Roller {
 
     fn tenant(&mut self) -> usize {
         self.dice.below(self.tenants) as usize
+    }
+
+    /// By how much a clock reads ahead or behind that is wrong: some whole windows.
+    fn windows(&mut self) -> Duration {
+        WINDOW * self.dice.between(1, WRONG_BY_MAX) as u32
     }
 
     /// Some seconds, or to a nanosecond around where a tenant gives a part back, or to another window.

@@ -17,4 +17,4 @@ mod short;
 pub use crew::Crew;
 pub use judge::{Tally, tally};
 pub use post::{Bug, Limit, Order, Post, post, serve};
-pub use short::{SHORT_CEILING, short_storm};
+pub use short::{SHORT_CEILING, STORMS_MAX, ceiling_holds, short_storm};

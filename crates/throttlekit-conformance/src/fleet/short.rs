@@ -11,6 +11,8 @@ use super::{Bug, Crew, Limit, Order, Tally, tally};
 
 /// The ceiling of the short storm.
 pub const SHORT_CEILING: u32 = 12;
+/// Storms in which a test may look for what one of them may miss on a busy machine.
+pub const STORMS_MAX: usize = 3;
 const LIVES: Duration = Duration::from_millis(900);
 /// In thousandths of the ceiling.
 const DEMANDS: [u64; 3] = [1_500, 700, 300];
@@ -43,6 +45,17 @@ pub fn short_storm(test: &'static str, bug: Option<Bug>) -> Tally {
     drop(crew);
     let _ = std::fs::remove_dir_all(folder);
     seen
+}
+
+/// Runs short storms until one of them has tried the ceiling, and panics if none does. The ceiling must hold in each.
+pub fn ceiling_holds(test: &'static str) {
+    let tries_it = |_| {
+        let seen = short_storm(test, None);
+        println!("{seen:?}");
+        assert!(seen.most.max(seen.decided) <= SHORT_CEILING.into(), "above the ceiling of {SHORT_CEILING}");
+        seen.most * 4 >= u64::from(SHORT_CEILING) * 3 && seen.fences > 0
+    };
+    assert!((0..STORMS_MAX).any(tries_it), "the ceiling was not reached in {STORMS_MAX} storms");
 }
 
 fn order(name: String, demand: u64, bug: Option<Bug>) -> Order {

@@ -22,7 +22,7 @@ pub const RECOVERED_SHARE: f64 = 0.85;
 /// The same of each step.
 const STEP_SHARE: f64 = 0.75;
 /// Worlds are examined with seeds from here on, which no constant was chosen by.
-pub const HELD_OUT: u64 = 1_000_000;
+pub const HELD_OUT: u64 = 2_000_000;
 pub(super) const DISCIPLINES: [Discipline; 2] = [Discipline::Queue, Discipline::Sharing];
 
 /// The steps: name, and what changes.

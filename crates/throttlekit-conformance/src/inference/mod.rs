@@ -2,7 +2,8 @@
 //!
 //! Backends whose best ceiling is known, C servers behind one queue or C cores that share, are played to the
 //! estimator that ships in a closed loop: there are always more callers than the ceiling lets in. Below C servers
-//! idle, above it calls only queue. The same laws judge guards with a planted bug.
+//! idle, above it calls only queue. The same laws judge guards with a planted bug. [`tails`] has the open loop, with
+//! service times of long tails.
 
 mod backend;
 mod examine;
@@ -11,6 +12,7 @@ mod laws;
 mod planted;
 mod published;
 mod service;
+pub mod tails;
 mod weather;
 mod world;
 

@@ -1,6 +1,9 @@
-//! `same-everywhere/word`: a rule squeezed into one machine word answers as the rule in full, field by field.
+//! `same-everywhere/word`: a rule squeezed into one machine word answers as the rule in full, field by field, wherever the
+//! clock jumps.
 
-use throttlekit_core::rate::word::{GcraWord, HORIZON, WindowWord, WordRule};
+use std::time::Duration;
+
+use throttlekit_core::rate::word::{GcraWord, WORDS_END, WindowWord, WordRule};
 use throttlekit_core::rate::{Limit, Rule, State};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
@@ -18,6 +21,8 @@ pub(super) fn law() -> Law {
             ("floor_ignored", buggy(Bug::FloorIgnored)),
             ("word_ignored", buggy(Bug::WordIgnored)),
             ("retry_early", buggy(Bug::RetryEarly)),
+            ("from_when_it_was_built", buggy(Bug::FromWhenItWasBuilt)),
+            ("ten_years_at_most", buggy(Bug::TenYearsAtMost)),
         ],
     }
 }
@@ -28,36 +33,62 @@ enum Bug {
     FloorIgnored,
     WordIgnored,
     RetryEarly,
+    /// Words count from a day before the first ask, as if that were when the limiter was built.
+    FromWhenItWasBuilt,
+    /// Words end ten years after it.
+    TenYearsAtMost,
 }
+
+const DAY: Duration = Duration::from_secs(86_400);
+const YEAR: Duration = Duration::from_secs(366 * 86_400);
 
 fn check(world: &World, bug: Option<Bug>) -> Check {
     let limit = limit(&world.spec);
-    let before = world.dice().any_size(366 * 86_400_000_000_000);
-    let origin = Timestamp::from_nanos(world.earliest().as_nanos().saturating_sub(before));
     match limit {
-        Limit::Gcra(rule) => match GcraWord::new(&rule, origin) {
-            Some(word) => compare(&limit, &word, bug, origin, world),
+        Limit::Gcra(rule) => match GcraWord::new(&rule) {
+            Some(word) => compare(&limit, &word, bug, world),
             None => Ok(()),
         },
-        Limit::Window(rule) => match WindowWord::new(&rule, origin) {
-            Some(word) => compare(&limit, &word, bug, origin, world),
+        Limit::Window(rule) => match WindowWord::new(&rule) {
+            Some(word) => compare(&limit, &word, bug, world),
             None => Ok(()),
         },
         _ => Ok(()),
     }
 }
 
-fn compare(limit: &Limit, rule: &impl WordRule, bug: Option<Bug>, origin: Timestamp, world: &World) -> Check {
+/// The asks of a world whose clock was wrong at first: at the epoch, days or years ahead, or behind.
+fn asks_of_a_wrong_clock(world: &World) -> Vec<(Timestamp, Cost)> {
+    let mut dice = world.dice();
+    let wrong = dice.below(4);
+    let right_from = dice.between(0, 8) as usize;
+    let shown = |now: Timestamp| match wrong {
+        0 => now,
+        1 => Timestamp::from_nanos(now.as_nanos() % (3 * DAY.as_nanos() as u64)),
+        2 => now + 2 * DAY,
+        _ => now + 12 * YEAR,
+    };
+    let asks = world.asks().enumerate();
+    asks.map(|(i, (now, cost))| (if i < right_from { shown(now) } else { now }, cost)).collect()
+}
+
+fn compare(limit: &Limit, rule: &impl WordRule, bug: Option<Bug>, world: &World) -> Check {
+    let asks = asks_of_a_wrong_clock(world);
+    let built = asks.first().map_or(Timestamp::EPOCH, |(now, _)| *now);
+    // A key of its own for each stretch of time: one that is charged in the future is ahead by either form.
     let (mut state, mut word, mut before) = (State::default(), 0, Timestamp::EPOCH);
-    for (now, cost) in world.asks().take_while(|(now, _)| *now < origin + HORIZON) {
+    for (now, cost) in asks.into_iter().take_while(|(now, _)| *now < WORDS_END) {
         let ordered = rule.floor(now.min(before)) <= rule.floor(now.max(before));
         ensure(ordered, || format!("the floor shrinks between {before} and {now}"))?;
+        if before > now + DAY {
+            (state, word) = (State::default(), 0);
+        }
         before = now;
         let want = limit.check(&mut state, cost, now);
-        let got = step(rule, bug, word, cost, now);
+        let got = step(rule, bug, built, word, (cost, now));
         ensure(want == got.decision, || {
             let (want, got) = (print_answer(&want), print_answer(&got.decision));
-            format!("{cost} at {now}, origin {origin}:\n  full {want}\n  word {got}")
+            format!("{cost} at {now}, built at {built}:\n  full {want}\n  word {got}")
         })?;
         if let Some(short) = rule.at_once(word, cost, now).filter(|_| bug.is_none()) {
             let right = got.decision.allowed && cost > 0 && short == got.next;
@@ -85,17 +116,26 @@ fn take(rule: &impl WordRule, word: u64, floor: u64, cost: Cost, now: Timestamp)
     }
 }
 
-fn step(rule: &impl WordRule, bug: Option<Bug>, word: u64, cost: Cost, now: Timestamp) -> Step {
+fn step(
+    rule: &impl WordRule,
+    bug: Option<Bug>,
+    built: Timestamp,
+    word: u64,
+    (cost, now): (Cost, Timestamp),
+) -> Step {
     let floor = rule.floor(now);
+    let origin = Timestamp::from_nanos(built.as_nanos().saturating_sub(DAY.as_nanos() as u64));
     match bug {
         None => take(rule, word, floor, cost, now),
         Some(Bug::CostDropped) => Step { next: word.max(floor), ..take(rule, word, floor, cost, now) },
         Some(Bug::FloorIgnored) => take(rule, word, rule.floor(Timestamp::EPOCH), cost, now),
         Some(Bug::WordIgnored) => take(rule, floor, floor, cost, now),
+        Some(Bug::FromWhenItWasBuilt) => take(rule, word, rule.floor(now.max(origin)), cost, now),
+        Some(Bug::TenYearsAtMost) => take(rule, word, rule.floor(now.min(origin + 10 * YEAR)), cost, now),
         Some(Bug::RetryEarly) => {
             let mut step = take(rule, word, floor, cost, now);
             if let Retry::After(wait) = step.decision.retry_after {
-                step.decision.retry_after = Retry::after(wait - std::time::Duration::from_nanos(1));
+                step.decision.retry_after = Retry::after(wait - Duration::from_nanos(1));
             }
             step
         }

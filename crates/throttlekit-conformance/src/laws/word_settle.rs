@@ -1,6 +1,6 @@
 //! `settle/word`: a charge settled on a word leaves what the rule in full leaves, or, where that does not fit, no less.
 
-use throttlekit_core::rate::word::{GcraWord, HORIZON, WORD_MAX, WindowWord, WordRule};
+use throttlekit_core::rate::word::{GcraWord, WORD_MAX, WORDS_END, WindowWord, WordRule};
 use throttlekit_core::rate::{Limit, Mark, Rule, Settle, State, UNITS_MAX};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
@@ -44,15 +44,13 @@ enum Bug {
 fn check(world: &World, bug: Option<Bug>) -> Check {
     let limit = limit(&world.spec);
     let mut dice = world.dice();
-    let before = dice.any_size(366 * 86_400_000_000_000);
-    let origin = Timestamp::from_nanos(world.earliest().as_nanos().saturating_sub(before));
     match &limit {
-        Limit::Gcra(rule) => match GcraWord::new(rule, origin) {
-            Some(word) => Both::new(limit, word, bug, origin).play(world, &mut dice),
+        Limit::Gcra(rule) => match GcraWord::new(rule) {
+            Some(word) => Both::new(limit, word, bug).play(world, &mut dice),
             None => Ok(()),
         },
-        Limit::Window(rule) => match WindowWord::new(rule, origin) {
-            Some(word) => Both::new(limit, word, bug, origin).play(world, &mut dice),
+        Limit::Window(rule) => match WindowWord::new(rule) {
+            Some(word) => Both::new(limit, word, bug).play(world, &mut dice),
             None => Ok(()),
         },
         _ => Ok(()),
@@ -66,20 +64,18 @@ struct Both<R> {
     rule: R,
     word: u64,
     bug: Option<Bug>,
-    origin: Timestamp,
     /// Whether all that was ever owed fits the word. From then on the word may owe more, never less.
     fits: bool,
     open: Vec<(Mark, Cost)>,
 }
 
 impl<R: WordRule> Both<R> {
-    fn new(limit: Limit, rule: R, bug: Option<Bug>, origin: Timestamp) -> Self {
-        Self { limit, state: State::default(), rule, word: 0, bug, origin, fits: true, open: Vec::new() }
+    fn new(limit: Limit, rule: R, bug: Option<Bug>) -> Self {
+        Self { limit, state: State::default(), rule, word: 0, bug, fits: true, open: Vec::new() }
     }
 
     fn play(mut self, world: &World, dice: &mut Dice) -> Check {
-        let end = self.origin + HORIZON;
-        for (now, cost) in world.asks().take_while(|(now, _)| *now < end) {
+        for (now, cost) in world.asks().take_while(|(now, _)| *now < WORDS_END) {
             self.ask(cost, now)?;
             if dice.once_in(3) {
                 continue;
@@ -176,15 +172,15 @@ impl<R: WordRule> Both<R> {
         matches!(self.limit, Limit::Window(_))
     }
 
-    /// Whether the state in full fits a word: ten years of ticks, or the bits that ten years of windows leave.
+    /// Whether the state in full fits a word: ticks up to the end of words, or the bits that the windows up to it leave.
     fn note(&mut self) {
         self.fits &= match &self.state {
             State::Count(count) => {
-                let windows = nanos(HORIZON) / nanos(self.limit.period()) + 2;
+                let windows = WORDS_END.as_nanos() / nanos(self.limit.period()) + 2;
                 let bits = windows.leading_zeros() - 1;
                 count.used < (WORD_MAX >> (63 - bits)).min(UNITS_MAX)
             }
-            state => self.limit.idle_at(state) <= self.origin + HORIZON,
+            state => self.limit.idle_at(state) <= WORDS_END,
         };
     }
 
@@ -196,7 +192,7 @@ impl<R: WordRule> Both<R> {
         let right = if self.fits { got == want } else { no_more };
         ensure(right, || {
             let (want, got) = (print_answer(&want), print_answer(&got));
-            format!("{cost} at {now}, origin {}:\n  full {want}\n  word {got}", self.origin)
+            format!("{cost} at {now}:\n  full {want}\n  word {got}")
         })?;
         Ok(got)
     }

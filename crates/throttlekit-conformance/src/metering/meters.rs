@@ -90,12 +90,15 @@ impl Metered {
         Self { policy, budget, set_aside, state: State::default(), now: Timestamp::EPOCH, cap, learner }
     }
 
-    /// Sets tokens aside, all or none.
-    fn reserve(&mut self, tokens: Cost) -> Option<u64> {
-        let tokens = tokens.max(1);
-        let want = Want { wants: tokens, least: tokens, share: 1 };
+    /// Sets tokens aside.
+    fn reserve(&mut self, want: Want) -> Option<u64> {
         let granted = self.set_aside.lend(&mut self.state, want, self.now).granted;
         (granted > 0).then_some(granted)
+    }
+
+    /// As a token budget requests it for a key of which something is known.
+    fn want(&self) -> Want {
+        Want::learned(self.learner.reserve(None), self.budget.units())
     }
 
     fn give_back(&mut self, units: Cost) {
@@ -115,8 +118,8 @@ impl Meter for Metered {
 
     fn open(&mut self) -> Option<u64> {
         match self.policy {
-            Policy::ReserveMax | Policy::ReserveMaxRefunded => self.reserve(self.cap),
-            Policy::Paced => self.reserve(self.learner.reserve(None)),
+            Policy::ReserveMax | Policy::ReserveMaxRefunded => self.reserve(Want::whole(self.cap)),
+            Policy::Paced => self.reserve(self.want()),
             Policy::AdmitThenCount | Policy::PerToken | Policy::ByChunks => (!self.is_spent()).then_some(0),
         }
     }

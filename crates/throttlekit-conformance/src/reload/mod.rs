@@ -1,16 +1,18 @@
-//! `reload`: where a limit takes the place of another of its kind, what keys have used goes on counting, and every store
-//! answers alike.
+//! `reload-room`: when the numbers of a limit change, exactly the units that were used and have not come back count under
+//! the new ones, and every store answers alike.
 //!
-//! A [`ReloadWorld`] is one limit in several versions, and what happens while they follow each other. It is played to a
-//! store and to a [`MemoryStore`](throttlekit::store::MemoryStore) beside it: every answer is the same. And whenever the
-//! version changes, a judge that knows no states looks at each key before and after: units that were used stay used, and
-//! a bucket is full when it would have been.
+//! A [`ReloadWorld`] is one limit in several versions, and what happens while they follow each other or run side by side. It
+//! is played to a store and to a [`MemoryStore`](throttlekit::store::MemoryStore) beside it: every answer is the same. And
+//! an oracle that knows no states counts what every key has used, in units: every answer must follow from its count.
 
 mod judge;
-mod planted;
+mod oracle;
 mod play;
+mod report;
+mod seeded;
 mod world;
 
-pub use planted::{RELOAD_BUGS, ReloadBug, Reloaded};
-pub use play::{ReloadReport, examine_reload, find_reload_bug};
+pub use play::{examine_reload, find_reload_bug};
+pub use report::ReloadReport;
+pub use seeded::{RELOAD_BUGS, ReloadBug, Seeded};
 pub use world::{ReloadStep, ReloadWorld};

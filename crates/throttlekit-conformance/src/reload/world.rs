@@ -15,6 +15,8 @@ use crate::text::{nanos, print_duration};
 use crate::{Dice, Spec};
 
 const STEPS_MAX: u64 = 40;
+/// How far the clock steps back at a time.
+const STEP_BACK_MAX: Duration = Duration::from_secs(86_400);
 const YEAR: u64 = 365 * 86_400_000_000_000;
 const YEAR_2023: u64 = 1_700_000_000_000_000_000;
 /// No limit looks further ahead, so that what a world adds up stays exact in a script.
@@ -41,6 +43,8 @@ pub enum ReloadStep {
     Change(usize),
     /// Time goes by.
     Wait(Duration),
+    /// The clock steps back.
+    StepBack(Duration),
 }
 
 /// One limit in several versions, and what happens to it.
@@ -48,7 +52,7 @@ pub enum ReloadStep {
 pub struct ReloadWorld {
     /// Replays this world.
     pub seed: u64,
-    /// All of one kind.
+    /// Of one kind in most worlds.
     pub versions: Vec<Spec>,
     /// What the clock shows at first.
     pub start: Timestamp,
@@ -60,15 +64,22 @@ impl ReloadWorld {
     /// The world of a seed.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        let first = roll_near(&mut dice);
+        let first = if dice.once_in(2) { roll_bucket(&mut dice) } else { roll_near(&mut dice) };
         let mut versions = vec![first];
+        let (changes_kind, alternates) = (dice.once_in(8), dice.once_in(3));
         for _ in 0..dice.between(1, 3) {
             let last = dice.pick(&versions);
-            versions.push(roll_version(&mut dice, &last));
+            let next = if changes_kind { roll_near(&mut dice) } else { roll_version(&mut dice, &last) };
+            versions.push(next);
         }
         let start = YEAR_2023 + dice.below(3 * YEAR);
         let (mut version, mut steps) = (0, Vec::new());
         for _ in 0..dice.between(6, STEPS_MAX) {
+            // Two instances with different numbers: what follows is by one or by the other.
+            if alternates && dice.once_in(2) {
+                version = dice.below(versions.len() as u64) as usize;
+                steps.push(ReloadStep::Change(version));
+            }
             let step = roll_step(&mut dice, &versions, version);
             if let ReloadStep::Change(next) = step {
                 version = next;
@@ -93,6 +104,15 @@ fn roll_near(dice: &mut Dice) -> Spec {
     loop {
         let spec = roll_shareable(dice);
         if reach(&spec) <= REACH_MAX {
+            return spec;
+        }
+    }
+}
+
+fn roll_bucket(dice: &mut Dice) -> Spec {
+    loop {
+        let spec = roll_near(dice);
+        if matches!(spec, Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyBucket { .. }) {
             return spec;
         }
     }
@@ -168,13 +188,17 @@ fn roll_step(dice: &mut Dice, versions: &[Spec], version: usize) -> ReloadStep {
     let cost = if dice.once_in(2) { 1 } else { roll_store_cost(dice, spec) };
     let few = |used: Used| if let Used::More(units) = used { Used::More(units.min(1_000)) } else { used };
     match dice.below(20) {
-        0..=5 => ReloadStep::Ask(key, cost),
         6 | 7 => ReloadStep::AskBoth(key, cost),
         8 | 9 => ReloadStep::Settle(nth, few(roll_used(dice, spec)), dice.once_in(2)),
         10 => ReloadStep::Lease(key, roll_want(dice, spec)),
         11 => ReloadStep::GiveBack(nth, few(roll_used(dice, spec)), dice.once_in(2)),
         12 | 13 => ReloadStep::Debit(key, cost, dice.once_in(3)),
-        14..=16 => ReloadStep::Change(dice.below(versions.len() as u64) as usize),
+        14 | 15 => ReloadStep::Change(dice.below(versions.len() as u64) as usize),
+        16 if dice.once_in(4) => {
+            let back = roll_wait_micros(dice, &dice_spec(dice, versions));
+            ReloadStep::StepBack(back.min(STEP_BACK_MAX))
+        }
+        0..=5 | 16 => ReloadStep::Ask(key, cost),
         _ => ReloadStep::Wait(roll_wait_micros(dice, &dice_spec(dice, versions))),
     }
 }
@@ -191,6 +215,7 @@ impl fmt::Display for ReloadWorld {
         self.versions.iter().enumerate().try_for_each(|(i, spec)| writeln!(f, "  version {i}: {spec}"))?;
         self.steps.iter().try_for_each(|step| match step {
             ReloadStep::Wait(by) => writeln!(f, "  wait {}", print_duration(*by)),
+            ReloadStep::StepBack(by) => writeln!(f, "  step back {}", print_duration(*by)),
             other => writeln!(f, "  {other:?}"),
         })
     }

@@ -27,13 +27,16 @@ pub enum SlotBug {
     CeilingKept,
     OneTooMany,
     RoomByTheFirst,
-    ClockGoesBack,
-    DenialMovesTime,
-    TimeOutlivesLeases,
+    TimeStandsStill,
+    EndsStayAhead,
+    PulledInByTheCall,
+    DenialPullsNothingIn,
+    DenialLengthens,
+    LifeOutlivesLeases,
 }
 
 /// Every bug with its name.
-pub const SLOT_BUGS: [(&str, SlotBug); 18] = [
+pub const SLOT_BUGS: [(&str, SlotBug); 21] = [
     ("a beat revives", SlotBug::BeatRevives),
     ("a beat by the lease's name alone", SlotBug::BeatByNameAlone),
     ("a beat shortens", SlotBug::BeatShortens),
@@ -49,9 +52,12 @@ pub const SLOT_BUGS: [(&str, SlotBug); 18] = [
     ("the first ceiling is kept", SlotBug::CeilingKept),
     ("one more than the ceiling", SlotBug::OneTooMany),
     ("room when the first is over", SlotBug::RoomByTheFirst),
-    ("the clock goes back", SlotBug::ClockGoesBack),
-    ("a denial moves time", SlotBug::DenialMovesTime),
-    ("time outlives leases", SlotBug::TimeOutlivesLeases),
+    ("time stands still until the clock is where it was", SlotBug::TimeStandsStill),
+    ("ends stay ahead of a clock that stepped back", SlotBug::EndsStayAhead),
+    ("ends are pulled in to the life that the call names", SlotBug::PulledInByTheCall),
+    ("a denial pulls nothing in", SlotBug::DenialPullsNothingIn),
+    ("a denial lengthens the longest life", SlotBug::DenialLengthens),
+    ("the longest life outlives leases", SlotBug::LifeOutlivesLeases),
 ];
 
 /// The leases of one key in a plain list: what every store of slots must answer, said as simply as can be.
@@ -59,6 +65,9 @@ pub const SLOT_BUGS: [(&str, SlotBug); 18] = [
 pub struct Book {
     /// Lease, owner, end.
     leases: Vec<(u128, u128, Timestamp)>,
+    /// The longest life that was given since the list was last empty.
+    longest: Duration,
+    /// For the bug that needs it: when anything last changed.
     last: Timestamp,
     first_most: Option<u32>,
     bug: Option<SlotBug>,
@@ -69,9 +78,18 @@ impl Book {
         self.bug == Some(bug)
     }
 
-    /// The instant that holds, whether leases were over at it, and how many there were before they went.
-    fn clear(&mut self, now: Timestamp) -> (Timestamp, bool, usize) {
-        let now = if self.has(SlotBug::ClockGoesBack) { now } else { now.max(self.last) };
+    /// The instant that holds, whether leases were over at it, and how many there were before they went. A call that
+    /// names a life names it.
+    fn clear(&mut self, now: Timestamp, lives: Option<Duration>) -> (Timestamp, bool, usize) {
+        let now = if self.has(SlotBug::TimeStandsStill) { now.max(self.last) } else { now };
+        let latest = match (self.bug, lives) {
+            (Some(SlotBug::EndsStayAhead | SlotBug::TimeStandsStill), _) => None,
+            (Some(SlotBug::PulledInByTheCall), Some(lives)) => Some(now + lives),
+            _ => Some(now + self.longest),
+        };
+        for lease in &mut self.leases {
+            lease.2 = latest.map_or(lease.2, |latest| lease.2.min(latest));
+        }
         let before = self.leases.len();
         let tick = Duration::from_micros(1);
         match self.bug {
@@ -83,17 +101,24 @@ impl Book {
         (now, before != self.leases.len(), before)
     }
 
-    fn close(&mut self, now: Timestamp, changed: bool) {
-        if self.leases.is_empty() && !self.has(SlotBug::TimeOutlivesLeases) {
-            self.last = Timestamp::EPOCH;
-        } else if changed {
+    /// Ends a call that changed something or not, and gave a life or not.
+    fn close(&mut self, now: Timestamp, changed: bool, given: Option<Duration>) {
+        self.longest = self.longest.max(given.unwrap_or_default());
+        if changed {
             self.last = now;
+        }
+        if self.leases.is_empty() {
+            self.last = Timestamp::EPOCH;
+        }
+        if self.leases.is_empty() && !self.has(SlotBug::LifeOutlivesLeases) {
+            self.longest = Duration::ZERO;
         }
     }
 
     /// As [`SlotStore::acquire`].
     pub fn acquire(&mut self, ask: &SlotAsk<'_>, now: Timestamp) -> SlotAnswer {
-        let (now, cleared, before) = self.clear(now);
+        let ends: Vec<_> = self.leases.iter().map(|lease| lease.2).collect();
+        let (now, cleared, before) = self.clear(now, Some(ask.lives));
         let most =
             if self.has(SlotBug::CeilingKept) { *self.first_most.get_or_insert(ask.most) } else { ask.most };
         let most = most.min(SLOTS_MAX) as usize;
@@ -116,8 +141,12 @@ impl Book {
         } else {
             SlotStep::Deny(self.full(held, most, now))
         };
-        let writes = matches!(step, SlotStep::Admit { .. }) || self.has(SlotBug::DenialMovesTime);
-        self.close(now, cleared || writes);
+        let admitted = matches!(step, SlotStep::Admit { .. });
+        if self.has(SlotBug::DenialPullsNothingIn) && !admitted && !cleared {
+            self.leases.iter_mut().zip(ends).for_each(|(lease, end)| lease.2 = end);
+        }
+        let given = admitted || self.has(SlotBug::DenialLengthens);
+        self.close(now, cleared || admitted, given.then_some(ask.lives));
         SlotAnswer { now, step }
     }
 
@@ -134,7 +163,7 @@ impl Book {
 
     /// As [`SlotStore::heartbeat`], for one lease.
     pub fn beat(&mut self, at: &SlotLease<'_>, lives: Duration, now: Timestamp) -> Beat {
-        let (now, cleared, _) = self.clear(now);
+        let (now, cleared, _) = self.clear(now, Some(lives));
         let by_name = self.has(SlotBug::BeatByNameAlone);
         let (shortens, revives) = (self.has(SlotBug::BeatShortens), self.has(SlotBug::BeatRevives));
         let mine = |lease: &&mut (u128, u128, Timestamp)| {
@@ -151,13 +180,13 @@ impl Book {
             }
             None => None,
         };
-        self.close(now, cleared || until.is_some());
+        self.close(now, cleared || until.is_some(), until.map(|_| lives));
         until.map_or(Beat::Lost, |until| Beat::Held(Slot { until, lives: until.since(now) }))
     }
 
     /// As [`SlotStore::release`], for one lease.
     pub fn release(&mut self, at: &SlotLease<'_>, now: Timestamp) -> bool {
-        let (now, cleared, _) = self.clear(now);
+        let (now, cleared, _) = self.clear(now, None);
         let by_name = self.has(SlotBug::ReleaseByNameAlone);
         let mine =
             |lease: &(u128, u128, Timestamp)| lease.0 == at.lease.0 && (lease.1 == at.owner.0 || by_name);
@@ -167,14 +196,14 @@ impl Book {
         } else if self.has(SlotBug::ReleaseFreesTheOldest) && !self.leases.is_empty() {
             self.leases.remove(0);
         }
-        self.close(now, cleared || place.is_some());
+        self.close(now, cleared || place.is_some(), None);
         place.is_some()
     }
 
     /// As [`SlotStore::occupancy`].
     pub fn look(&self, now: Timestamp) -> Occupancy {
         let mut seen = self.clone();
-        let (now, ..) = seen.clear(now);
+        let (now, ..) = seen.clear(now, None);
         Occupancy { now, held: seen.leases.len() as u32 }
     }
 }

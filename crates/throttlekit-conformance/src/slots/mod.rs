@@ -4,14 +4,17 @@
 //!   compares every answer: slots on an engine are those in process.
 //! * [`check_holders`] lets holders acquire, beat and release over a network that loses and delays messages, with clocks
 //!   that drift, pauses, and tables that are lost: no more work at a time than there are slots.
+//! * [`slots_after_a_clock_was_ahead`] takes slots while a store's clock is a day ahead.
 //! * [`slot_storm`] lets many callers take and leave slots of one key at once.
 
+mod ahead;
 mod book;
 mod holders;
 mod same;
 mod storm;
 mod world;
 
+pub use ahead::slots_after_a_clock_was_ahead;
 pub use book::{Book, PlantedSlots, SLOT_BUGS, SlotBug};
 pub use holders::{HOLDER_BUGS, HolderBug, Seen, check_holders, find_holder_bug};
 pub use same::{SlotReport, examine_slots, find_slot_bug};

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use throttlekit::Guarantee;
 use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome};
 use throttlekit::store::{Settlement, Sight, StoreError};
 use throttlekit_core::Timestamp;
@@ -43,7 +44,7 @@ impl CoreStates {
                 self.charge(charge, now);
             }
         }
-        Outcome { now, verdict, decisions, marks }
+        Outcome { now, verdict, decisions, marks, guarantee: Guarantee::Exact }
     }
 
     /// What is remembered for these charges.

@@ -38,7 +38,7 @@ pub(super) fn same<T: PartialEq + Debug>(want: &T, got: &T) -> Heard {
 
 /// Part by part, so that the first that differs is told by itself.
 pub(super) fn same_outcome(want: &Outcome, got: &Outcome) -> Heard {
-    let Outcome { now, verdict, decisions, marks } = want;
+    let Outcome { now, verdict, decisions, marks, guarantee } = want;
     same(now, &got.now)?;
     same(&decisions.len(), &got.decisions.len())?;
     for (limit, (want, got)) in decisions.iter().zip(&got.decisions).enumerate() {
@@ -48,7 +48,8 @@ pub(super) fn same_outcome(want: &Outcome, got: &Outcome) -> Heard {
         }
     }
     same(verdict, &got.verdict)?;
-    same(marks, &got.marks)
+    same(marks, &got.marks)?;
+    same(guarantee, &got.guarantee)
 }
 
 /// Asks a store, and compares what it says with what the rules say.

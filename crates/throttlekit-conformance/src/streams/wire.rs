@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throttlekit::ManualClock;
-use throttlekit::store::{Charge, Charges, Debit, DebitId, Debited, GiveBack, LeaseAsk, Lent, MemoryStore};
+use throttlekit::store::{
+    Background, Charge, Charges, Debit, DebitId, Debited, GiveBack, LeaseAsk, Lent, MemoryStore,
+};
 use throttlekit::store::{Outcome, ReturnId, Settlement, Sight, Store, StoreError};
 use throttlekit_core::rate::shared::SharedForm;
 
@@ -176,5 +178,10 @@ impl Store for Wire {
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
         self.kept.reset(keys).await
+    }
+
+    /// The world's own runtime, so that what streams leave behind is done between two steps.
+    fn background(&self) -> Background {
+        self.kept.background()
     }
 }

@@ -9,6 +9,7 @@ use throttlekit::tier::Margin;
 use throttlekit::{Clock, Limit, ManualClock, Timestamp, TokenBudget, TokenStream};
 use throttlekit_core::rate::Rule;
 use throttlekit_core::rate::shared::SharedForm;
+use tokio::runtime::Handle;
 
 use super::{StreamBug, Wire};
 use crate::Dice;
@@ -54,7 +55,7 @@ impl World {
     fn new(seed: u64, bug: Option<StreamBug>) -> Self {
         let mut dice = Dice::new(seed);
         let clock = ManualClock::at(Timestamp::from_millis(1_700_000_000_000));
-        let store = Arc::new(MemoryStore::with_clock(clock.clone()));
+        let store = Arc::new(MemoryStore::with_clock(clock.clone()).runtime(Handle::current()));
         let budget = dice.pick(&[1, 7, 100, 1_000, 20_000]);
         let limit = Limit::token_budget(budget, WINDOW).expect("a valid budget");
         let form = SharedForm::of(&limit).expect("a budget can be shared");

@@ -6,7 +6,10 @@ use super::aimd::Aimd;
 use super::ceiling::{Ceiling, Rule};
 use super::gradient::Gradient;
 use super::round::{Round, Seen, Wish};
+use super::standing::Standing;
+use super::variation::Variation;
 use crate::Timestamp;
+use crate::time::nanos;
 
 /// What one piece of work told when it was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,16 +55,52 @@ pub struct Estimator {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every estimator is of the larger kind")]
 enum Learned {
-    Gradient(Gradient),
+    Inferred(Inferred),
     Aimd(Aimd),
+}
+
+/// Two ways to see a queue: where latencies vary little a mean of a few calls shows it, where they vary by the call only
+/// the fastest of them do.
+#[derive(Clone, Debug)]
+struct Inferred {
+    variation: Variation,
+    steady: Gradient,
+    /// How long work takes without a queue by that, as of its last move.
+    alone: Option<f64>,
+    varied: Option<Standing>,
+    headroom: f64,
+}
+
+impl Inferred {
+    fn new(headroom: f64) -> Self {
+        let steady = Gradient::new(headroom);
+        Self { variation: Variation::default(), steady, alone: None, varied: None, headroom }
+    }
+
+    /// Takes a latency in. Returns whether the way to see a queue has changed with it.
+    fn follow(&mut self, sample: Sample) -> bool {
+        let varies = self.variation.add(nanos(sample.latency) as f64, self.alone);
+        if varies == self.varied.is_some() {
+            return false;
+        }
+        if varies {
+            let (starting, alone) = (self.steady.is_starting(), self.alone.take());
+            self.varied = Some(Standing::new(starting, alone, sample.in_flight));
+        } else {
+            self.steady = Gradient::resumed(self.headroom);
+            self.varied = None;
+        }
+        true
+    }
 }
 
 impl Estimator {
     /// An estimator that knows nothing yet.
     pub fn new(ceiling: Ceiling) -> Self {
         let rule = match ceiling.rule {
-            Rule::Gradient => Learned::Gradient(Gradient::new(ceiling.tolerance)),
+            Rule::Gradient => Learned::Inferred(Inferred::new(ceiling.tolerance)),
             Rule::Aimd { backoff } => Learned::Aimd(Aimd::new(backoff, ceiling.tolerance)),
         };
         let estimate = f64::from(ceiling.initial);
@@ -76,9 +115,19 @@ impl Estimator {
     /// Work was done.
     pub fn success(&mut self, sample: Sample, now: Timestamp) -> u32 {
         // No work takes no time: such a sample says nothing, and would be the least for ever.
-        if !sample.latency.is_zero()
-            && let Some(seen) = self.round.success(sample)
+        if sample.latency.is_zero() {
+            return self.limit();
+        }
+        if let Learned::Inferred(inferred) = &mut self.rule
+            && inferred.follow(sample)
         {
+            self.round = Round::new();
+        }
+        let limit = f64::from(self.limit());
+        if let Some(standing) = self.standing() {
+            let aim = standing.success(sample, limit);
+            self.lead(aim, now);
+        } else if let Some(seen) = self.round.success(sample) {
             self.decide(seen, now);
         }
         self.limit()
@@ -86,7 +135,11 @@ impl Estimator {
 
     /// Work was turned away by the backend, or timed out. How long that took says nothing of the backend.
     pub fn dropped(&mut self, now: Timestamp) -> u32 {
-        if let Some(seen) = self.round.dropped() {
+        let limit = f64::from(self.limit());
+        if let Some(standing) = self.standing() {
+            let aim = standing.dropped(limit);
+            self.lead(aim, now);
+        } else if let Some(seen) = self.round.dropped() {
             self.decide(seen, now);
         }
         self.limit()
@@ -99,21 +152,55 @@ impl Estimator {
         self.estimate = self.estimate.min(f64::from(self.told_most));
     }
 
-    fn decide(&mut self, seen: Seen, now: Timestamp) {
-        if self.recalibration_is_due(now) {
-            match &mut self.rule {
-                Learned::Gradient(gradient) => gradient.recalibrate(),
-                Learned::Aimd(aimd) => aimd.recalibrate(),
+    /// The rule in force while latencies vary.
+    fn standing(&mut self) -> Option<&mut Standing> {
+        match &mut self.rule {
+            Learned::Inferred(inferred) => inferred.varied.as_mut(),
+            Learned::Aimd(_) => None,
+        }
+    }
+
+    /// Goes where latencies that vary lead to, if anywhere.
+    fn lead(&mut self, aim: Option<f64>, now: Timestamp) {
+        let Some(aim) = aim else { return };
+        let due = self.recalibration_is_due(now);
+        let times = self.go(aim);
+        if let Some(standing) = self.standing() {
+            standing.moved(times);
+            if due {
+                standing.recalibrate();
             }
         }
+    }
+
+    fn decide(&mut self, seen: Seen, now: Timestamp) {
+        let due = self.recalibration_is_due(now);
         let limit = f64::from(self.limit());
-        let (least, most) = (f64::from(self.ceiling.least), f64::from(self.told_most));
         let (aim, wish) = match &mut self.rule {
-            Learned::Gradient(gradient) => (gradient.next(limit, seen), gradient.wish()),
-            Learned::Aimd(aimd) => (aimd.next(limit, seen), Wish::default()),
+            Learned::Inferred(Inferred { steady, alone, .. }) => {
+                if due {
+                    steady.recalibrate();
+                }
+                let aim = steady.next(limit, seen);
+                *alone = steady.alone();
+                (aim, steady.wish())
+            }
+            Learned::Aimd(aimd) => {
+                if due {
+                    aimd.recalibrate();
+                }
+                (aimd.next(limit, seen), Wish::default())
+            }
         };
-        self.estimate = aim.clamp(least, most);
-        self.round.restart(f64::from(self.limit()) / limit, wish);
+        let times = self.go(aim);
+        self.round.restart(times, wish);
+    }
+
+    /// Moves towards this, within the bounds. Returns by which factor the limit changed.
+    fn go(&mut self, aim: f64) -> f64 {
+        let before = f64::from(self.limit());
+        self.estimate = aim.clamp(f64::from(self.ceiling.least), f64::from(self.told_most));
+        f64::from(self.limit()) / before
     }
 
     fn recalibration_is_due(&mut self, now: Timestamp) -> bool {

@@ -94,6 +94,21 @@ impl Gradient {
         }
     }
 
+    /// Goes on from a limit that was led to where it is.
+    pub(super) fn resumed(headroom: f64) -> Self {
+        Self { starting: false, ..Self::new(headroom) }
+    }
+
+    /// Whether the limit is still on its way up for the first time.
+    pub(super) fn is_starting(&self) -> bool {
+        self.starting
+    }
+
+    /// How long work takes without a queue, in nanoseconds, as far as that is known.
+    pub(super) fn alone(&self) -> Option<f64> {
+        (self.alone.rounds > 0.0).then(|| libm::exp(self.alone.at))
+    }
+
     /// Forgets how long work takes without a queue, and dips next to see.
     pub(super) fn recalibrate(&mut self) {
         self.held = HOLDS;

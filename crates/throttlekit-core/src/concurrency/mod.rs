@@ -9,9 +9,13 @@ mod ceiling;
 mod estimator;
 pub mod fleet;
 mod gradient;
+mod groups;
 mod hold;
+mod raised;
 mod round;
 mod slots;
+mod standing;
+mod variation;
 mod windowed_min;
 
 pub use ceiling::Ceiling;

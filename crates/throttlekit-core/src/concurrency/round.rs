@@ -1,6 +1,7 @@
 //! One look at the backend: the mean latency of calls that all met the same ceiling.
 
 use super::Sample;
+use super::raised::Raised;
 use crate::time::nanos;
 
 /// Fewer calls than this say nothing of how latencies vary.
@@ -36,6 +37,9 @@ pub(super) struct Round {
     passing: u32,
     /// In flight on this node when the call was let in that was done last.
     in_flight: u32,
+    /// The limit under which that call was admitted.
+    allowed: u32,
+    raised: Raised,
     /// The squared deviation of latencies as a part of their squared mean, over the last batches.
     spread: f64,
     lately: f64,
@@ -84,6 +88,8 @@ impl Round {
         Self {
             passing: 0,
             in_flight: 0,
+            allowed: 0,
+            raised: Raised::default(),
             spread: SPREAD_FIRST,
             lately: 0.0,
             brief: false,
@@ -95,6 +101,7 @@ impl Round {
     /// Begins anew after the ceiling was multiplied by `times`. What met the same ceiling need not pass.
     pub(super) fn restart(&mut self, times: f64, wish: Wish) {
         self.passing = if times == 1.0 { 0 } else { (f64::from(self.in_flight) * times.max(1.0)) as u32 };
+        self.raised = Raised::moved(times, self.allowed, self.in_flight);
         // Only calls that are done say how many are in flight. Where none is any more, no more are than may be.
         self.in_flight = (f64::from(self.in_flight) * times.min(1.0)) as u32;
         self.brief = wish.brief;
@@ -105,12 +112,14 @@ impl Round {
     /// A call was done. What the round has seen, if this ends it.
     pub(super) fn success(&mut self, sample: Sample) -> Option<Seen> {
         self.in_flight = sample.in_flight;
+        self.allowed = sample.allowed;
         self.follow(nanos(sample.latency) as f64);
-        if self.passing == 0 {
+        let met = self.raised.is_met(sample.allowed);
+        if self.passing == 0 && met {
             self.batch.add(sample);
             return self.close();
         }
-        self.passing -= 1;
+        self.passing = self.passing.saturating_sub(1);
         if self.alarmed() {
             self.batch.add(sample);
             return Some(self.alarm());

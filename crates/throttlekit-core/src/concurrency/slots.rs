@@ -20,16 +20,21 @@ pub struct Owner(pub u128);
 /// The slots of one key: leases, each of one owner, each until a time.
 ///
 /// Never are more held than the ceiling that the last admitted ask named. A lease is held while `now` is before its end
-/// and no longer; only [`acquire`](Self::acquire) makes one, so nothing comes back to life. Time moves only forward while
-/// anything is held: it is the later of `now` and the last instant at which a call changed something. A table in which
-/// nothing is held says no more than a new one.
+/// and no longer; only [`acquire`](Self::acquire) makes one, so nothing comes back to life.
 ///
-/// Whatever does not change the table does not write: a denial is free unless leases are over that it clears away.
+/// The clock may step back. No lease ends before its time for that: what was left of it is left still. Nor does one last:
+/// the first call after a step puts every end that lies further ahead than a lease lives to the longest life from `now`.
+/// So a slot that was taken while the clock was ahead, and whose holder died, is free one such life after that call.
+/// A clock that steps forward ends leases early, by the length of the step.
+///
+/// A table in which nothing is held says no more than a new one. Whatever does not change the table does not write: a
+/// denial is free unless leases are over that it clears away, or the clock has stepped back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SlotTable {
     ends: BTreeMap<(LeaseId, Owner), Timestamp>,
     in_order: BTreeSet<(Timestamp, LeaseId, Owner)>,
-    last: Timestamp,
+    /// The longest life that was given since the table was last empty. No end lies further ahead of a true clock.
+    longest: Duration,
     quiet_until: Timestamp,
 }
 
@@ -111,11 +116,11 @@ impl SlotTable {
         lives: Duration,
         now: Timestamp,
     ) -> SlotStep {
-        let (now, _) = self.advance(now);
+        self.advance(now);
         let sight = self.sight(lease, owner, most);
         let step = sight.step(most, lives, now);
         if let SlotStep::Admit { slot, .. } = step {
-            self.hold(lease, owner, slot.until, now);
+            self.hold(lease, owner, slot.until, lives);
         }
         self.forget_if_idle();
         step
@@ -131,9 +136,13 @@ impl SlotTable {
         lives: Duration,
         now: Timestamp,
     ) -> Vec<Beat> {
-        let (now, _) = self.advance(now);
-        let mut beat = |&lease: &LeaseId| match self.ends.get(&(lease, owner)) {
-            Some(&until) => Beat::Held(self.hold(lease, owner, until.max(now + lives), now)),
+        self.advance(now);
+        let mut beat = |&lease: &LeaseId| match self.ends.get(&(lease, owner)).copied() {
+            Some(until) => {
+                let until = until.max(now + lives);
+                self.hold(lease, owner, until, lives);
+                Beat::Held(Slot::until(until, now))
+            }
             None => Beat::Lost,
         };
         let beats = leases.iter().map(&mut beat).collect();
@@ -144,11 +153,10 @@ impl SlotTable {
     /// Gives a slot back. Says whether the owner held it; a second release and another's lease change nothing, and are
     /// told the same.
     pub fn release(&mut self, lease: LeaseId, owner: Owner, now: Timestamp) -> bool {
-        let (now, _) = self.advance(now);
+        self.advance(now);
         let held = self.ends.remove(&(lease, owner));
         if let Some(until) = held {
             self.in_order.remove(&(until, lease, owner));
-            self.last = now;
         }
         self.forget_if_idle();
         held.is_some()
@@ -157,7 +165,7 @@ impl SlotTable {
     /// Takes out the leases that are over. Every call does; this one says which, for whoever ends their work as
     /// [`Ending::Dropped`](super::Ending::Dropped), and goes before any other at the same instant.
     pub fn expire(&mut self, now: Timestamp) -> Vec<(LeaseId, Owner)> {
-        let (_, over) = self.advance(now);
+        let over = self.advance(now);
         self.forget_if_idle();
         over
     }
@@ -169,13 +177,7 @@ impl SlotTable {
 
     /// How many are held now, writing nothing.
     pub fn occupancy(&self, now: Timestamp) -> u32 {
-        let now = self.instant(now);
         self.in_order.iter().rev().take_while(|&&(until, ..)| now < until).count() as u32
-    }
-
-    /// The instant that holds for it when the clock shows `now`.
-    pub fn instant(&self, now: Timestamp) -> Timestamp {
-        now.max(self.last)
     }
 
     /// From when on it admits.
@@ -188,28 +190,37 @@ impl SlotTable {
         *self == Self::default()
     }
 
-    /// The instant that holds, and which leases are over at it.
-    fn advance(&mut self, now: Timestamp) -> (Timestamp, Vec<(LeaseId, Owner)>) {
-        let now = self.instant(now);
+    /// Moves to `now`, and says which leases are over at it.
+    fn advance(&mut self, now: Timestamp) -> Vec<(LeaseId, Owner)> {
+        self.pull_in(now + self.longest);
         let mut over = Vec::new();
         while let Some(&(until, lease, owner)) = self.in_order.first()
             && until <= now
         {
             self.in_order.pop_first();
             self.ends.remove(&(lease, owner));
-            self.last = now;
             over.push((lease, owner));
         }
-        (now, over)
+        over
     }
 
-    fn hold(&mut self, lease: LeaseId, owner: Owner, until: Timestamp, now: Timestamp) -> Slot {
+    /// Puts every end after `latest` to it. There is one only if the clock has stepped back since it was given.
+    fn pull_in(&mut self, latest: Timestamp) {
+        while let Some(&(until, lease, owner)) = self.in_order.last()
+            && until > latest
+        {
+            self.in_order.pop_last();
+            self.in_order.insert((latest, lease, owner));
+            self.ends.insert((lease, owner), latest);
+        }
+    }
+
+    fn hold(&mut self, lease: LeaseId, owner: Owner, until: Timestamp, lives: Duration) {
         if let Some(before) = self.ends.insert((lease, owner), until) {
             self.in_order.remove(&(before, lease, owner));
         }
         self.in_order.insert((until, lease, owner));
-        self.last = now;
-        Slot::until(until, now)
+        self.longest = self.longest.max(lives);
     }
 
     fn sight(&self, lease: LeaseId, owner: Owner, most: u32) -> SlotSight {
@@ -226,7 +237,7 @@ impl SlotTable {
 
     fn forget_if_idle(&mut self) {
         if self.ends.is_empty() {
-            self.last = Timestamp::EPOCH;
+            self.longest = Duration::ZERO;
         }
     }
 

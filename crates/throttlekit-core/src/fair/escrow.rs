@@ -57,11 +57,14 @@ impl Escrow {
     }
 
     /// Moves to `now`. True if a new window has begun: then nobody has joined it yet, and older handles are void.
-    /// A clock that steps back stays in its window.
+    ///
+    /// A clock that steps back into the window before stays in its window. One that steps back further is in the window
+    /// that it shows, of which then as much is left as was when it was left last; whoever asks shares that anew.
     pub fn advance(&mut self, now: Timestamp) -> bool {
-        let begins = self.turn.advance(now);
-        if begins {
-            self.roster.clear();
+        let before = self.turn.advance(now, self.roster.used());
+        let begins = before.is_some();
+        if let Some(before) = before {
+            self.roster.begin(before);
             self.quiet.iter_mut().for_each(Quiet::clear);
         }
         if let Some(quiet) = &mut self.quiet {

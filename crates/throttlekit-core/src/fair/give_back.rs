@@ -76,6 +76,8 @@ impl Quiet {
     pub(super) fn clear(&mut self) {
         self.pulses.clear();
         self.queue.clear();
+        // It may have been read ahead by mistake.
+        self.latest = Timestamp::EPOCH;
     }
 
     /// The weight in the roster of one that keeps all of its weight.
@@ -154,7 +156,7 @@ fn shrink(roster: &mut Roster, member: Member, weight: Weight, given: u32) {
 fn cover(roster: &Roster, member: Member, weight: Weight, has: u64) -> u64 {
     let used = u128::from(roster.used_by(member));
     let others = u128::from(roster.weights() - weight.get() * has);
-    match u128::from(roster.limit()).checked_sub(used) {
+    match u128::from(roster.shared()).checked_sub(used) {
         Some(unused) if used * others == 0 || unused > 0 => {
             let times = (used * others).div_ceil((u128::from(weight.get()) * unused).max(1));
             u64::try_from(times).unwrap_or(u64::MAX)

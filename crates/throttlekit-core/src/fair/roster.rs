@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::Weight;
 use super::classes::Classes;
 use super::least::Least;
+use super::turn::UsedBefore;
 use super::weight::ROSTER_WEIGHT_MAX;
 use crate::Cost;
 use crate::rate::UNITS_MAX;
@@ -28,7 +29,8 @@ impl Member {
 ///
 /// It answers exactly, floors included, what fairness asks:
 ///
-/// * a member's guarantee `g = ⌊w·L/W⌋`, L the limit and W the weights of all members;
+/// * a member's guarantee `g = ⌊w·L/W⌋`, L the limit, less what was used of it before anyone joined, and W the weights
+///   of all members;
 /// * what is left, `L − Σ used`;
 /// * what is reserved for the others, `Σ_{j≠i} max(0, gⱼ − usedⱼ)`.
 ///
@@ -53,6 +55,9 @@ impl Member {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
+    limit: u64,
+    /// What was used before anyone joined. Members share the rest of the limit.
+    before: u64,
     used: u128,
     members: Vec<Place>,
     free: Vec<u32>,
@@ -84,7 +89,8 @@ impl Roster {
     /// A budget of `limit` units, at most [`UNITS_MAX`], and no members. Zero is allowed: a budget that is still to be
     /// granted.
     pub fn new(limit: u64) -> Self {
-        Self { classes: Classes::new(limit.min(UNITS_MAX)), ..Self::default() }
+        let limit = limit.min(UNITS_MAX);
+        Self { limit, classes: Classes::new(limit), ..Self::default() }
     }
 
     /// Adds a member that has used nothing. Everyone else's guarantee falls.
@@ -116,11 +122,21 @@ impl Roster {
 
     /// Removes everyone and all use: a new window. Handles die; the limit stays.
     pub fn clear(&mut self) {
+        self.begin(UsedBefore::Units(0));
+    }
+
+    /// The same for a window of which something was used before: whoever joins shares what is left of it.
+    pub(super) fn begin(&mut self, before: UsedBefore) {
+        self.before = match before {
+            UsedBefore::Units(used) => used.min(UNITS_MAX),
+            UsedBefore::All => self.limit,
+        };
         self.used = 0;
         self.members.clear();
         self.free.clear();
         self.classes.clear();
         self.least.forget();
+        self.set_limit(self.limit);
     }
 
     /// Gives a member another weight from now on. What it has used stays.
@@ -133,7 +149,8 @@ impl Roster {
 
     /// Changes the limit. Below what is used already, nothing is left until it rises or the roster is cleared.
     pub fn set_limit(&mut self, limit: u64) {
-        self.classes.set_limit(limit.min(UNITS_MAX));
+        self.limit = limit.min(UNITS_MAX);
+        self.classes.set_limit(self.limit.saturating_sub(self.before));
     }
 
     /// Takes units for a member, whether or not [`admits`](Self::admits) would.
@@ -170,6 +187,11 @@ impl Roster {
 
     /// The limit.
     pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// What members share of the limit.
+    pub(super) fn shared(&self) -> u64 {
         self.classes.limit()
     }
 
@@ -178,9 +200,9 @@ impl Roster {
         self.classes.weights()
     }
 
-    /// What all members have used together.
+    /// What all members have used together, and what was used before they joined.
     pub fn used(&self) -> u64 {
-        u64::try_from(self.used).unwrap_or(u64::MAX)
+        u64::try_from(self.used + u128::from(self.before)).unwrap_or(u64::MAX)
     }
 
     /// What nobody has used yet.

@@ -25,12 +25,13 @@ impl FairShare {
     }
 
     /// Moves to `now`. True if a new window has begun: then nobody has joined it yet, and older handles are void.
+    ///
+    /// A clock that steps back into the window before stays in its window. One that steps back further is in the window
+    /// that it shows, of which then as much is left as was when it was left last; whoever asks shares that anew.
     pub fn advance(&mut self, now: Timestamp) -> bool {
-        let begins = self.turn.advance(now);
-        if begins {
-            self.roster.clear();
-        }
-        begins
+        let Some(before) = self.turn.advance(now, self.roster.used()) else { return false };
+        self.roster.begin(before);
+        true
     }
 
     /// Answers an ask, and charges it if allowed. An ask of nothing changes nothing.

@@ -112,14 +112,14 @@ impl Tree {
     }
 
     /// Moves to `now`. True if a new window has begun: then nobody has joined it yet, and older handles are void.
-    /// A clock that steps back stays in its window.
+    ///
+    /// A clock that steps back into the window before stays in its window. One that steps back further is in the window
+    /// that it shows, of which then as much is left as was when it was left last; whoever asks shares that anew.
     pub fn advance(&mut self, now: Timestamp) -> bool {
-        let begins = self.turn.advance(now);
-        if begins {
-            self.groups.truncate(1);
-            self.groups[0].roster.clear();
-        }
-        begins
+        let Some(before) = self.turn.advance(now, self.used()) else { return false };
+        self.groups.truncate(1);
+        self.groups[0].roster.begin(before);
+        true
     }
 
     /// Makes a group active, with a weight of its own or with the sum of the weights of those below it that are

@@ -103,14 +103,16 @@ impl ReservationOptions {
 
 /// Learns how much to reserve from how long streams turn out to be, and listens to hints as far as they have been right.
 ///
-/// Without hints it is [`Descent`] on the pinball loss. Against the best fixed reservation in hindsight, over any T
-/// streams of any lengths,
+/// Without hints it is [`Descent`] on the pinball loss, and never more than the longest stream it has seen. Against
+/// the best fixed reservation in hindsight, over any T streams of any lengths,
 ///
-/// > regret ≤ (3/2) · D · G · √T,
+/// > regret ≤ (3/2) · D · G · √T + D · G,
 ///
 /// with D the span of reservations and G the larger of the two costs, where each stream is observed before the next
-/// one reserves. Where up to c streams are open at once, each has reserved by what was known when it began, and that
-/// adds at most 2·(c − 1)·D·G·√T. Both are about [`aim`](Self::aim), before it is rounded to the nearest whole number,
+/// one reserves. The last term is the price of the cut: only a stream longer than all before it costs more than
+/// without, by at most G for each token that it is longer, and those add up to D. Where up to c streams are open at
+/// once, each has reserved by what was known when it began, and that adds at most 2·(c − 1)·D·G·√T + (c − 1)·D·G.
+/// Both are about [`aim`](Self::aim), before it is rounded to the nearest whole number,
 /// halves up, which adds at most G/2 a stream.
 ///
 /// With hints, a [`Hedge`] weighs two experts by what each would have cost: one takes the hint at its word, one is
@@ -139,6 +141,8 @@ pub struct Reservation {
     options: ReservationOptions,
     point: Descent,
     experts: Hedge<2>,
+    /// The longest stream so far. Steps are as long as the span, which may be many times as long as any stream.
+    longest: u64,
 }
 
 impl Reservation {
@@ -146,7 +150,7 @@ impl Reservation {
     pub fn new(options: ReservationOptions) -> Result<Self, ReservationError> {
         options.check()?;
         let point = Descent::new(options.min as f64, options.max as f64, options.steepest());
-        Ok(Self { options, point, experts: Hedge::anytime() })
+        Ok(Self { options, point, experts: Hedge::anytime(), longest: 0 })
     }
 
     /// How many tokens to set aside for a stream that is expected to be as long as the hint, if there is one.
@@ -157,18 +161,19 @@ impl Reservation {
 
     /// The reservation before it is rounded, which is what the bounds are about.
     pub fn aim(&self, hint: Option<u64>) -> f64 {
-        let Some(hint) = hint else { return self.point.at() };
+        let Some(hint) = hint else { return self.robust() };
         let [trust, rest] = self.experts.weights();
-        trust * self.follow(hint) + rest * self.point.at()
+        trust * self.follow(hint) + rest * self.robust()
     }
 
     /// Takes in the length of a stream, and the hint it came with.
     pub fn observe(&mut self, hint: Option<u64>, actual: u64) {
-        let robust = self.point.at();
         if let Some(hint) = hint {
-            self.experts.observe(&[self.follow(hint), robust].map(|aim| self.options.cost(aim, actual)));
+            let aims = [self.follow(hint), self.robust()];
+            self.experts.observe(&aims.map(|aim| self.options.cost(aim, actual)));
         }
-        self.point.step(self.options.gradient(robust, actual));
+        self.point.step(self.options.gradient(self.point.at(), actual));
+        self.longest = self.longest.max(actual);
     }
 
     /// How far hints are trusted, from 0 to 1.
@@ -184,6 +189,12 @@ impl Reservation {
     /// What it weighs, and between which bounds it stays.
     pub fn options(&self) -> &ReservationOptions {
         &self.options
+    }
+
+    /// The reservation of the learner, which does not hear hints.
+    fn robust(&self) -> f64 {
+        let longest = if self.observed() == 0 { self.options.max } else { self.longest };
+        self.point.at().min(self.follow(longest))
     }
 
     /// The reservation of one who takes the hint at its word.
@@ -236,6 +247,19 @@ mod tests {
         }
         let only = Reservation::new(ReservationOptions { min: 7, max: 7, ..options }).unwrap();
         assert_eq!(only.reserve(Some(100)), 7);
+    }
+
+    #[test]
+    fn no_more_is_reserved_than_the_longest_stream_so_far() {
+        let mut reservation = Reservation::default();
+        reservation.observe(None, 50);
+        assert_eq!(reservation.reserve(None), 50);
+        reservation.observe(None, 80);
+        assert_eq!(reservation.reserve(None), 80);
+        let floor = ReservationOptions { min: 100, ..ReservationOptions::default() };
+        let mut reservation = Reservation::new(floor).unwrap();
+        reservation.observe(None, 50);
+        assert_eq!(reservation.reserve(None), 100, "no reservation is below the smallest");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::Want;
 use crate::rate::{Limit, LimitError, Mark, Rule, Settle, State};
 use crate::{Cost, Decision, Timestamp};
 
@@ -40,18 +41,6 @@ pub enum Term {
 pub struct Authority {
     limit: Limit,
     term: Term,
-}
-
-/// What a holder asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Want {
-    /// As many units as this.
-    pub wants: Cost,
-    /// Fewer than this help nobody: then none are lent, but by a token budget of which any are left. That lends this
-    /// many in full, which may cross its edge: whoever keeps the budget may, and nobody else.
-    pub least: Cost,
-    /// At most one part in so many of what is left, so that the last units go round; but `least` in any case.
-    pub share: u64,
 }
 
 /// From which window units were lent. Limits without windows have one epoch.

@@ -8,7 +8,7 @@ use crate::Timestamp;
 const DAY: u64 = 86_400 * 1_000_000_000;
 const MINUTE: i64 = 60 * 1_000_000_000;
 /// UTC+14:00, the furthest any clock on Earth is set.
-const OFFSET_MAX_MINUTES: i32 = 14 * 60;
+const OFFSET_MAX_MINUTES: u32 = 14 * 60;
 
 /// When a counted window begins and ends. Windows are half-open: the end belongs to the next one.
 ///
@@ -131,7 +131,7 @@ impl Grid {
 }
 
 fn checked_offset(minutes: i32) -> Result<i64, LimitError> {
-    if minutes.abs() > OFFSET_MAX_MINUTES {
+    if minutes.unsigned_abs() > OFFSET_MAX_MINUTES {
         return Err(LimitError::UtcOffset(minutes));
     }
     Ok(i64::from(minutes) * MINUTE)
@@ -169,6 +169,20 @@ mod tests {
     use super::*;
     use jiff::{ToSpan, civil::Date, tz::Offset};
     use proptest::prelude::*;
+
+    #[test]
+    fn offsets_beyond_fourteen_hours_are_refused_up_to_the_ends_of_the_range() {
+        for minutes in [841, -841, i32::MAX, i32::MIN + 1, i32::MIN] {
+            for cadence in
+                [Cadence::Day { utc_offset_minutes: minutes }, Cadence::Month { utc_offset_minutes: minutes }]
+            {
+                assert_eq!(Grid::of(cadence).err(), Some(LimitError::UtcOffset(minutes)));
+            }
+        }
+        for minutes in [840, -840] {
+            assert!(Grid::of(Cadence::Day { utc_offset_minutes: minutes }).is_ok());
+        }
+    }
 
     fn judge(cadence: Cadence, now: Timestamp, offset_minutes: i32) -> Timestamp {
         let offset = Offset::from_seconds(offset_minutes * 60).unwrap();

@@ -84,7 +84,7 @@ impl Gcra {
         (!self.shapes && limit > 0).then_some(share)
     }
 
-    fn ticks(&self, now: Timestamp) -> u128 {
+    pub(super) fn ticks(&self, now: Timestamp) -> u128 {
         u128::from(now.as_nanos()) * u128::from(self.pace.ticks_per_nano)
     }
 

@@ -4,8 +4,8 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use super::{
-    Cadence, Count, Gcra, LimitError, Log, Mark, Rate, Ring, Rule, Settle, SlidingLog, SlidingWindow, Tat,
-    Window,
+    Bucket, Cadence, Count, Gcra, LimitError, Log, Mark, Rate, Ring, Rule, Settle, SlidingLog, SlidingWindow,
+    Tat, Window,
 };
 use crate::{Cost, Decision, Forecast, Timestamp};
 
@@ -31,12 +31,25 @@ pub enum State {
     Fresh,
     /// Of a [`Gcra`].
     Tat(Tat),
+    /// Of a [`Gcra`] of another pace, as a store keeps it: the limit was changed since it was last charged.
+    Bucket(Bucket),
     /// Of a [`Window`].
     Count(Count),
     /// Of a [`SlidingWindow`].
     Ring(Ring),
     /// Of a [`SlidingLog`].
     Log(Log),
+}
+
+impl State {
+    /// Bytes that it takes outside of itself.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Fresh | Self::Tat(_) | Self::Bucket(_) | Self::Count(_) => 0,
+            Self::Ring(ring) => ring.heap_bytes(),
+            Self::Log(log) => log.heap_bytes(),
+        }
+    }
 }
 
 impl Limit {
@@ -242,6 +255,14 @@ fn with_mut<R: Rule<State: Part>>(rule: &R, state: &mut State, f: impl Fn(&R, &m
     *state = part.wrap();
 }
 
+/// The state, where a bucket of another pace has become one of this limit's.
+fn carried<'a>(rule: &Gcra, state: &'a mut State, now: Timestamp) -> &'a mut State {
+    if let State::Bucket(bucket) = state {
+        *state = State::Tat(rule.carried(bucket, now));
+    }
+    state
+}
+
 fn join<R: Rule<State: Part>>(rule: &R, state: &mut State, other: &State) {
     if let Some(other) = R::State::read(other) {
         with_mut(rule, state, |rule, part| rule.join(part, other));
@@ -253,7 +274,10 @@ impl Rule for Limit {
 
     fn decide(&self, state: &State, cost: Cost, now: Timestamp) -> Decision {
         match self {
-            Self::Gcra(rule) => with(rule, state, |r, s| r.decide(s, cost, now)),
+            Self::Gcra(rule) => match state {
+                State::Bucket(bucket) => rule.decide_carried(bucket, cost, now),
+                _ => with(rule, state, |r, s| r.decide(s, cost, now)),
+            },
             Self::Window(rule) => with(rule, state, |r, s| r.decide(s, cost, now)),
             Self::SlidingWindow(rule) => with(rule, state, |r, s| r.decide(s, cost, now)),
             Self::SlidingLog(rule) => with(rule, state, |r, s| r.decide(s, cost, now)),
@@ -265,7 +289,7 @@ impl Rule for Limit {
             return;
         }
         match self {
-            Self::Gcra(rule) => with_mut(rule, state, |r, s| r.charge(s, cost, now)),
+            Self::Gcra(rule) => with_mut(rule, carried(rule, state, now), |r, s| r.charge(s, cost, now)),
             Self::Window(rule) => with_mut(rule, state, |r, s| r.charge(s, cost, now)),
             Self::SlidingWindow(rule) => with_mut(rule, state, |r, s| r.charge(s, cost, now)),
             Self::SlidingLog(rule) => with_mut(rule, state, |r, s| r.charge(s, cost, now)),
@@ -274,7 +298,10 @@ impl Rule for Limit {
 
     fn idle_at(&self, state: &State) -> Timestamp {
         match self {
-            Self::Gcra(rule) => with(rule, state, Gcra::idle_at),
+            Self::Gcra(rule) => match state {
+                State::Bucket(bucket) => bucket.idle_at(),
+                _ => with(rule, state, Gcra::idle_at),
+            },
             Self::Window(rule) => with(rule, state, Window::idle_at),
             Self::SlidingWindow(rule) => with(rule, state, SlidingWindow::idle_at),
             Self::SlidingLog(rule) => with(rule, state, SlidingLog::idle_at),
@@ -283,7 +310,15 @@ impl Rule for Limit {
 
     fn join(&self, state: &mut State, other: &State) {
         match self {
-            Self::Gcra(rule) => join(rule, state, other),
+            Self::Gcra(rule) => match other {
+                // At the instant it was written, when most of it was used.
+                State::Bucket(bucket) => {
+                    let written = Timestamp::from_micros(bucket.since);
+                    let other = State::Tat(rule.carried(bucket, written));
+                    join(rule, carried(rule, state, written), &other);
+                }
+                _ => join(rule, carried(rule, state, Timestamp::EPOCH), other),
+            },
             Self::Window(rule) => join(rule, state, other),
             Self::SlidingWindow(rule) => join(rule, state, other),
             Self::SlidingLog(rule) => join(rule, state, other),
@@ -292,7 +327,7 @@ impl Rule for Limit {
 
     fn forecast(&self, state: &State, cost: Cost, now: Timestamp) -> Forecast {
         match self {
-            Self::Gcra(rule) => with(rule, state, |r, s| r.forecast(s, cost, now)),
+            Self::Gcra(_) => super::forecast(|cost| self.decide(state, cost, now), cost, now),
             Self::Window(rule) => with(rule, state, |r, s| r.forecast(s, cost, now)),
             Self::SlidingWindow(rule) => with(rule, state, |r, s| r.forecast(s, cost, now)),
             Self::SlidingLog(rule) => with(rule, state, |r, s| r.forecast(s, cost, now)),
@@ -312,7 +347,14 @@ impl Settle for Limit {
 
     fn refund(&self, state: &mut State, mark: Mark, units: Cost, now: Timestamp) {
         match self {
-            Self::Gcra(rule) => with_mut(rule, state, |r, s| r.refund(s, mark, units, now)),
+            Self::Gcra(rule) => match state {
+                State::Bucket(bucket) => {
+                    if let Some(tat) = rule.refund_carried(bucket, mark, units, now) {
+                        *state = State::Tat(tat);
+                    }
+                }
+                _ => with_mut(rule, state, |r, s| r.refund(s, mark, units, now)),
+            },
             Self::Window(rule) => with_mut(rule, state, |r, s| r.refund(s, mark, units, now)),
             Self::SlidingWindow(rule) => with_mut(rule, state, |r, s| r.refund(s, mark, units, now)),
             Self::SlidingLog(rule) => with_mut(rule, state, |r, s| r.refund(s, mark, units, now)),
@@ -321,7 +363,7 @@ impl Settle for Limit {
 
     fn owe(&self, state: &mut State, units: Cost, now: Timestamp) {
         match self {
-            Self::Gcra(rule) => with_mut(rule, state, |r, s| r.owe(s, units, now)),
+            Self::Gcra(rule) => with_mut(rule, carried(rule, state, now), |r, s| r.owe(s, units, now)),
             Self::Window(rule) => with_mut(rule, state, |r, s| r.owe(s, units, now)),
             Self::SlidingWindow(rule) => with_mut(rule, state, |r, s| r.owe(s, units, now)),
             Self::SlidingLog(rule) => with_mut(rule, state, |r, s| r.owe(s, units, now)),

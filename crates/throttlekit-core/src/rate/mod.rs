@@ -4,7 +4,9 @@
 //! only in what they are told and what they report, so they share one arithmetic. [`Window`] counts in fixed,
 //! anchored or calendar windows, where a token budget lets its last debit cross the edge. [`SlidingWindow`] weighs sub-windows. [`SlidingLog`] remembers every admission.
 
+mod bucket;
 mod calendar;
+pub mod estimate;
 mod gcra;
 mod limit;
 mod many;
@@ -17,6 +19,7 @@ pub mod stored;
 mod window;
 pub mod word;
 
+pub use bucket::{Bucket, SharedPace};
 pub(crate) use calendar::Grid;
 pub use calendar::{Cadence, Weekday};
 pub use gcra::{Gcra, Tat};

@@ -10,21 +10,24 @@ use core::ops::Deref;
 use core::time::Duration;
 
 use super::calendar::Grid;
+use super::pace::gcd;
 use super::sliding_log::Run;
-use super::{Cost, Count, DEBT_MAX, Gcra, Limit, LimitError, Log, Mark, Ring, SlidingWindow};
-use super::{State, Tat, UNITS_MAX, Window};
+use super::{Bucket, Cost, Count, DEBT_MAX, Gcra, Limit, LimitError, Log, Mark, Ring, SharedPace};
+use super::{SlidingWindow, State, Tat, UNITS_MAX, Window};
 use crate::Timestamp;
 use crate::lease::Want;
 
 pub(super) const NANOS: u64 = 1_000;
 /// Sums of two such numbers are still exact in a double.
 const EXACT_MAX: u64 = 1 << 52;
-const DEBT_MAX_MICROS: u64 = DEBT_MAX.as_micros() as u64;
+pub(super) const DEBT_MAX_MICROS: u64 = DEBT_MAX.as_micros() as u64;
 
 /// A limit that a shared store can keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedForm {
     limit: Limit,
+    /// How fast it fills; nothing where it is no bucket.
+    pace: SharedPace,
     /// The numbers of the commonest charge, of one unit.
     one: Numbers,
 }
@@ -35,21 +38,21 @@ pub struct SharedForm {
 ///
 /// | rule | charge | state |
 /// |---|---|---|
-/// | GCRA | time of the cost, its rest in ticks, depth, its rest, ticks per µs or 1 where all is whole | instant when full, its rest |
+/// | GCRA | time of the cost, its rest in ticks, depth, its rest, ticks of a µs, ticks of a unit | instant when full, its rest; of a bucket of another pace also when it was written, ticks of a unit and of a µs |
 /// | window, budget | cost, limit, length, lead | end of the window, units used |
 /// | month, budget of a month | cost, limit, UTC offset | the same |
 /// | sliding window | cost, limit, length, buckets | newest bucket, then `buckets + 1` counts |
 /// | sliding log | cost, limit, length | instant and units of each admission, oldest first |
 ///
-/// A state without numbers is that of a key never seen. What a limit kept stays where its numbers are changed: a rest
-/// that is none under the new ticks counts as a microsecond, and a window that is under way keeps its end.
+/// A state without numbers is that of a key never seen. What a limit kept stays where its numbers are changed: the units
+/// used of a bucket are counted at the new pace ([`Bucket`]), and a window that is under way keeps its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
     values: [i64; NUMBERS_MAX],
     len: usize,
 }
 
-const NUMBERS_MAX: usize = 6;
+const NUMBERS_MAX: usize = 7;
 
 impl Numbers {
     pub(super) fn of<const N: usize>(numbers: [i64; N]) -> Self {
@@ -103,7 +106,7 @@ pub enum Correction {
     ///
     /// | rule | numbers |
     /// |---|---|
-    /// | GCRA | instant of the charge, time to hand back, its rest, depth, its rest, ticks per µs |
+    /// | GCRA | instant of the charge, time to hand back, its rest, depth, its rest, ticks of a µs, ticks of a unit |
     /// | window, month | end of the window, units |
     /// | sliding window | bucket, units, buckets |
     /// | sliding log | instant, units, length |
@@ -121,13 +124,14 @@ impl SharedForm {
             Limit::SlidingWindow(rule) => check_sliding(rule),
             Limit::SlidingLog(rule) => check_micros(nanos(rule.length)),
         }?;
-        Ok(Self { limit: *limit, one: numbers(limit, 1) })
+        let pace = if let Limit::Gcra(rule) = limit { rule.shared_pace() } else { SharedPace::default() };
+        Ok(Self { limit: *limit, pace, one: numbers(limit, pace, 1) })
     }
 
     /// The same where nothing passes beyond the limit's units ([`Limit::uncrossed`]).
     pub fn uncrossed(&self) -> Self {
         let limit = self.limit.uncrossed();
-        Self { limit, one: numbers(&limit, 1) }
+        Self { limit, one: numbers(&limit, self.pace, 1), ..*self }
     }
 
     /// The limit itself.
@@ -162,7 +166,7 @@ impl SharedForm {
             return self.one;
         }
         if cost <= self.limit.cost_max() {
-            return numbers(&self.limit, cost);
+            return numbers(&self.limit, self.pace, cost);
         }
         self.impossible()
     }
@@ -171,8 +175,10 @@ impl SharedForm {
     /// would let that cross its edge, one of none.
     fn impossible(&self) -> Numbers {
         match self.limit {
-            Limit::Window(rule) if rule.crosses => numbers(&Limit::Window(Window { limit: 0, ..rule }), 1),
-            limit => numbers(&limit, limit.units() + 1),
+            Limit::Window(rule) if rule.crosses => {
+                numbers(&Limit::Window(Window { limit: 0, ..rule }), self.pace, 1)
+            }
+            limit => numbers(&limit, self.pace, limit.units() + 1),
         }
     }
 
@@ -201,7 +207,18 @@ impl SharedForm {
             return Some(State::Fresh);
         }
         match (&self.limit, numbers) {
-            (Limit::Gcra(rule), &[time, rest]) => Some(State::Tat(rule.tat(natural(time)?, natural(rest)?))),
+            (Limit::Gcra(_), &[full, rest]) => {
+                self.bucket(Bucket { full: natural(full)?, rest: natural(rest)?, since: 0, pace: self.pace })
+            }
+            (Limit::Gcra(_), &[full, rest, since, unit, base]) => {
+                let pace = SharedPace { unit: natural(unit)?, base: natural(base)? };
+                self.bucket(Bucket {
+                    full: natural(full)?,
+                    rest: natural(rest)?,
+                    since: natural(since)?,
+                    pace,
+                })
+            }
             (Limit::Window(rule), &[end, used]) => {
                 let last = Timestamp::from_nanos(instant(end)?.as_nanos().checked_sub(1)?);
                 Some(State::Count(Count { window: rule.grid.index(last), used: units(used)? }))
@@ -217,6 +234,27 @@ impl SharedForm {
             }
             _ => None,
         }
+    }
+
+    /// The state of a bucket: in this limit's ticks if it is of its pace.
+    pub(super) fn bucket(&self, bucket: Bucket) -> Option<State> {
+        let Limit::Gcra(rule) = &self.limit else { return None };
+        let Bucket { full, rest, since, pace } = bucket;
+        let is_one =
+            rest < pace.base && since <= full && pace.unit > 0 && pace.unit.max(pace.base) <= EXACT_MAX;
+        if !is_one {
+            return None;
+        }
+        if pace != self.pace {
+            return Some(State::Bucket(bucket));
+        }
+        let ticks_per_rest = rule.ticks_per_micro() / pace.base;
+        Some(State::Tat(Tat(rule.ticks_of_micros(full) + u128::from(rest) * u128::from(ticks_per_rest))))
+    }
+
+    /// How fast it fills; nothing where it is no bucket.
+    pub fn pace(&self) -> SharedPace {
+        self.pace
     }
 
     /// When the window ends that a store keeps in these numbers. Where a limit was given longer windows that is earlier
@@ -266,7 +304,7 @@ impl SharedForm {
     }
 
     fn owed(&self, units: Cost) -> Numbers {
-        let mut owed = numbers(&self.limit, units.min(UNITS_MAX));
+        let mut owed = numbers(&self.limit, self.pace, units.min(UNITS_MAX));
         if self.kind() == Kind::Gcra && !(0..=int(DEBT_MAX_MICROS)).contains(&owed[0]) {
             owed.values[0] = int(DEBT_MAX_MICROS);
         }
@@ -278,8 +316,9 @@ impl SharedForm {
         let back = match &self.limit {
             Limit::Gcra(rule) if rule.shapes => return None,
             Limit::Gcra(rule) => {
-                let [time, rest, depth, depth_rest, ticks] = rule.numbers(units.min(rule.limit));
-                Numbers::of([mark.0 / NANOS, time, rest, depth, depth_rest, ticks].map(int))
+                let [time, rest, depth, depth_rest, base, unit] =
+                    rule.numbers(self.pace, units.min(rule.limit));
+                Numbers::of([mark.0 / NANOS, time, rest, depth, depth_rest, base, unit].map(int))
             }
             Limit::Window(_) if mark == Mark::NONE => return None,
             Limit::Window(rule) => Numbers::of([rule.grid.end(mark.0).as_nanos() / NANOS, units].map(int)),
@@ -297,9 +336,9 @@ fn int(number: u64) -> i64 {
 }
 
 /// The numbers of a charge.
-fn numbers(limit: &Limit, cost: Cost) -> Numbers {
+fn numbers(limit: &Limit, pace: SharedPace, cost: Cost) -> Numbers {
     match limit {
-        Limit::Gcra(rule) => Numbers::of(rule.numbers(cost).map(int)),
+        Limit::Gcra(rule) => Numbers::of(rule.numbers(pace, cost).map(int)),
         Limit::Window(Window { limit, grid, .. }) => match *grid {
             Grid::Even { length, lead } => Numbers::of([cost, *limit, length / NANOS, lead / NANOS].map(int)),
             Grid::Month { utc_offset } => Numbers::of([int(cost), int(*limit), utc_offset / NANOS as i64]),
@@ -312,34 +351,34 @@ fn numbers(limit: &Limit, cost: Cost) -> Numbers {
 }
 
 impl Gcra {
-    fn ticks_per_micro(&self) -> u64 {
+    pub(super) fn ticks_per_micro(&self) -> u64 {
         self.pace.ticks_per_nano * NANOS
     }
 
-    /// How many ticks of a rest make a microsecond: one where no rest ever comes about.
-    fn rests_per_micro(&self) -> u64 {
-        let is_whole = |ticks: u128| self.split(ticks).1 == 0;
-        let whole = is_whole(self.ticks_of(1)) && is_whole(self.depth);
-        if whole { 1 } else { self.ticks_per_micro() }
+    pub(super) fn ticks_of_micros(&self, micros: u64) -> u128 {
+        u128::from(micros) * u128::from(self.ticks_per_micro())
     }
 
-    fn numbers(&self, cost: Cost) -> [u64; 5] {
-        let (time, rest) = self.split(self.ticks_of(cost));
-        let (depth, depth_rest) = self.split(self.depth);
-        [time, rest, depth, depth_rest, self.rests_per_micro()]
-    }
-
-    /// Ticks as microseconds and the ticks beyond them. Too many microseconds become as many as there can be.
-    pub(super) fn split(&self, ticks: u128) -> (u64, u64) {
-        let per_micro = u128::from(self.ticks_per_micro());
-        (u64::try_from(ticks / per_micro).unwrap_or(u64::MAX), (ticks % per_micro) as u64)
-    }
-
-    /// A rest from before the rate was changed may be none now: then it counts as a microsecond.
-    pub(super) fn tat(&self, micros: u64, rest: u64) -> Tat {
+    /// The pace as stores keep it, in the longest ticks in which a microsecond, a unit and the depth are whole.
+    pub(super) fn shared_pace(&self) -> SharedPace {
         let per_micro = self.ticks_per_micro();
-        let rest = if rest == 0 || rest < self.rests_per_micro() { rest } else { per_micro };
-        Tat(u128::from(micros) * u128::from(per_micro) + u128::from(rest))
+        let beyond = (self.depth % u128::from(per_micro)) as u64;
+        let tick = gcd(gcd(per_micro, self.pace.ticks_per_unit), beyond);
+        SharedPace { unit: self.pace.ticks_per_unit / tick, base: per_micro / tick }
+    }
+
+    fn numbers(&self, pace: SharedPace, cost: Cost) -> [u64; 6] {
+        let (time, rest) = self.split(pace, self.ticks_of(cost));
+        let (depth, depth_rest) = self.split(pace, self.depth);
+        [time, rest, depth, depth_rest, pace.base, pace.unit]
+    }
+
+    /// Ticks as microseconds and the ticks of stores beyond them. Too many microseconds become as many as there can be.
+    pub(super) fn split(&self, pace: SharedPace, ticks: u128) -> (u64, u64) {
+        let per_micro = u128::from(self.ticks_per_micro());
+        let ticks_per_rest = per_micro / u128::from(pace.base);
+        let micros = u64::try_from(ticks / per_micro).unwrap_or(u64::MAX);
+        (micros, (ticks % per_micro / ticks_per_rest) as u64)
     }
 }
 
@@ -347,7 +386,11 @@ fn check_gcra(rule: &Gcra) -> Result<(), LimitError> {
     if rule.pace.ticks_per_nano > EXACT_MAX / NANOS {
         return Err(LimitError::NotShareable("its unit is no short fraction of a nanosecond"));
     }
-    let longest = rule.split(rule.depth + u128::from(rule.pace.ticks_per_unit)).0;
+    let pace = rule.shared_pace();
+    if pace.unit > EXACT_MAX {
+        return Err(LimitError::NotShareable("its period is long and not a whole number of microseconds"));
+    }
+    let longest = rule.split(pace, rule.depth + u128::from(rule.pace.ticks_per_unit)).0;
     if longest > DEBT_MAX_MICROS {
         return Err(LimitError::NotShareable("a full bucket takes more than a hundred years to refill"));
     }

@@ -167,6 +167,21 @@ impl Settle for SlidingLog {
 }
 
 impl Log {
+    /// Units of one instant.
+    pub(super) fn of(at: Timestamp, units: u64) -> Self {
+        Self { runs: [Run { at, units }].into(), units }
+    }
+
+    /// The newest instant in nanoseconds, and the units of all that have not been dropped.
+    pub(super) fn newest_and_units(&self) -> (u64, u64) {
+        (self.runs.back().map_or(0, |newest| newest.at.as_nanos()), self.units)
+    }
+
+    /// Bytes outside of it.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.runs.capacity() * size_of::<Run>()
+    }
+
     fn pop(&mut self) -> Option<Run> {
         let newest = self.runs.pop_back()?;
         self.units -= newest.units;

@@ -77,6 +77,11 @@ impl SlidingWindow {
         Duration::from_nanos(self.length)
     }
 
+    /// The bucket that an instant lies in, counted from the epoch.
+    pub(super) fn tick_at(&self, now: Timestamp) -> u64 {
+        (u128::from(now.as_nanos()) * u128::from(self.buckets) / self.length()) as u64
+    }
+
     fn length(&self) -> u128 {
         u128::from(self.length)
     }
@@ -199,6 +204,24 @@ impl Settle for SlidingWindow {
 }
 
 impl Ring {
+    /// Units in one bucket.
+    pub(super) fn of(tick: u64, units: u64, buckets: u32) -> Self {
+        let mut ring = Self::default();
+        ring.roll_to(tick, buckets);
+        *ring.slot(tick) = units;
+        ring
+    }
+
+    /// The newest bucket that was charged, and the units in all of them.
+    pub(super) fn newest_and_units(&self) -> (u64, u64) {
+        (self.tick, self.counts.iter().fold(0, |sum, units| u64::saturating_add(sum, *units)))
+    }
+
+    /// Bytes outside of it.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.counts.len() * size_of::<u64>()
+    }
+
     /// Units in the bucket `age` steps before `tick`.
     fn at(&self, tick: u64, age: u32) -> u64 {
         let len = self.counts.len() as u64;

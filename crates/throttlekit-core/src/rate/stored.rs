@@ -7,19 +7,14 @@
 use alloc::borrow::Cow;
 
 use super::shared::{NANOS, Numbers, SharedForm};
-use super::{Count, Limit, Mark, Rule, Settle, State, UNITS_MAX, Window};
+use super::{Bucket, Count, Limit, Mark, Rule, Settle, State, UNITS_MAX, Window};
 use crate::{Cost, Timestamp};
 
 /// What a store keeps of one key. The default is a key that was never seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// A bucket: when it is full again, in microseconds, and ticks beyond that of whoever wrote it.
-    Bucket {
-        /// Whole microseconds.
-        full: u64,
-        /// Ticks.
-        rest: u64,
-    },
+    /// A bucket, at the pace of whichever limit charged it last.
+    Bucket(Bucket),
     /// A window, of whichever limit began it.
     Window {
         /// In microseconds.
@@ -41,9 +36,7 @@ impl Stored {
     /// The state, as `form` reads it at `now`. A window that is over says nothing.
     pub fn state(&self, form: &SharedForm, now: Timestamp) -> Cow<'_, State> {
         match (self, form.limit()) {
-            (Self::Bucket { full, rest }, Limit::Gcra(rule)) => {
-                Cow::Owned(State::Tat(rule.tat(*full, *rest)))
-            }
+            (Self::Bucket(bucket), Limit::Gcra(_)) => Cow::Owned(form.bucket(*bucket).unwrap_or_default()),
             (&Self::Window { end, used }, Limit::Window(rule)) if now < instant(end) => {
                 let last = Timestamp::from_nanos(instant(end).as_nanos().saturating_sub(1));
                 Cow::Owned(State::Count(Count { window: rule.grid.index(last), used }))
@@ -54,9 +47,14 @@ impl Stored {
     }
 
     /// The numbers of a bucket, or of a window that is not over, as a script tells them. Others have none.
-    pub fn numbers(&self, now: Timestamp) -> Numbers {
+    pub fn numbers(&self, form: &SharedForm, now: Timestamp) -> Numbers {
         match *self {
-            Self::Bucket { full, rest } => Numbers::of([full, rest].map(|number| number as i64)),
+            Self::Bucket(Bucket { full, rest, pace, .. }) if pace == form.pace() => {
+                Numbers::of([full, rest].map(|number| number as i64))
+            }
+            Self::Bucket(Bucket { full, rest, since, pace }) => {
+                Numbers::of([full, rest, since, pace.unit, pace.base].map(|number| number as i64))
+            }
             Self::Window { end, used } if now < instant(end) => {
                 Numbers::of([end, used].map(|number| number as i64))
             }
@@ -101,19 +99,25 @@ impl Stored {
     /// When it says no more than nothing would, under `form`.
     pub fn idle_at(&self, form: &SharedForm) -> Timestamp {
         match *self {
-            Self::Bucket { full, rest } => instant(full.saturating_add(u64::from(rest > 0))),
+            Self::Bucket(ref bucket) => bucket.idle_at(),
             Self::Window { used: 0, .. } => Timestamp::EPOCH,
             Self::Window { end, .. } => instant(end),
             Self::Plain(ref state) => form.limit().idle_at(state),
         }
     }
 
+    /// Bytes that it takes outside of itself.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Bucket { .. } | Self::Window { .. } => 0,
+            Self::Plain(state) => state.heap_bytes(),
+        }
+    }
+
     /// Becomes at least as much as both, so that no key that starts from it has more than either.
     pub fn join(&mut self, other: &Self, form: &SharedForm, now: Timestamp) {
         match (&mut *self, other) {
-            (Self::Bucket { full, rest }, Self::Bucket { full: more, rest: ticks }) => {
-                (*full, *rest) = (*full, *rest).max((*more, *ticks));
-            }
+            (Self::Bucket(bucket), Self::Bucket(other)) => bucket.join(other, now.as_micros()),
             (Self::Window { end, used }, &Self::Window { end: other_end, used: other_used }) => {
                 let (soon, soon_used) = (*end, *used).min((other_end, other_used));
                 let (late, late_used) = (*end, *used).max((other_end, other_used));
@@ -150,15 +154,26 @@ impl Stored {
         let mut after = before.clone();
         by(&mut after);
         if after != before {
-            *self = Self::of(form, after);
+            *self = self.after(form, after, now);
         }
     }
 
-    fn of(form: &SharedForm, state: State) -> Self {
+    /// A state under `form`, as a store keeps it that sees it first at `now`.
+    pub fn of(form: &SharedForm, state: State, now: Timestamp) -> Self {
+        Self::default().after(form, state, now)
+    }
+
+    /// What is kept of a state that this has become. A bucket is never written before it was written last.
+    fn after(&self, form: &SharedForm, state: State, now: Timestamp) -> Self {
         match (form.limit(), state) {
+            (Limit::Window(rule), State::Count(Count { window, used })) => {
+                Self::Window { end: rule.grid.end(window).as_nanos() / NANOS, used }
+            }
             (Limit::Gcra(rule), State::Tat(tat)) => {
-                let (full, rest) = rule.split(tat.0);
-                Self::Bucket { full, rest }
+                let (full, rest) = rule.split(form.pace(), tat.0);
+                let before = if let Self::Bucket(bucket) = self { bucket.since } else { 0 };
+                let since = now.as_micros().max(before).min(full);
+                Self::Bucket(Bucket { full, rest, since, pace: form.pace() })
             }
             (_, state) => Self::Plain(state),
         }
@@ -223,20 +238,95 @@ mod tests {
         assert_eq!(stored, Stored::Window { end: 610_000_000, used: 65 });
     }
 
-    #[test]
-    fn a_bucket_is_full_when_it_would_have_been() {
-        let bucket = |rate| SharedForm::of(&Limit::gcra(rate).unwrap()).unwrap();
-        let (slow, fast) = (bucket(Rate::per_second(3).burst(30)), bucket(Rate::per_second(5).burst(10)));
+    fn bucket(rate: Rate) -> SharedForm {
+        SharedForm::of(&Limit::gcra(rate).unwrap()).unwrap()
+    }
+
+    fn spent(form: &SharedForm, units: Cost, now: Timestamp) -> Stored {
         let mut stored = Stored::default();
-        stored.charge(&slow, 10, at(100));
-        let full = at(103) + Duration::from_nanos(333_333_334);
-        assert_eq!(slow.limit().peek(&stored.state(&slow, at(100)), at(100)).reset_at, full);
-        // A whole pace knows no rests: it counts one as a microsecond.
-        let seen = fast.limit().peek(&stored.state(&fast, at(100)), at(100));
-        assert_eq!((seen.reset_at, seen.remaining), (at(103) + Duration::from_micros(333_334), 0));
-        assert_eq!(left(&stored, &fast, at(103)), 8);
-        stored.charge(&fast, 1, at(103));
-        assert_eq!(stored, Stored::Bucket { full: 103_533_334, rest: 0 });
+        stored.charge(form, units, now);
+        stored
+    }
+
+    #[test]
+    fn a_raised_limit_gives_room_at_once_less_what_was_used() {
+        let stored = spent(&bucket(Rate::per_hour(5)), 5, at(100));
+        assert_eq!(left(&stored, &bucket(Rate::per_hour(5)), at(100)), 0);
+        assert_eq!(left(&stored, &bucket(Rate::per_hour(1_000)), at(100)), 995);
+        assert_eq!(left(&stored, &bucket(Rate::per_second(1_000)), at(100)), 995);
+        // The same pace with a larger burst.
+        assert_eq!(left(&stored, &bucket(Rate::per_hour(5).burst(50)), at(100)), 45);
+        // A faster pace with the same burst: the next unit comes at the new pace.
+        let faster = bucket(Rate::per_second(1).burst(5));
+        assert_eq!([100, 101, 105].map(|now| left(&stored, &faster, at(now))), [0, 1, 5]);
+    }
+
+    #[test]
+    fn a_lowered_limit_is_denied_until_what_was_used_fits_and_no_longer() {
+        let (many, few) = (bucket(Rate::per_hour(1_000)), bucket(Rate::per_hour(5)));
+        let stored = spent(&many, 6, at(100));
+        let denied = few.limit().decide(&stored.state(&few, at(100)), 1, at(100));
+        // Two units of the old pace have to come back until four are used.
+        assert!(!denied.allowed);
+        assert_eq!(denied.retry_after.wait_ms(), Some(7_200));
+        let passes = Timestamp::from_millis(107_200);
+        let before = Timestamp::from_micros(passes.as_micros() - 1);
+        for (now, allowed) in [(before, false), (passes, true)] {
+            assert_eq!(few.limit().decide(&stored.state(&few, now), 1, now).allowed, allowed, "at {now}");
+        }
+        // From the first charge on it is at the new pace.
+        let mut after = stored.clone();
+        after.charge(&few, 1, passes);
+        let next = few.limit().decide(&after.state(&few, passes), 1, passes);
+        assert_eq!((next.allowed, next.retry_after.wait_ms()), (false, Some(720_000)));
+    }
+
+    #[test]
+    fn numbers_that_go_back_and_forth_give_nothing_and_take_a_microsecond_each() {
+        let (slow, fast) = (bucket(Rate::per_second(3).burst(30)), bucket(Rate::per_second(7).burst(50)));
+        let mut stored = spent(&slow, 10, at(100));
+        for turn in 0..10 {
+            let form = if turn % 2 == 0 { &fast } else { &slow };
+            stored.charge(form, 1, at(100));
+        }
+        assert_eq!([left(&stored, &slow, at(100)), left(&stored, &fast, at(100))], [9, 29]);
+        let full = slow.limit().decide(&stored.state(&slow, at(100)), 0, at(100)).reset_at;
+        let late = full.since(at(100) + SECOND * 20 / 3);
+        assert!(late <= Duration::from_micros(30), "{late:?}");
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_gives_a_changed_limit_nothing() {
+        let (slow, fast) = (bucket(Rate::per_hour(5)), bucket(Rate::per_hour(60).burst(5)));
+        let stored = spent(&slow, 5, at(1_000));
+        for now in [0, 400, 1_000, 1_059] {
+            assert_eq!(left(&stored, &fast, at(now)), 0, "at {now} s");
+        }
+        assert_eq!(left(&stored, &fast, at(1_060)), 1);
+    }
+
+    #[test]
+    fn a_bucket_that_is_full_again_says_so_at_any_pace() {
+        let (slow, fast) = (bucket(Rate::per_second(1)), bucket(Rate::per_second(7).burst(3)));
+        let stored = spent(&slow, 1, at(100));
+        let seen = fast.limit().decide(&stored.state(&fast, at(200)), 0, at(200));
+        assert_eq!((seen.remaining, seen.reset_at), (3, at(200)));
+    }
+
+    #[test]
+    fn joined_buckets_of_two_paces_owe_at_least_as_much_as_either() {
+        let (slow, fast) = (bucket(Rate::per_hour(60)), bucket(Rate::per_second(1).burst(60)));
+        let (few, many) = (spent(&slow, 10, at(100)), spent(&fast, 50, at(100)));
+        for (one, other) in [(&few, &many), (&many, &few)] {
+            let mut joined = one.clone();
+            joined.join(other, &slow, at(110));
+            for now in [110, 120, 160, 700, 2_000, 5_000].map(at) {
+                for form in [&slow, &fast] {
+                    let least = left(&few, form, now).min(left(&many, form, now));
+                    assert!(left(&joined, form, now) <= least, "at {now}");
+                }
+            }
+        }
     }
 
     #[test]

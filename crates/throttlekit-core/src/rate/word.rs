@@ -2,8 +2,11 @@
 //!
 //! A word is ordered: a greater one denies whatever a smaller one denies, and zero is a key never seen. So a
 //! key's state at `now` is `max(word, floor(now))`, the join of two keys' debts is the greater word, and time
-//! that moves forward means words that grow. The answers are those of the rule in full, field for field, for
-//! [`HORIZON`] from the word's origin; a rule whose words would not last that long has no word form.
+//! that moves forward means words that grow. The answers are those of the rule in full, field for field, from the
+//! epoch to [`WORDS_END`]; a rule whose words would not last that long has no word form.
+//!
+//! Words count from the epoch and not from when a limiter was built, so a limiter built while the clock was wrong
+//! answers as any other does once the clock is right.
 //!
 //! Settlement on words is that of [`Settle`](super::Settle) too, as long as what is owed fits the word. A word that has
 //! come to the most it can say stays there, whatever is handed back, since nobody knows how much more was owed.
@@ -17,8 +20,9 @@ use super::window::Count;
 use super::{DEBT_MAX, Gcra, Limit, Mark, Rule, UNITS_MAX, Window};
 use crate::{Cost, Decision, Forecast, Retry, Timestamp};
 
-/// How long after its origin a word form stays exact: ten years of uptime. Later it denies.
-pub const HORIZON: Duration = Duration::from_secs(10 * 366 * 86_400);
+/// Until when every word form is exact: the beginning of the year 2060. Most last longer, up to the year 2262. Past
+/// its end a word form denies, and no wait helps: [`Retry::Never`].
+pub const WORDS_END: Timestamp = Timestamp::from_millis(2_840_140_800_000);
 
 /// Words stay below this bit, which a store may use as a lock.
 pub const WORD_MAX: u64 = (1 << 63) - 1;
@@ -97,22 +101,21 @@ pub enum WordForm {
 }
 
 impl WordForm {
-    /// The word form of `limit` from `origin` on, where it has one.
-    pub fn of(limit: &Limit, origin: Timestamp) -> Option<Self> {
+    /// The word form of `limit`, where it has one.
+    pub fn of(limit: &Limit) -> Option<Self> {
         match limit {
-            Limit::Gcra(rule) => GcraWord::new(rule, origin).map(Self::Gcra),
-            Limit::Window(rule) => WindowWord::new(rule, origin).map(Self::Window),
+            Limit::Gcra(rule) => GcraWord::new(rule).map(Self::Gcra),
+            Limit::Window(rule) => WindowWord::new(rule).map(Self::Window),
             Limit::SlidingWindow(_) | Limit::SlidingLog(_) => None,
         }
     }
 }
 
-/// [`Gcra`] on words: ticks since the origin.
+/// [`Gcra`] on words: ticks since the epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct GcraWord {
-    origin: Timestamp,
-    /// How long after the origin, in nanoseconds, the words last.
-    elapsed_max: u64,
+    /// The last instant that a word can say, in nanoseconds since the epoch.
+    nanos_max: u64,
     /// The same where a tick is a nanosecond, zero elsewhere: up to it the floor needs no scaling.
     whole_max: u64,
     /// Whether a tick is a nanosecond, a unit several, and no ask waits its turn.
@@ -131,21 +134,21 @@ pub struct GcraWord {
 }
 
 impl GcraWord {
-    /// The word form, if ten years of ticks fit beside the depth, and the origin lies before the year 2262.
-    pub fn new(rule: &Gcra, origin: Timestamp) -> Option<Self> {
+    /// The word form, if the ticks from the epoch to [`WORDS_END`] fit beside the depth: where a nanosecond has at most
+    /// three of them.
+    pub fn new(rule: &Gcra) -> Option<Self> {
         let depth = u64::try_from(rule.depth).ok()?;
-        let horizon = HORIZON.as_nanos() * u128::from(rule.pace.ticks_per_nano);
+        let end = u128::from(WORDS_END.as_nanos()) * u128::from(rule.pace.ticks_per_nano);
         // A bucket is promised one depth beyond the floor, and what is owed at the most lies a nanosecond above that. An
         // ask asks for one depth more, and a tick may round up.
         let ahead = 2 * (rule.depth + u128::from(rule.pace.ticks_per_nano));
-        if horizon + ahead > u128::from(WORD_MAX) || origin.as_nanos() > u64::MAX - WORD_MAX {
+        if end + ahead > u128::from(WORD_MAX) {
             return None;
         }
-        let elapsed_max = (WORD_MAX - ahead as u64) / rule.pace.ticks_per_nano;
+        let nanos_max = (WORD_MAX - ahead as u64) / rule.pace.ticks_per_nano;
         Some(Self {
-            origin,
-            elapsed_max,
-            whole_max: if rule.pace.ticks_per_nano == 1 { elapsed_max } else { 0 },
+            nanos_max,
+            whole_max: if rule.pace.ticks_per_nano == 1 { nanos_max } else { 0 },
             plain: rule.pace.ticks_per_nano == 1 && rule.pace.ticks_per_unit > 1 && !rule.shapes,
             ticks_per_nano: rule.pace.ticks_per_nano,
             ticks_per_unit: rule.pace.ticks_per_unit,
@@ -158,10 +161,9 @@ impl GcraWord {
         })
     }
 
-    /// Ticks from the origin to an instant, which may lie before it.
+    /// Ticks from the epoch to an instant.
     fn ticks_to(&self, instant: Timestamp) -> i128 {
-        let nanos = i128::from(instant.as_nanos()) - i128::from(self.origin.as_nanos());
-        nanos * i128::from(self.ticks_per_nano)
+        i128::from(instant.as_nanos()) * i128::from(self.ticks_per_nano)
     }
 
     fn nanos_ceil(&self, ticks: u64) -> u64 {
@@ -177,7 +179,7 @@ impl GcraWord {
             allowed,
             limit: self.limit.get(),
             remaining: (floor + self.depth - tat) / self.ticks_per_unit,
-            reset_at: Timestamp::from_nanos(self.origin.as_nanos() + self.nanos_ceil(tat)),
+            reset_at: Timestamp::from_nanos(self.nanos_ceil(tat)),
             retry_after: Retry::after(Duration::from_nanos(self.nanos_ceil(wait))),
         }
     }
@@ -190,23 +192,20 @@ impl GcraWord {
         self.answer(true, next, floor, turn)
     }
 
-    /// The floor where a unit is not a whole number of nanoseconds, and outside the word's range. Before the
-    /// origin a key is answered as of the origin. Past the horizon the floor stands still, so buckets stop
-    /// refilling: closed, not open.
+    /// The floor where a unit is not a whole number of nanoseconds, and past the end of words. There the floor stands
+    /// still, so buckets stop refilling: closed, not open.
     ///
     /// Out of line: every instruction between the clock and the swap delays a check.
     #[inline(never)]
     fn scaled_floor(&self, now: Timestamp) -> u64 {
-        let elapsed = now.as_nanos().saturating_sub(self.origin.as_nanos());
-        elapsed.min(self.elapsed_max) * self.ticks_per_nano
+        now.as_nanos().min(self.nanos_max) * self.ticks_per_nano
     }
 }
 
 impl WordRule for GcraWord {
     #[inline(always)]
     fn floor(&self, now: Timestamp) -> u64 {
-        let elapsed = now.as_nanos().wrapping_sub(self.origin.as_nanos());
-        if elapsed <= self.whole_max { elapsed } else { self.scaled_floor(now) }
+        if now.as_nanos() <= self.whole_max { now.as_nanos() } else { self.scaled_floor(now) }
     }
 
     #[inline(always)]
@@ -224,18 +223,18 @@ impl WordRule for GcraWord {
             allowed: true,
             limit: self.limit.get(),
             remaining: self.per_unit.divide(floor + self.depth - next),
-            reset_at: Timestamp::from_nanos(self.origin.as_nanos() + next),
+            reset_at: Timestamp::from_nanos(next),
             retry_after: Retry::Now,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn denied(&self, word: u64, floor: u64, cost: Cost, _now: Timestamp) -> Decision {
+    fn denied(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision {
         let tat = word.max(floor);
         // A debt, or a clock that stepped back, leaves the bucket promised beyond its depth: nothing is left then.
         let shown = floor.max(tat.saturating_sub(self.depth));
-        if cost > self.limit.get() {
+        if cost > self.limit.get() || now.as_nanos() > self.nanos_max {
             return super::never(self.answer(false, tat, shown, 0));
         }
         self.answer(false, tat, shown, tat - floor + cost * self.ticks_per_unit - self.depth)
@@ -247,7 +246,7 @@ impl WordRule for GcraWord {
     }
 
     /// Hands back what has not come back by itself since the charge; a shaper nothing. The time that has passed is
-    /// that of the clock, also outside the word's range, where the floor stands still.
+    /// that of the clock, also past the end of words, where the floor stands still.
     fn refund(&self, word: u64, mark: Mark, units: Cost, now: Timestamp) -> u64 {
         if self.shapes || word >= self.owed_max {
             return word;
@@ -266,15 +265,14 @@ impl WordRule for GcraWord {
     }
 }
 
-/// [`Window`] on words: the window's number since the origin above, the units used below.
+/// [`Window`] on words: the window's number on its grid above, the units used below.
 ///
-/// The count has every bit that ten years of windows leave, up to those of [`UNITS_MAX`], so debits that cross a
-/// budget's edge and debts are counted in full: 2⁴⁰ units beside windows of a minute, 2³⁴ of a second. A count that
-/// comes to the end of its bits stays there until its window is over.
+/// The count has every bit that the windows up to [`WORDS_END`] leave, up to those of [`UNITS_MAX`], so debits that
+/// cross a budget's edge and debts are counted in full: 2³⁷ units beside windows of a minute, 2³¹ of a second. A count
+/// that comes to the end of its bits stays there until its window is over.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowWord {
     rule: Window,
-    first: u64,
     used_bits: u32,
     used_mask: u64,
     /// The most that one ask may cost, and how many units must be left for any.
@@ -286,7 +284,7 @@ pub struct WindowWord {
 /// Windows of equal length, where one multiplication finds the window of an instant. It serves up to `windows_max`.
 #[derive(Clone, Copy, Debug)]
 struct Even {
-    /// When the first window begins; before the epoch it wraps.
+    /// When window zero begins; before the epoch it wraps.
     begin: u64,
     length: u64,
     per_length: Reciprocal,
@@ -300,13 +298,13 @@ impl Even {
     const NONE: Self =
         Self { begin: 0, length: 0, per_length: Reciprocal::NONE, elapsed_max: 0, windows_max: 0 };
 
-    /// Of a grid from its window `first` on, up to the number `most` from there.
-    fn of(grid: &Grid, first: u64, most: u64) -> Self {
+    /// Of a grid up to its window `most`.
+    fn of(grid: &Grid, most: u64) -> Self {
         let Grid::Even { length, lead } = *grid else { return Self::NONE };
         if length < 2 {
             return Self::NONE;
         }
-        let begin = i128::from(first) * i128::from(length) - i128::from(lead);
+        let begin = -i128::from(lead);
         // Neither an instant in the last of them nor its end may overflow.
         let ends_before = i128::from(WORD_MAX).min(i128::from(u64::MAX) - begin) / i128::from(length);
         let windows_max = u64::try_from(ends_before - 2).unwrap_or(0).min(most);
@@ -316,21 +314,19 @@ impl Even {
 }
 
 impl WindowWord {
-    /// The word form, if ten years of windows fit above the count.
-    pub fn new(rule: &Window, origin: Timestamp) -> Option<Self> {
-        let first = rule.grid.index(origin);
-        let last = rule.grid.index(origin + HORIZON) - first;
+    /// The word form, if the numbers of the windows up to [`WORDS_END`] fit above the count.
+    pub fn new(rule: &Window) -> Option<Self> {
+        let last = rule.grid.index(WORDS_END);
         let limit_bits = u64::BITS - rule.limit.leading_zeros();
         let used_bits = (limit_bits..=UNITS_MAX.count_ones()).rev().find(|bits| last < WORD_MAX >> bits)?;
         let most = WORD_MAX >> used_bits;
         Some(Self {
             rule: *rule,
-            first,
             used_bits,
             used_mask: (1 << used_bits) - 1,
             cost_max: rule.cost_max(),
             needs_max: rule.needs(Cost::MAX),
-            even: Even::of(&rule.grid, first, most),
+            even: Even::of(&rule.grid, most),
         })
     }
 
@@ -375,14 +371,18 @@ impl WindowWord {
 
     #[inline]
     fn count(&self, word: u64) -> Count {
-        Count { window: self.first + (word >> self.used_bits), used: self.used(word) }
+        Count { window: word >> self.used_bits, used: self.used(word) }
     }
 
-    /// The floor where windows are not even, and outside their range.
+    /// The floor where windows are not even, and past the end of words.
     #[inline(never)]
     fn floor_in_full(&self, now: Timestamp) -> u64 {
-        let window = self.rule.grid.index(now).saturating_sub(self.first);
-        window.min(WORD_MAX >> self.used_bits) << self.used_bits
+        self.rule.grid.index(now).min(self.window_max()) << self.used_bits
+    }
+
+    /// The last window that a word can say.
+    fn window_max(&self) -> u64 {
+        WORD_MAX >> self.used_bits
     }
 
     #[inline(never)]
@@ -438,7 +438,8 @@ impl WordRule for WindowWord {
     #[cold]
     #[inline(never)]
     fn denied(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision {
-        self.rule.denied(self.count(word.max(floor)), cost, now)
+        let denied = self.rule.denied(self.count(word.max(floor)), cost, now);
+        if self.rule.grid.index(now) > self.window_max() { super::never(denied) } else { denied }
     }
 
     #[inline]

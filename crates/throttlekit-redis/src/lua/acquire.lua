@@ -7,22 +7,26 @@ local rules = {}
 
 function rules.h(key, p)
   local member, most, lives = ARGV[p], tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2])
-  local instant, over, held = look(key)
-  local own = own_end(key, member, instant)
+  local over, held, longest, late = look(key)
+  local own = own_end(key, member, longest)
   local taken = own ~= nil or held < most
   local room
   if not own and most > 0 and held >= most then
     local place = 1 + over + held - most
-    room = whole(call('ZRANGE', key, place, place, 'WITHSCORES')[2], key)
+    room = min(whole(call('ZRANGE', key, place, place, 'WITHSCORES')[2], key), now + longest)
   end
   local write = function()
-    purge(key, instant, over)
+    advance(key, over, longest, late)
+    if taken then
+      longest = max(longest, lives)
+    end
     if taken and not own then
-      enter(key, member, instant + lives)
+      enter(key, member, now + lives)
       held = held + 1
     end
     -- Written again though nothing changed where it comes again: whoever waits for replicas waits for the lease as well.
-    changed(key, instant, held)
+    changed(key, held, longest)
   end
-  return taken, { taken and 1 or 0, instant, held, own or 0, room or 0 }, (taken or over > 0) and write or nil
+  local writes = taken or over > 0 or late > 0
+  return taken, { taken and 1 or 0, now, held, own or 0, room or 0 }, writes and write or nil
 end

@@ -1,7 +1,7 @@
 -- Answers asks one after another, each by itself, and charges those that pass.
 -- KEYS: one per charge, all different within an ask.
 -- ARGV: now or '', grace in ms; then per ask: how many charges (negative: any may allow), and per charge its kind and
---   numbers (see SharedForm): g time rest depth depth_rest ticks_per_µs | w cost limit length lead
+--   numbers (see SharedForm): g time rest depth depth_rest base unit | w cost limit length lead
 --   | m cost limit utc_offset | b and n as w and m | s cost limit length buckets | l cost limit length
 -- Answer: now, then per ask { 1 or 0, state of each charge before }, or { -1, key } where a key holds something foreign.
 -- Mirrors Need::check over Rule::decide and Rule::charge. Each rule looks and says what it would write; only an ask
@@ -31,15 +31,16 @@ end
 local rules = {}
 
 function rules.g(key, p)
-  local time, rest, base = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 4])
+  local time, rest = tonumber(ARGV[p]), tonumber(ARGV[p + 1])
+  local base, unit = tonumber(ARGV[p + 4]), tonumber(ARGV[p + 5])
   local stored = read_gcra(key)
-  local _, _, instant, ticks = charged_gcra(stored, time, rest, base)
+  local _, _, instant, ticks = charged_gcra(stored, time, rest, unit, base)
   local latest = now + ARGV[p + 2]
   local allowed = instant < latest or (instant == latest and ticks <= tonumber(ARGV[p + 3]))
   local write = (time > 0 or rest > 0) and function()
-    write_gcra(key, instant, ticks)
+    write_gcra(key, stored, instant, ticks, unit, base)
   end
-  return allowed, stored, write
+  return allowed, told_gcra(stored, unit, base), write
 end
 
 function rules.w(key, p, kind)

@@ -5,15 +5,16 @@
 local rules = {}
 
 local function beat(key, member)
-  local instant, over, held = look(key)
-  local own = own_end(key, member, instant)
-  purge(key, instant, over)
+  local over, held, longest, late = look(key)
+  local own = own_end(key, member, longest)
+  advance(key, over, longest, late)
   if own then
-    own = max(own, instant + ARGV[3])
+    own = max(own, now + ARGV[3])
+    longest = max(longest, tonumber(ARGV[3]))
     enter(key, member, own)
   end
-  if own or over > 0 then
-    changed(key, instant, held)
+  if own or over > 0 or late > 0 then
+    changed(key, held, longest)
   end
-  return { instant, own or 0 }
+  return { now, own or 0 }
 end

@@ -1,43 +1,20 @@
 -- Lets a rule charge only what this server can vouch for. docs/decisions/0011-fence.md has the argument.
 -- Stands after the rules and before what asks them: wraps each, so that a charge that would pass is refused where units
 -- may have been lost, before anything is written.
--- KEYS, after those of the charges: as many seals, one beside each; then the server's own witness.
+-- KEYS, after those of the charges: as many seals, one beside each; then the lineage record.
 -- ARGV, last: for how long a server that was replaced may still have charged, in µs.
 local isolation = tonumber(table.remove(ARGV))
-
--- New at every promotion and every start: under one id a server forgets nothing.
-local replication = call('INFO', 'replication')
-local id = string.match(replication, 'master_replid:(%x+)')
-if not id then
-  error('TKNOID', 0)
-end
-
--- For how long a server is sure to say that it was promoted (repl-backlog-ttl is an hour unless chosen), in µs.
-local REMEMBERED = 3590 * 1000000
 local DAY = 86400 * 1000000
 
--- From when on the server has been under this id for sure, if nobody has seen it under it before. One that says that it
--- was never promoted has been since its start, if that is not longer ago than it would remember.
-local function begun()
-  if ARGV[1] ~= '' or not string.find(replication, 'master_replid2:0+%s') then
-    return now
-  end
-  local uptime = string.match(call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
-  -- Both ends are cut to seconds.
-  return now - min((uptime - 1) * 1000000, REMEMBERED)
-end
-
--- The same as the witness tells, which the first call under an id writes.
-local since
+-- The lineage record, and since when this server vouches for its memory. Looked at again where a key is found absent
+-- after the first look: then evictions count too.
+local value, since, looked_absent
 local function vouched()
-  if not since then
-    local witness = KEYS[#KEYS]
-    local seen, at = string.match(call('GET', witness) or '', '^(%x+) (%-?%d+)$')
-    if seen == id then
-      since = tonumber(at)
-    else
-      since = begun()
-      call('SET', witness, string.format('%s %.0f', id, since))
+  if not value or (absent and not looked_absent) then
+    value, since = lineage('f')
+    looked_absent = absent
+    if not value then
+      error('TKNOID', 0)
     end
   end
   return since
@@ -101,10 +78,12 @@ for kind, rule in pairs(rules) do
     if not (allowed and write) then
       return allowed, seen, write
     end
+    local safe = vouched() + isolation
+    -- A seal names the record under which the state was charged. Once anything is lost the record is another.
     local seal = key .. '%id'
-    local sealed = ours(try('GET', seal), seal) == id
+    local sealed = try('GET', seal) == value
     if not sealed then
-      local safe_at = healed[kind](vouched() + isolation, key, p, kind)
+      local safe_at = healed[kind](safe, key, p, kind)
       if now < safe_at then
         error(string.format('TKBAD %%until %.0f', safe_at), 0)
       end
@@ -115,7 +94,7 @@ for kind, rule in pairs(rules) do
     end
     return allowed, seen, function()
       write()
-      call('SET', seal, id, 'PX', call('PTTL', key))
+      call('SET', seal, value, 'PX', call('PTTL', key))
     end
   end
 end

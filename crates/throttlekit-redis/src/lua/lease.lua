@@ -22,9 +22,10 @@ local function granted_of(left, p, kind)
 end
 
 function rules.g(key, p)
-  local unit, unit_rest, base = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 4])
+  local unit, unit_rest = tonumber(ARGV[p]), tonumber(ARGV[p + 1])
+  local base, pace = tonumber(ARGV[p + 4]), tonumber(ARGV[p + 5])
   local stored = read_gcra(key)
-  local instant, ticks = charged_gcra(stored, 0, 0, base)
+  local instant, ticks = charged_gcra(stored, 0, 0, pace, base)
   local room, room_rest = now + ARGV[p + 2] - instant, ARGV[p + 3] - ticks
   if room_rest < 0 then
     room, room_rest = room - 1, room_rest + base
@@ -47,11 +48,11 @@ function rules.g(key, p)
   while fits(left + 1) do
     left = left + 1
   end
-  local granted = granted_of(left, p + 5, 'g')
-  return granted > 0, { granted, stored }, function()
+  local granted = granted_of(left, p + 6, 'g')
+  return granted > 0, { granted, told_gcra(stored, pace, base) }, function()
     local time, rest = time_of(granted)
-    local _, _, after, after_ticks = charged_gcra(stored, time, rest, base)
-    write_gcra(key, after, after_ticks)
+    local _, _, after, after_ticks = charged_gcra(stored, time, rest, pace, base)
+    write_gcra(key, stored, after, after_ticks, pace, base)
   end
 end
 

@@ -3,7 +3,7 @@
 --   holds something foreign. Mirrors SlotTable::occupancy.
 local answer = { now }
 for i, key in ipairs(KEYS) do
-  local fine, instant, _, held = pcall(look, key)
-  answer[i + 1] = fine and { instant, held } or foreign(instant)
+  local fine, over, held = pcall(look, key)
+  answer[i + 1] = fine and { now, held } or foreign(over)
 end
 return answer

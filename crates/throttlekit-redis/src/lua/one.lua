@@ -1,27 +1,41 @@
 -- The common case by itself: one ask, one charge, GCRA in whole microseconds.
--- KEYS[1] its key; ARGV: now or '', grace in ms, time of the cost, depth.
+-- KEYS[1] its key; ARGV: now or '', grace in ms, time of the cost, depth, time of a unit; and the lineage record, see
+-- tracked.lua.
 -- Answer: now, below zero where the ask is denied, and the instant stored before or -1.
--- Mirrors Gcra::decide and Gcra::charge.
-if #ARGV == 4 then
+-- Mirrors Gcra::decide and Gcra::charge. What was stored at another pace, or is no state, is left to the rules below:
+-- nothing has been written by then.
+if last == 6 then
   local stored = ours(try('GET', KEYS[1]), KEYS[1])
-  local tat = -1
+  local tat, since, unit = -1, now, ARGV[5]
   if stored then
-    -- `tonumber` alone would take '0x10' and '1e3' too.
-    tat = string.find(stored, '^%d+$') and tonumber(stored)
-    if not tat then
-      -- A rest of ticks, from before the rate was changed: it counts as a microsecond.
-      local instant = string.match(stored, '^(%d+):%d+$')
-      tat = instant and instant + 1
-    end
-    if not (tat and tat < 9007199254740992) then
-      error('TKBAD ' .. KEYS[1], 0)
+    local instant, back
+    instant, back, unit = string.match(stored, '^(%d+) (%d+) (%d+)$')
+    if unit == ARGV[5] then
+      tat = tonumber(instant)
+      since = tat - back
+      if not (tat < 9007199254740992 and since >= 0) then
+        unit = nil
+      elseif since < now then
+        since = now
+      end
     end
   end
-  local full = (tat > now and tat or now) + ARGV[3]
-  if full > now + ARGV[4] then
-    return { -now, tat }
+  if unit == ARGV[5] then
+    local full = (tat > now and tat or now) + ARGV[3]
+    if full > now + ARGV[4] then
+      answer = { -now, tat }
+    else
+      local life = (full - now - (full - now) % 1000) / 1000 + 1 + ARGV[2]
+      call('SET', KEYS[1], string.format('%.0f %.0f %s', full, full - since, unit), 'PX', string.format('%.0f', life))
+      answer = { now, tat }
+    end
+    if stored and try('GET', record) == known then
+      return answer
+    end
+  else
+    ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10] =
+      '1', 'g', ARGV[3], '0', ARGV[4], '0', '1', ARGV[5]
+    last = 11
   end
-  local life = (full - now - (full - now) % 1000) / 1000 + 1 + ARGV[2]
-  call('SET', KEYS[1], string.format('%.0f', full), 'PX', string.format('%.0f', life))
-  return { now, tat }
 end
+

@@ -3,15 +3,15 @@
 -- Answer: now, then per lease { 1 or 0 where it was not held }, or { -1, key } where a key holds something foreign.
 -- Mirrors SlotTable::release.
 local function release(key, member)
-  local instant, over, held = look(key)
-  local own = own_end(key, member, instant)
-  purge(key, instant, over)
+  local over, held, longest, late = look(key)
+  local own = own_end(key, member, longest)
+  advance(key, over, longest, late)
   if own then
     call('ZREM', key, member)
     held = held - 1
   end
-  if own or over > 0 then
-    changed(key, instant, held)
+  if own or over > 0 or late > 0 then
+    changed(key, held, longest)
   end
   return { own and 1 or 0 }
 end

@@ -1,13 +1,11 @@
 -- Replaces what charges took by what was used.
 -- KEYS: one per correction. ARGV: now or '', grace in ms; then per correction '-' (hand back) or '+' (take without
 --   asking), its kind and numbers (see Correction):
---   - g mark time rest depth depth_rest ticks_per_µs | - w, m, b or n end units | - s bucket units length buckets
+--   - g mark time rest depth depth_rest base unit | - w, m, b or n end units | - s bucket units length buckets
 --   - l instant units length | + as in admit.lua
 -- Mirrors Settle::refund and Settle::owe.
-local DEBT_MAX = 100 * 366 * 86400 * 1000000
-
 -- How many numbers a refund of each kind has; a debt has those of a charge.
-local refund_numbers_of = { g = 6, w = 2, m = 2, b = 2, n = 2, s = 4, l = 3 }
+local refund_numbers_of = { g = 7, w = 2, m = 2, b = 2, n = 2, s = 4, l = 3 }
 
 -- Written at the end, when every key has shown that it is ours.
 local refund, owe, writes = {}, {}, {}
@@ -32,30 +30,40 @@ local function minus(a, a_rest, b, b_rest, base)
 end
 
 function refund.g(key, p)
-  local mark, base = tonumber(ARGV[p]), tonumber(ARGV[p + 5])
+  local mark, base, unit = tonumber(ARGV[p]), tonumber(ARGV[p + 5]), tonumber(ARGV[p + 6])
   local stored = read_gcra(key)
   if #stored > 0 then
-    local instant, rest = carried_gcra(stored, base)
+    local instant, rest = carried_gcra(stored, unit, base)
     local latest, latest_rest = minus(instant, rest, tonumber(ARGV[p + 3]), tonumber(ARGV[p + 4]), base)
     if latest < now then
       latest, latest_rest = now, 0
     end
     local elapsed, elapsed_rest = minus(latest, latest_rest, mark, 0, base)
+    if not is_own(stored, unit, base) then
+      -- What has come back at the other pace is not handed back either.
+      local by_old = time_at(stored, elapsed + (elapsed_rest > 0 and 1 or 0), 0, unit, base)
+      if by_old > elapsed then
+        elapsed, elapsed_rest = by_old, 0
+      end
+    end
     local back, back_rest = minus(tonumber(ARGV[p + 1]), tonumber(ARGV[p + 2]), elapsed, elapsed_rest, base)
     if back > 0 or back_rest > 0 then
-      later(write_gcra, key, minus(instant, rest, back, back_rest, base))
+      local after, after_rest = minus(instant, rest, back, back_rest, base)
+      later(write_gcra, key, stored, after, after_rest, unit, base)
     end
   end
 end
 
 function owe.g(key, p)
-  local time, rest, base = tonumber(ARGV[p]), tonumber(ARGV[p + 1]), tonumber(ARGV[p + 4])
-  local before, before_rest, instant, ticks = charged_gcra(read_gcra(key), time, rest, base)
+  local time, rest = tonumber(ARGV[p]), tonumber(ARGV[p + 1])
+  local base, unit = tonumber(ARGV[p + 4]), tonumber(ARGV[p + 5])
+  local stored = read_gcra(key)
+  local before, before_rest, instant, ticks = charged_gcra(stored, time, rest, unit, base)
   if instant >= now + DEBT_MAX then
     instant, ticks = now + DEBT_MAX, 0
   end
   if instant > before or (instant == before and ticks > before_rest) then
-    later(write_gcra, key, instant, ticks)
+    later(write_gcra, key, stored, instant, ticks, unit, base)
   end
 end
 

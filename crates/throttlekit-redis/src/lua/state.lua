@@ -1,5 +1,7 @@
 -- How each rule's state is kept, by kind:
---   g  string "instant" or "instant:rest"           Gcra: when the bucket is full again
+--   g  string "instant:rest back unit:base"         Gcra: when the bucket is full again, how long before that it was
+--                                                  written, and at which pace; without rest and base where they are 0 and 1.
+--                                                  Once without a pace, which is then that of whoever asks
 --   w  string "end used"                            Window, on even grids (w) and by months (m), and
 --                                                  budgets on both (b and n)
 --   s  string, packed array: tick, counts           SlidingWindow
@@ -9,10 +11,14 @@
 -- '%.0f', never by tostring, which loses digits from 1e14 on, nor by the server, which in some versions writes 1e+15.
 -- What is not a state ends the script before it writes.
 local EXACT = 9007199254740992
+-- Sums of two such numbers are exact.
+local PACE_MAX = 4503599627370496
+-- The longest anyone can be in debt, in µs.
+local DEBT_MAX = 100 * 366 * 86400 * 1000000
 local floor, ceil, fmod, max, min = math.floor, math.ceil, math.fmod, math.max, math.min
 
 -- How many numbers a charge of each kind has.
-local numbers_of = { g = 5, w = 4, m = 3, b = 4, n = 3, s = 4, l = 3 }
+local numbers_of = { g = 6, w = 4, m = 3, b = 4, n = 3, s = 4, l = 3 }
 local is_month = { m = true, n = true }
 -- Budgets, which an ask may cross while any unit is left.
 local crosses = { b = true, n = true }
@@ -44,36 +50,119 @@ local function ttl(idle)
   return string.format('%.0f', ceil(max(idle - now, 0) / 1000) + 1 + ARGV[2])
 end
 
+-- { instant, rest, since, unit, base }, without the last three where no pace was kept, or nothing. See Bucket.
 local function read_gcra(key)
   local stored = ours(try('GET', key), key)
   if not stored then
     return {}
   end
-  local instant, rest = string.match(stored, '^(%d+):?(%d*)$')
+  local instant, rest, back, unit, base = string.match(stored, '^(%d+):?(%d*) (%d+) (%d+):?(%d*)$')
   if not instant then
+    instant, rest = string.match(stored, '^(%d+):?(%d*)$')
+    if not instant then
+      bad(key)
+    end
+    return { whole(instant, key) + (rest == '' and 0 or min(whole(rest, key), 1)), 0 }
+  end
+  instant, back, unit = whole(instant, key), whole(back, key), whole(unit, key)
+  rest, base = rest == '' and 0 or whole(rest, key), base == '' and 1 or whole(base, key)
+  if back > instant or rest >= base or unit == 0 or unit > PACE_MAX or base > PACE_MAX then
     bad(key)
   end
-  return { whole(instant, key), rest == '' and 0 or whole(rest, key) }
+  return { instant, rest, instant - back, unit, base }
 end
 
-local function write_gcra(key, instant, rest)
-  local value = rest == 0 and string.format('%.0f', instant) or string.format('%.0f:%.0f', instant, rest)
+-- Time does not move back for a bucket: it is not written before it was.
+local function write_gcra(key, stored, instant, rest, unit, base)
+  local since = min(max(now, stored[3] or 0), instant)
+  local value = base == 1 and string.format('%.0f %.0f %.0f', instant, instant - since, unit)
+    or string.format('%.0f:%.0f %.0f %.0f:%.0f', instant, rest, instant - since, unit, base)
   call('SET', key, value, 'PX', ttl(instant + 1))
 end
 
--- A bucket as stored. A rest from before the rate was changed may be none now: then it counts as a microsecond.
-local function carried_gcra(stored, base)
-  if stored[2] >= base then
-    return stored[1] + 1, 0
+-- floor(a·b / c) and what is left over. The product may have more bits than a double: then bit by bit.
+local function divided(a, b, c)
+  if a * b < EXACT then
+    local rest = fmod(a * b, c)
+    return (a * b - rest) / c, rest
   end
-  return stored[1], stored[2]
+  local part = fmod(a, c)
+  local each, quotient, rest, bit = (a - part) / c, 0, 0, 4503599627370496
+  while bit >= 1 do
+    quotient = quotient + quotient
+    if rest >= c - rest then
+      quotient, rest = quotient + 1, rest - (c - rest)
+    else
+      rest = rest + rest
+    end
+    if b >= bit then
+      b, quotient = b - bit, quotient + each
+      if rest >= c - part then
+        quotient, rest = quotient + 1, rest - (c - part)
+      else
+        rest = rest + part
+      end
+    end
+    bit = bit / 2
+  end
+  return quotient, rest
+end
+
+-- How long the units that take this time to come back at the pace of `stored` take at another: whole microseconds,
+-- rounded up. SharedPace::time_at.
+local function time_at(stored, time, ticks, unit, base)
+  local own_unit, own_base = stored[4], stored[5]
+  local units, part = EXACT - 1, 0
+  if time * own_base / own_unit < EXACT then
+    units, part = divided(time, own_base, own_unit)
+    local beyond = part + ticks
+    part = fmod(beyond, own_unit)
+    units = units + (beyond - part) / own_unit
+    if units >= EXACT then
+      units, part = EXACT - 1, 0
+    end
+  end
+  if units * unit / base > 2 * DEBT_MAX then
+    return DEBT_MAX
+  end
+  local time_of, over = divided(units, unit, base)
+  local more, left = divided(part, unit, own_unit)
+  return min(time_of + ceil((over + more + (left > 0 and 1 or 0)) / base), DEBT_MAX)
+end
+
+-- Whether a bucket was last written at this pace.
+local function is_own(stored, unit, base)
+  return not stored[4] or (stored[4] == unit and stored[5] == base)
+end
+
+-- When a bucket is full again at this pace, as it stands now, and the ticks beyond. Bucket::full_at.
+local function carried_gcra(stored, unit, base)
+  if is_own(stored, unit, base) then
+    return stored[1], stored[2]
+  end
+  local since = stored[3]
+  local at = max(now, since)
+  local by_old = at + (at > stored[1] and 0 or time_at(stored, stored[1] - at, stored[2], unit, base))
+  local by_new = since + time_at(stored, stored[1] - since, stored[2], unit, base)
+  return min(by_old, max(by_new, at)), 0
+end
+
+-- What is told of a bucket: whoever asks knows the pace if it is theirs.
+local function told_gcra(stored, unit, base)
+  if #stored > 0 and is_own(stored, unit, base) then
+    return { stored[1], stored[2] }
+  end
+  return stored
 end
 
 -- The bucket of a key as it stands now, and after a charge: instants and rests in ticks, `base` of them a microsecond.
-local function charged_gcra(stored, time, rest, base)
+local function charged_gcra(stored, time, rest, unit, base)
   local instant, ticks = now, 0
   if #stored > 0 and stored[1] >= now then
-    instant, ticks = carried_gcra(stored, base)
+    instant, ticks = carried_gcra(stored, unit, base)
+    if instant < now then
+      instant, ticks = now, 0
+    end
   end
   local after, after_ticks = instant + time, ticks + rest
   if after_ticks >= base then

@@ -8,7 +8,7 @@ use throttlekit::store::StoreError;
 use throttlekit::{Guarantee, Timestamp};
 use tokio::task::JoinSet;
 
-use super::{Limiter, now};
+use super::{Limiter, is_own, now};
 
 /// One answer.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ pub(crate) fn admitted(heard: &[Heard]) -> u64 {
 
 /// When the store itself first answered after an instant.
 pub(crate) fn exact_after(heard: &[Heard], after: Timestamp) -> Option<Timestamp> {
-    let is_it = |answer: &&Heard| answer.at > after && answer.guarantee == Some(Guarantee::Exact);
+    let is_it = |answer: &&Heard| answer.at > after && answer.guarantee.is_some_and(is_own);
     heard.iter().find(is_it).map(|answer| answer.at)
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn exact_after(heard: &[Heard], after: Timestamp) -> Option<Timestamp
 pub(crate) fn labelled(heard: &[Heard]) {
     for answer in heard {
         match answer.guarantee {
-            Some(Guarantee::Exact) => assert!(answer.error.is_none(), "{answer:?}"),
+            Some(guarantee) if is_own(guarantee) => assert!(answer.error.is_none(), "{answer:?}"),
             Some(Guarantee::Closed) => {
                 assert!(!answer.allowed, "{answer:?}");
                 assert!(answer.error.as_ref().is_some_and(StoreError::is_outage), "{answer:?}");

@@ -10,7 +10,7 @@ mod server;
 
 use std::time::Duration;
 
-use throttlekit::{Clock, PreciseClock, Timestamp};
+use throttlekit::{Clock, Guarantee, PreciseClock, Timestamp};
 use throttlekit_redis::RedisStore;
 
 pub(crate) use cluster::{Cluster, window_key};
@@ -61,6 +61,12 @@ pub(crate) async fn until(what: &str, limit: Duration, mut holds: impl AsyncFnMu
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     now()
+}
+
+/// Whether an answer is the store's own. Most servers here have run for seconds and are asked about days, so they are not
+/// vouched for yet, and their answers are bounded: `label_truth.rs` is about that.
+pub(crate) fn is_own(guarantee: Guarantee) -> bool {
+    matches!(guarantee, Guarantee::Exact | Guarantee::Bounded(_))
 }
 
 /// Resident memory of this process, in bytes.

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::store::{
-    Beat, Charge, Charges, Debit, Debited, GiveBack, Kept, LeaseAsk, Lent, LineStats, LocalShares,
-    MemoryStore, Occupancy, Outcome, RegionAsk, RegionGrant, RegionPool, RollStore, Settlement, Sight,
-    SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError, Swapped,
+    Background, Beat, Charge, Charges, Debit, Debited, GiveBack, Kept, LeaseAsk, Lent, LineStats,
+    LocalShares, MemoryStore, Occupancy, Outcome, RegionAsk, RegionGrant, RegionPool, RollStore, Settlement,
+    Sight, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError, Swapped,
 };
 use throttlekit::{Clock, Guarantee, WallClock};
 use throttlekit_postgres::PostgresStore;
@@ -120,6 +120,17 @@ macro_rules! guarantee {
     };
 }
 
+/// Where the store's background work runs, on this trait.
+macro_rules! background {
+    ($trait:ident, $self:ident) => {
+        match &$self.backend {
+            Backend::Memory(store) => $trait::background(store),
+            Backend::Redis(store) => $trait::background(store),
+            Backend::Postgres(store) => $trait::background(store),
+        }
+    };
+}
+
 impl Store for Counted {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         call!(self, store => store.admit(asks).await)
@@ -157,6 +168,10 @@ impl Store for Counted {
         guarantee!(Store, self)
     }
 
+    fn background(&self) -> Background {
+        background!(Store, self)
+    }
+
     fn local_shares(&self) -> Option<&LocalShares> {
         match &self.backend {
             Backend::Memory(store) => store.local_shares(),
@@ -186,6 +201,10 @@ impl SlotStore for Counted {
     fn guarantee(&self) -> Guarantee {
         guarantee!(SlotStore, self)
     }
+
+    fn background(&self) -> Background {
+        background!(SlotStore, self)
+    }
 }
 
 impl RollStore for Counted {
@@ -206,6 +225,10 @@ impl RollStore for Counted {
     fn guarantee(&self) -> Guarantee {
         guarantee!(RollStore, self)
     }
+
+    fn background(&self) -> Background {
+        background!(RollStore, self)
+    }
 }
 
 impl RegionPool for Counted {
@@ -215,5 +238,9 @@ impl RegionPool for Counted {
 
     fn guarantee(&self) -> Guarantee {
         guarantee!(RegionPool, self)
+    }
+
+    fn background(&self) -> Background {
+        background!(RegionPool, self)
     }
 }

@@ -8,7 +8,7 @@ use super::local::{LIMITS_MAX, Local};
 use super::sharing::Sharing;
 use super::slots::LocalSlots;
 use super::{Axis, Dimension, Observer, Policy};
-use crate::builder::KEYS_MAX_DEFAULT;
+use crate::memory::Capacity;
 use crate::{Clock, FairLimiter, KeyHash, Pricer, SystemClock};
 
 /// Describes a [`Policy`]: any subset of the axes, in any order.
@@ -19,7 +19,7 @@ pub struct PolicyBuilder<C = Suiting> {
     limits: Vec<(Dimension, Result<Limit, LimitError>)>,
     sharing: Option<Box<dyn Sharing>>,
     observer: Option<Arc<dyn Observer>>,
-    keys_max: usize,
+    memory_budget: Option<usize>,
     clock: C,
 }
 
@@ -36,7 +36,7 @@ impl PolicyBuilder {
             limits: Vec::new(),
             sharing: None,
             observer: None,
-            keys_max: KEYS_MAX_DEFAULT,
+            memory_budget: None,
             clock: Suiting,
         }
     }
@@ -98,23 +98,27 @@ impl<C> PolicyBuilder<C> {
         Self { observer: Some(observer), ..self }
     }
 
-    /// How many keys each limit keeps apart. Unless chosen, 65,536.
-    pub fn keys_max(self, keys: usize) -> Self {
-        Self { keys_max: keys.max(1), ..self }
+    /// Sets the most bytes that the keys of all limits may take, in equal parts. Default: 64 MiB for each limit. See
+    /// [`Builder::memory_budget`](crate::Builder::memory_budget).
+    pub fn memory_budget(self, bytes: usize) -> Self {
+        Self { memory_budget: Some(bytes), ..self }
     }
 
     /// The clock by which the limits go, instead of the one that suits them.
     pub fn clock<D: Clock>(self, clock: D) -> PolicyBuilder<D> {
-        let Self { name, slots, pricer, limits, sharing, observer, keys_max, .. } = self;
-        PolicyBuilder { name, slots, pricer, limits, sharing, observer, keys_max, clock }
+        let Self { name, slots, pricer, limits, sharing, observer, memory_budget, .. } = self;
+        PolicyBuilder { name, slots, pricer, limits, sharing, observer, memory_budget, clock }
     }
 }
 
 impl<C: Clock> PolicyBuilder<C> {
     /// The policy, or why a limit cannot be one.
     pub fn build(self) -> Result<Policy<C>, LimitError> {
-        let Self { name, slots, pricer, limits, sharing, observer, keys_max, clock } = self;
-        let local = Local::new(checked(limits)?, keys_max, clock);
+        let Self { name, slots, pricer, limits, sharing, observer, memory_budget, clock } = self;
+        let limits = checked(limits)?;
+        let capacity =
+            memory_budget.map(|bytes| Capacity { bytes, ..Capacity::default() }.each_of(limits.len()));
+        let local = Local::new(limits, capacity.unwrap_or_default(), clock);
         Ok(Policy { name, slots, pricer, local, sharing, observer })
     }
 }

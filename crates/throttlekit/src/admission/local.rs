@@ -4,8 +4,8 @@ use throttlekit_core::rate::{Limit, Mark};
 use throttlekit_core::{Cost, Decision};
 
 use super::{Axes, Axis, Call, Dimension};
-use crate::memory::{HeldKey, Keys};
-use crate::{Clock, KeyHash, SecretHash};
+use crate::memory::{Capacity, HeldKey, Keys};
+use crate::{Clock, Guarantee, KeyHash, SecretHash};
 
 /// How many limits a policy has in process.
 pub(super) const LIMITS_MAX: usize = 6;
@@ -26,41 +26,48 @@ struct LocalLimit {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Marks([(u64, Mark); LIMITS_MAX]);
 
+/// The answer to a debit, what it is worth and where its charges went.
+pub(super) struct LocalDebit {
+    pub(super) decision: Decision,
+    pub(super) guarantee: Guarantee,
+    pub(super) went: Marks,
+}
+
 impl Marks {
     pub(super) const NONE: Self = Self([(0, Mark(0)); LIMITS_MAX]);
 }
 
 impl<C: Clock> Local<C> {
-    /// At most [`LIMITS_MAX`] limits.
-    pub(super) fn new(mut limits: Vec<(Dimension, Limit)>, keys_max: usize, clock: C) -> Self {
+    /// At most [`LIMITS_MAX`] limits, each with this capacity.
+    pub(super) fn new(mut limits: Vec<(Dimension, Limit)>, capacity: Capacity, clock: C) -> Self {
         assert!(limits.len() <= LIMITS_MAX, "the builder looks first");
         limits.sort_by_key(|(on, _)| on.axis);
         let now = clock.now();
         let limits =
-            limits.into_iter().map(|(on, limit)| LocalLimit { on, keys: Keys::new(limit, keys_max, now) });
+            limits.into_iter().map(|(on, limit)| LocalLimit { on, keys: Keys::new(limit, capacity, now) });
         Self { limits: limits.collect(), clock, hash: SecretHash::random() }
     }
 
     /// Charges a call to all limits if all of them allow, and then `last` does: to none otherwise. What each axis said is
-    /// noted, up to the one that denied; and where the charges went, if there are any.
+    /// noted, up to the one that denied, and what that is worth; and where the charges went, if there are any.
     ///
     /// The keys are held for as long as it takes, `last` included; whoever needs one of them meanwhile waits.
     #[inline]
     pub(super) fn charge(
         &self,
         call: &Call<'_>,
-        axes: &mut Axes,
+        said: (&mut Axes, &mut Guarantee),
         marks: &mut Marks,
         last: impl FnOnce(&mut Axes) -> bool,
     ) -> bool {
         match self.limits.len() {
-            0 => last(axes),
-            1 => self.charge_each::<1>(call, axes, marks, last),
-            2 => self.charge_each::<2>(call, axes, marks, last),
-            3 => self.charge_each::<3>(call, axes, marks, last),
-            4 => self.charge_each::<4>(call, axes, marks, last),
-            5 => self.charge_each::<5>(call, axes, marks, last),
-            _ => self.charge_each::<LIMITS_MAX>(call, axes, marks, last),
+            0 => last(said.0),
+            1 => self.charge_each::<1>(call, said, marks, last),
+            2 => self.charge_each::<2>(call, said, marks, last),
+            3 => self.charge_each::<3>(call, said, marks, last),
+            4 => self.charge_each::<4>(call, said, marks, last),
+            5 => self.charge_each::<5>(call, said, marks, last),
+            _ => self.charge_each::<LIMITS_MAX>(call, said, marks, last),
         }
     }
 
@@ -70,11 +77,12 @@ impl<C: Clock> Local<C> {
     fn charge_each<const N: usize>(
         &self,
         call: &Call<'_>,
-        axes: &mut Axes,
+        said: (&mut Axes, &mut Guarantee),
         marks: &mut Marks,
         last: impl FnOnce(&mut Axes) -> bool,
     ) -> bool {
         let Some(limits) = self.limits.first_chunk::<N>() else { return false };
+        let (axes, guarantee) = said;
         let names = self.names(limits, call);
         let now = self.clock.now();
         let cost = |i: usize| limits[i].on.cost(call.estimate());
@@ -91,6 +99,9 @@ impl<C: Clock> Local<C> {
                 denied = Some(axis);
             }
             axes.note(axis, decision);
+            if held.is_estimated(now) {
+                *guarantee = guarantee.weaker(held.guarantee(now));
+            }
         }
         if denied.is_some() || !last(axes) {
             return false;
@@ -127,7 +138,7 @@ impl<C: Clock> Local<C> {
         if let (Some(place), None, None) = (costs.next(), costs.next(), &last) {
             return self.limits[place].keys.check(marks.0[place].0, tokens, &self.clock);
         }
-        self.debit_held(marks, tokens, last).0
+        self.debit_held(marks, tokens, last).decision
     }
 
     /// The same, with where it went.
@@ -136,12 +147,16 @@ impl<C: Clock> Local<C> {
         marks: &Marks,
         tokens: Cost,
         last: Option<impl FnOnce() -> Decision>,
-    ) -> (Decision, Marks) {
+    ) -> LocalDebit {
         let now = self.clock.now();
         let hold = |place: usize| (place, self.limits[place].keys.hold(marks.0[place].0, now));
         let mut held: Vec<(usize, HeldKey<'_>)> = self.costs().map(hold).collect();
         let (mut axes, mut went) = (Axes::default(), *marks);
-        held.iter().for_each(|(_, held)| axes.note(Axis::Cost, held.decide(tokens, now)));
+        let mut guarantee = Guarantee::Exact;
+        for (_, held) in &held {
+            axes.note(Axis::Cost, held.decide(tokens, now));
+            guarantee = guarantee.weaker(held.guarantee(now));
+        }
         if let (None, Some(last)) = (axes.binding_axis(), last) {
             axes.note(Axis::Fairness, last());
         }
@@ -151,7 +166,7 @@ impl<C: Clock> Local<C> {
                 held.charge(tokens, now);
             }
         }
-        (axes.decision(), went)
+        LocalDebit { decision: axes.decision(), guarantee, went }
     }
 
     /// Replaces what a call was charged on the cost axis.

@@ -13,7 +13,7 @@ use super::permit::{Books, Permit};
 use super::sharing::Sharing;
 use super::slots::{Entered, LocalSlot, LocalSlots};
 use super::{Admission, Axes, Axis, Call, Observer};
-use crate::{Clock, Pricer, SystemClock};
+use crate::{Clock, Guarantee, Pricer, SystemClock};
 
 /// Every axis that a request must clear, in this process: one call, one answer, one permit.
 ///
@@ -101,16 +101,18 @@ impl<C: Clock> Policy<C> {
         let Some(permit) = &mut admission.permit else { return };
         let clears = self.pricer.as_ref().is_none_or(|pricer| pricer.clears(&call.bid()));
         admission.policy_denied = !clears;
-        if !clears || !self.charge_limits(call, &mut admission.axes, &mut permit.books) {
+        if !clears
+            || !self.charge_limits(call, (&mut admission.axes, &mut admission.guarantee), &mut permit.books)
+        {
             admission.permit = None;
         }
     }
 
     #[inline]
-    fn charge_limits(&self, call: &Call<'_>, axes: &mut Axes, books: &mut Books) -> bool {
+    fn charge_limits(&self, call: &Call<'_>, said: (&mut Axes, &mut Guarantee), books: &mut Books) -> bool {
         let Books { meter, marks, portion } = books;
         let weight = self.sharing.as_ref().map(|sharing| sharing.weight(call.key())).unwrap_or_default();
-        let allowed = self.local.charge(call, axes, marks, |axes| match &self.sharing {
+        let allowed = self.local.charge(call, said, marks, |axes| match &self.sharing {
             None => true,
             Some(sharing) => {
                 let (decision, shared) = sharing.charge(call.key(), weight, call.estimate());

@@ -17,25 +17,33 @@ use crate::{BootClock, LeaseClock, OnOutage, SharedLimiter};
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const STREAMS_MAX: usize = 65_536;
 
-/// How many tokens are set aside for a stream. At least one, and never more than the whole budget.
+/// How many keys have a learner unless chosen otherwise: 2.5 MiB where all of them do.
+pub(super) const LEARNERS_MAX: usize = 16_384;
+
+/// How many tokens are set aside for a stream. Default: learned for each key, with 16,384 learners.
+///
+/// A number that is learned is a wish. At most a quarter of the budget is set aside for a stream, one part in 32
+/// where the key has no learner of its own, and less where less is left; a stream is denied only while less than the wish
+/// and less than a twentieth of the budget is left. So whatever was learned, all but a twentieth of a budget can be used.
 #[derive(Clone, Debug)]
 pub enum Reserve {
-    /// So many for each, whatever is expected of it.
+    /// This many for each, all or none: at least one, and at most the whole budget.
     Fixed(Cost),
-    /// As many as one learner for all keys says.
+    /// As many as one learner for all keys says. Each key's streams change what is set aside for all others.
     Learned(Reservation),
-    /// As many as a learner of the key's own says.
+    /// As many as a learner of the key's own says. No key changes what is set aside for another.
     PerKey {
-        /// What each begins as.
+        /// The learner that each key begins with.
         fresh: Reservation,
-        /// How many are kept. Beyond, keys that meet in one place learn in turns, each from the beginning.
+        /// The most learners that are kept. In a full table keys with many streams stay, and a key without a learner
+        /// is set aside what `fresh` says.
         keys_max: usize,
     },
 }
 
 impl Default for Reserve {
     fn default() -> Self {
-        Self::Learned(Reservation::default())
+        Self::PerKey { fresh: Reservation::default(), keys_max: LEARNERS_MAX }
     }
 }
 
@@ -70,7 +78,7 @@ impl<S: Store> BudgetBuilder<S> {
 }
 
 impl<S: Store, C: LeaseClock + 'static> BudgetBuilder<S, C> {
-    /// How many tokens are set aside for a stream. Unless chosen, learned by one learner for all keys.
+    /// Sets how many tokens are set aside for a stream. Default: learned for each key.
     pub fn reserve(self, reserve: Reserve) -> Self {
         Self { reserve, ..self }
     }

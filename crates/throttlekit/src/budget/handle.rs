@@ -1,12 +1,10 @@
 //! What users hold.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use throttlekit_core::rate::{Limit, LimitError};
 use throttlekit_core::{Decision, Retry};
-use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 
 use super::builder::BudgetBuilder;
 use super::keeper::{self, Returns};
@@ -46,15 +44,16 @@ impl<S: Store> TokenBudget<S> {
 
 impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
     pub(super) fn new(ledger: Ledger<S, C>) -> Self {
-        let (nobody_listens, _) = mpsc::channel(1);
-        Self { ledger: Arc::new(ledger), returns: Arc::new(Mutex::new(nobody_listens)) }
+        let ledger = Arc::new(ledger);
+        Self { returns: Arc::new(keeper::mailbox(&ledger)), ledger }
     }
 
-    /// Begins a stream: sets tokens aside for it, all or none, in one call to the store. `hint` is how many it is
-    /// expected to produce, if anything is known; it is trusted as far as hints have been right.
+    /// Begins a stream: sets tokens aside for it in one call to the store. `hint` is how many it is expected to
+    /// produce, if anything is known; it is trusted as far as hints have been right.
     ///
-    /// A denial says when the budget's next window begins, or that too many streams are open here. Whoever goes away
-    /// while this waits leaves nothing behind: what is set aside then goes back, and the learner hears nothing.
+    /// A denial says when the budget's next window begins. That is the latest: streams of other processes may give back
+    /// something before. Where streams of the key that are open here may give back enough when they end, it says
+    /// `OnRelease`, and `reset_at` has the window's end; so it does where too many streams are open here. Whoever goes away while this waits leaves nothing behind: what is set aside then goes back, and the learner hears nothing.
     pub async fn open(&self, key: impl AsRef<[u8]>, hint: Option<u64>) -> Result<Opened<S, C>, StoreError> {
         let (ledger, key) = (&self.ledger, key.as_ref());
         let id = random_u128();
@@ -62,14 +61,10 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
             ledger.counters.denied.fetch_add(1, Relaxed);
             return Ok(Opened { answer: self.too_many(), stream: None });
         };
-        let stream = TokenStream::new(ledger.clone(), slip, self.returns(), id, key, hint);
-        let mut opened = match Handle::try_current() {
-            // As a task of its own, which lands whether or not anyone waits for it.
-            Ok(runtime) => runtime.spawn(stream.reserve()).await.unwrap_or_else(|_| {
-                Err(StoreError::unavailable("the request was dropped before it was answered"))
-            }),
-            Err(_) => stream.reserve().await,
-        }?;
+        self.returns.wake();
+        let stream = TokenStream::new(ledger.clone(), slip, self.returns.clone(), id, key, hint);
+        // As a task of its own, which lands whether or not anyone waits for it.
+        let mut opened = ledger.background().run(1, stream.reserve()).await??;
         opened.stream.iter_mut().for_each(TokenStream::hand_over);
         Ok(opened)
     }
@@ -82,20 +77,6 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
     /// The limiter that asks the store.
     pub fn shared(&self) -> &SharedLimiter<S> {
         &self.ledger.shared
-    }
-
-    /// The way to the keeper. Where there is none it is started, if there is a runtime to run it.
-    fn returns(&self) -> Returns {
-        let mut returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
-        if returns.is_closed() {
-            let (sender, queue) = mpsc::channel(keeper::QUEUED_MAX);
-            *returns = sender;
-            drop(returns);
-            if let Ok(runtime) = Handle::try_current() {
-                runtime.spawn(keeper::keep(self.ledger.clone(), queue));
-            }
-        }
-        self.returns.clone()
     }
 
     fn too_many(&self) -> Answer {

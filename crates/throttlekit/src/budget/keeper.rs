@@ -1,29 +1,35 @@
 //! Gives back what streams leave, and what is set aside for those that have fallen silent.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::ledger::{Ledger, Owed};
 use crate::LeaseClock;
+use crate::background::Mailbox;
 use crate::store::Store;
 
 /// How many returns wait for the keeper. What comes beyond lapses with its window.
-pub(super) const QUEUED_MAX: usize = 65_536;
+const QUEUED_MAX: usize = 65_536;
 /// How many returns go in one call.
 const RETURNS_MAX: usize = 128;
 /// How often silence is looked for while it may last: so a silent stream is found after at most a quarter more of it.
 const LOOKS: u32 = 4;
 
-/// The way to whoever is the keeper now: one whose runtime ends is replaced.
-pub(super) type Returns = Arc<Mutex<mpsc::Sender<Owed>>>;
+/// The way to the keeper.
+pub(super) type Returns = Arc<Mailbox<Owed>>;
+
+/// The way to a keeper: whoever opens or leaves a stream starts it, if there is none.
+pub(super) fn mailbox<S: Store, C: LeaseClock + 'static>(ledger: &Arc<Ledger<S, C>>) -> Mailbox<Owed> {
+    let ledger = ledger.clone();
+    Mailbox::new(QUEUED_MAX, move |queue| {
+        ledger.background().spawn(keep(ledger.clone(), queue));
+    })
+}
 
 /// Runs until nobody holds the budget or a stream of it, and all that they left has gone back.
-pub(super) async fn keep<S: Store, C: LeaseClock>(
-    ledger: Arc<Ledger<S, C>>,
-    mut queue: mpsc::Receiver<Owed>,
-) {
+async fn keep<S: Store, C: LeaseClock>(ledger: Arc<Ledger<S, C>>, mut queue: mpsc::Receiver<Owed>) {
     let look_every = ledger.silence_max / LOOKS;
     let mut looked_at = ledger.clock.now();
     let mut owed = Vec::with_capacity(RETURNS_MAX);

@@ -1,26 +1,28 @@
-//! Who says how much to set aside.
+//! The learners that say how much to set aside.
+//!
+//! A budget is kept for each key, so a reservation keeps nobody out but streams of the same key. Each key therefore
+//! learns from its own streams alone: nothing that one key does changes what another reserves. A key without a learner
+//! needs none: what matters near the end of a budget is known by then from the streams that used it up.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use throttlekit_core::Cost;
 use throttlekit_core::learn::Reservation;
+use throttlekit_core::lease::Want;
 
 use super::builder::Reserve;
 
 /// Beyond, the learners alone would fill a node's memory.
 const KEYS_CAP: usize = 1 << 24;
+/// Learners in a set: a key is looked for in one set only.
+const SET_MAX: usize = 8;
+/// How many streams of newcomers to a full set it takes to forget a key, at most.
+const CREDIT_MAX: u32 = 64;
 
 pub(super) enum Learners {
     Fixed(Cost),
     Shared(Mutex<Reservation>),
-    PerKey(Mutex<Places>),
-}
-
-/// One place for each key that comes its way, given to whoever came last. A learner decides nothing, so one that is lost
-/// costs only what it had learned.
-pub(super) struct Places {
-    fresh: Reservation,
-    places: Box<[Option<(u64, Reservation)>]>,
+    PerKey(Mutex<Sets>),
 }
 
 impl Learners {
@@ -28,38 +30,85 @@ impl Learners {
         match reserve {
             Reserve::Fixed(tokens) => Self::Fixed(tokens),
             Reserve::Learned(learner) => Self::Shared(Mutex::new(learner)),
-            Reserve::PerKey { fresh, keys_max } => {
-                let places = vec![None; keys_max.clamp(1, KEYS_CAP)].into();
-                Self::PerKey(Mutex::new(Places { fresh, places }))
-            }
+            Reserve::PerKey { fresh, keys_max } => Self::PerKey(Mutex::new(Sets::new(fresh, keys_max))),
         }
     }
 
-    pub(super) fn reserve(&self, fingerprint: u64, hint: Option<u64>) -> Cost {
+    /// What to request for a stream of this key, of a budget of `budget` tokens.
+    pub(super) fn want(&self, key: u64, hint: Option<u64>, budget: Cost) -> Want {
         match self {
-            Self::Fixed(tokens) => *tokens,
-            Self::Shared(learner) => lock(learner).reserve(hint),
-            Self::PerKey(places) => lock(places).of(fingerprint).reserve(hint),
+            Self::Fixed(tokens) => Want::whole((*tokens).min(budget)),
+            // Any key may have taught it anything.
+            Self::Shared(learner) => Want::guessed(lock(learner).reserve(hint), budget),
+            Self::PerKey(sets) => lock(sets).want(key, hint, budget),
         }
     }
 
-    pub(super) fn observe(&self, fingerprint: u64, hint: Option<u64>, produced: Cost) {
+    pub(super) fn observe(&self, key: u64, hint: Option<u64>, produced: Cost) {
         match self {
             Self::Fixed(_) => {}
             Self::Shared(learner) => lock(learner).observe(hint, produced),
-            Self::PerKey(places) => lock(places).of(fingerprint).observe(hint, produced),
+            Self::PerKey(sets) => lock(sets).observe(key, hint, produced),
         }
     }
 }
 
-impl Places {
-    fn of(&mut self, fingerprint: u64) -> &mut Reservation {
-        let index = (fingerprint % self.places.len() as u64) as usize;
-        let place = &mut self.places[index];
-        if place.as_ref().is_none_or(|(owner, _)| *owner != fingerprint) {
-            *place = Some((fingerprint, self.fresh.clone()));
+/// A learner for each of a bounded number of keys. In a full set the key with the least credit is worn down by each
+/// stream of a newcomer and then gives way, so that keys which come once do not displace those that come often. A
+/// learner decides nothing: one that is lost costs what it had learned.
+pub(super) struct Sets {
+    fresh: Reservation,
+    sets: Box<[Vec<Learner>]>,
+    set_max: usize,
+}
+
+struct Learner {
+    key: u64,
+    /// Streams it has seen, up to [`CREDIT_MAX`], less streams of newcomers.
+    credit: u32,
+    reservation: Reservation,
+}
+
+// As the builder says of its default.
+const _: () = assert!(size_of::<Learner>() * super::builder::LEARNERS_MAX <= 5 << 19);
+
+impl Sets {
+    fn new(fresh: Reservation, keys_max: usize) -> Self {
+        let keys_max = keys_max.clamp(1, KEYS_CAP);
+        let set_max = keys_max.min(SET_MAX);
+        let sets = (0..keys_max / set_max).map(|_| Vec::new()).collect();
+        Self { fresh, sets, set_max }
+    }
+
+    fn want(&mut self, key: u64, hint: Option<u64>, budget: Cost) -> Want {
+        match self.set(key).iter().find(|learner| learner.key == key) {
+            Some(learner) => Want::learned(learner.reservation.reserve(hint), budget),
+            None => Want::guessed(self.fresh.reserve(hint), budget),
         }
-        &mut place.as_mut().expect("it was just filled").1
+    }
+
+    fn observe(&mut self, key: u64, hint: Option<u64>, produced: Cost) {
+        let (mut reservation, set_max) = (self.fresh.clone(), self.set_max);
+        let set = self.set(key);
+        if let Some(learner) = set.iter_mut().find(|learner| learner.key == key) {
+            learner.credit = CREDIT_MAX.min(learner.credit + 1);
+            return learner.reservation.observe(hint, produced);
+        }
+        reservation.observe(hint, produced);
+        let newcomer = Learner { key, credit: 1, reservation };
+        if set.len() < set_max {
+            return set.push(newcomer);
+        }
+        let Some(weakest) = set.iter_mut().min_by_key(|learner| learner.credit) else { return };
+        match weakest.credit.checked_sub(1) {
+            Some(credit) => weakest.credit = credit,
+            None => *weakest = newcomer,
+        }
+    }
+
+    fn set(&mut self, key: u64) -> &mut Vec<Learner> {
+        let index = key % self.sets.len() as u64;
+        &mut self.sets[index as usize]
     }
 }
 
@@ -72,14 +121,60 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    const BUDGET: Cost = 1_000_000;
+
+    fn per_key(keys_max: usize) -> Learners {
+        Learners::new(Reserve::PerKey { fresh: Reservation::default(), keys_max })
+    }
+
+    fn wants(learners: &Learners, key: u64) -> Cost {
+        learners.want(key, None, BUDGET).wants
+    }
+
     #[test]
-    fn keys_learn_apart_and_the_last_to_come_has_the_place() {
-        let learners = Learners::new(Reserve::PerKey { fresh: Reservation::default(), keys_max: 2 });
-        let fresh = Reservation::default().reserve(None);
+    fn keys_learn_apart() {
+        let (learners, fresh) = (per_key(64), Reservation::default().reserve(None));
         (0..100).for_each(|_| learners.observe(0, None, 100));
-        assert!(learners.reserve(0, None) < fresh / 2);
-        assert_eq!(learners.reserve(1, None), fresh, "another key knows nothing of it");
-        assert_eq!(learners.reserve(2, None), fresh, "a newcomer in its place begins anew");
-        assert_eq!(learners.reserve(0, None), fresh, "and so does it when it returns");
+        assert!(wants(&learners, 0) <= 100);
+        assert!((1..1_000).all(|key| wants(&learners, key) == fresh));
+    }
+
+    #[test]
+    fn keys_that_come_once_do_not_displace_one_that_comes_often() {
+        let (learners, fresh) = (per_key(1), Reservation::default().reserve(None));
+        for key in 1..1_000 {
+            learners.observe(0, None, 100);
+            learners.observe(key, None, 4_000);
+        }
+        assert!(wants(&learners, 0) <= 100);
+        assert_eq!(wants(&learners, 999), fresh, "there was no place for it");
+    }
+
+    #[test]
+    fn a_key_that_stays_away_gives_way_to_one_that_comes() {
+        let (learners, fresh) = (per_key(1), Reservation::default().reserve(None));
+        (0..1_000).for_each(|_| learners.observe(0, None, 100));
+        (0..CREDIT_MAX).for_each(|_| learners.observe(1, None, 50));
+        assert!(wants(&learners, 0) <= 100 && wants(&learners, 1) == fresh);
+        learners.observe(1, None, 50);
+        assert!(wants(&learners, 0) == fresh && wants(&learners, 1) == 50);
+    }
+
+    #[test]
+    fn no_more_learners_are_kept_than_was_said() {
+        for keys_max in [0, 1, 7, 8, 9, 100] {
+            let learners = per_key(keys_max);
+            (0..1_000).for_each(|key| learners.observe(key, None, 1));
+            let Learners::PerKey(sets) = &learners else { unreachable!("it was made per key") };
+            let kept: usize = lock(sets).sets.iter().map(Vec::len).sum();
+            assert!(kept >= keys_max / 2 && kept <= keys_max.max(1), "{kept} of {keys_max}");
+        }
+    }
+
+    #[test]
+    fn what_one_learner_for_all_says_is_a_guess_for_each_key() {
+        let learners = Learners::new(Reserve::Learned(Reservation::default()));
+        (0..100).for_each(|_| learners.observe(0, None, 4_000));
+        assert_eq!(learners.want(1, None, 1_600).wants, 50, "one part in 32 of the budget");
     }
 }

@@ -1,6 +1,6 @@
 //! What all streams of a budget share: the store, and which streams are open.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,14 +12,19 @@ use throttlekit_core::{Cost, Timestamp};
 use super::learners::Learners;
 use super::stats::Counters;
 use crate::hash::random_u128;
-use crate::store::{GiveBack, LeaseAsk, Lent, Store, StoreError};
+use crate::store::{Background, GiveBack, LeaseAsk, Lent, Store, StoreError};
 use crate::sync::SharedWord;
 use crate::{KeyHash, LeaseClock, SecretHash, SharedLimiter};
 
 /// How often a return is sent. It has a name and counts once, however often it arrives.
-const RETURN_TRIES_MAX: u32 = 4;
+pub(super) const RETURN_TRIES_MAX: u32 = 4;
 /// How long to wait before it is sent again.
 const RETURN_PAUSE: Duration = Duration::from_millis(100);
+/// How many open streams of a key are looked at to say whether one of them may give back what a denied one needs.
+const LOOKED_AT_MAX: usize = 64;
+
+/// The open streams, those of a key beside each other.
+type Streams = BTreeMap<(Arc<str>, u128), Arc<Slip>>;
 
 pub(super) struct Ledger<S, C> {
     pub(super) shared: SharedLimiter<S>,
@@ -30,7 +35,7 @@ pub(super) struct Ledger<S, C> {
     pub(super) learners: Learners,
     pub(super) silence_max: Duration,
     streams_max: usize,
-    open: Mutex<HashMap<u128, Arc<Slip>>>,
+    open: Mutex<Streams>,
     hash: SecretHash,
     pub(super) counters: Counters,
 }
@@ -80,14 +85,19 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         Self { streams_max, silence_max, ..self }
     }
 
+    /// Where its keeper and its requests run.
+    pub(super) fn background(&self) -> Background {
+        self.shared.store().background()
+    }
+
     pub(super) fn fingerprint(&self, key: &[u8]) -> u64 {
         self.hash.fingerprint(key)
     }
 
-    /// How many tokens to set aside: at least one, so that a budget that is spent admits nobody.
-    pub(super) fn reservation(&self, fingerprint: u64, hint: Option<u64>) -> Cost {
-        let most = self.set_aside.limit().units().min(UNITS_HELD_MAX);
-        self.learners.reserve(fingerprint, hint).clamp(1, most)
+    /// What to request for a stream: at least one token, so that a budget that is spent admits nobody.
+    pub(super) fn want(&self, fingerprint: u64, hint: Option<u64>) -> Want {
+        let budget = self.set_aside.limit().units().min(UNITS_HELD_MAX);
+        self.learners.want(fingerprint, hint, budget)
     }
 
     /// Enters a stream for which nothing is set aside yet, unless too many are open.
@@ -102,13 +112,12 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         if open.len() >= self.streams_max {
             return None;
         }
-        open.insert(stream, slip.clone());
+        open.insert((slip.key.clone(), stream), slip.clone());
         Some(slip)
     }
 
-    /// Sets tokens aside at the store, all or none.
-    pub(super) async fn lend(&self, key: &str, tokens: Cost) -> Result<Lent, StoreError> {
-        let want = Want { wants: tokens, least: tokens, share: 1 };
+    /// Sets tokens aside at the store.
+    pub(super) async fn lend(&self, key: &str, want: Want) -> Result<Lent, StoreError> {
         let ask = LeaseAsk { key, form: &self.set_aside, term: Term::Window, want };
         let lent = self.shared.store().lease(&[ask]).await.pop();
         lent.unwrap_or_else(|| Err(StoreError::bad_state("the store left an ask without an answer")))
@@ -124,9 +133,17 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     }
 
     /// Strikes a stream off, and says what is left of what was set aside for it.
-    pub(super) fn leave(&self, stream: u128) -> Option<Owed> {
+    pub(super) fn leave(&self, stream: u128, key: &Arc<str>) -> Option<Owed> {
         let mut open = self.streams();
-        open.remove(&stream)?.hand_in(self.clock.now())
+        open.remove(&(key.clone(), stream))?.hand_in(self.clock.now())
+    }
+
+    /// What is set aside for streams of this key that are open here, and goes back when they end.
+    pub(super) fn held_for(&self, key: &Arc<str>) -> Cost {
+        let now = self.clock.now();
+        let open = self.streams();
+        let of_key = open.range((key.clone(), 0)..=(key.clone(), u128::MAX)).take(LOOKED_AT_MAX);
+        of_key.map(|(_, slip)| slip.purse.left(now)).fold(0, Cost::saturating_add)
     }
 
     /// What is set aside for streams that have fallen silent.
@@ -165,7 +182,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     }
 
     /// Nothing under it runs code of others, so a panic leaves nothing half done.
-    fn streams(&self) -> MutexGuard<'_, HashMap<u128, Arc<Slip>>> {
+    fn streams(&self) -> MutexGuard<'_, Streams> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

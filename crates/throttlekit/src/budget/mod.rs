@@ -1,9 +1,9 @@
 //! Token budgets for streams whose length is not known when they begin.
 //!
-//! [`TokenBudget::open`] sets tokens aside for a stream, all or none, so that what is used and what is set aside never
-//! exceed the budget. The [`TokenStream`] it gives is held while the stream runs: each chunk is debited, from what was set
+//! [`TokenBudget::open`] sets tokens aside for a stream, so that what is used and what is set aside never exceed the
+//! budget. The [`TokenStream`] it gives is held while the stream runs: each chunk is debited, from what was set
 //! aside without a call to the store, beyond it by the store itself. What is left goes back when the stream settles
-//! or is dropped. How much to set aside is learned from the lengths that streams turn out to have, and from hints.
+//! or is dropped. How much to set aside is learned for each key from the lengths of its streams, and from hints.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,14 +1,14 @@
 //! What a stream holds while it runs.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
 
-use throttlekit_core::lease::{Draw, Purse, Spend};
+use throttlekit_core::lease::{Draw, Purse, Spend, Want};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
 use super::handle::Opened;
 use super::keeper::Returns;
-use super::ledger::{Ledger, Owed, Slip};
+use super::ledger::{Ledger, Owed, RETURN_TRIES_MAX, Slip};
 use crate::store::{DebitId, Lent, Store, StoreError};
 use crate::sync::SharedWord;
 use crate::{Answer, Ask, LeaseClock};
@@ -63,14 +63,15 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         }
     }
 
-    /// Sets tokens aside, and becomes a stream if there are as many. While the store does not answer, whatever stands in
+    /// Sets tokens aside, and becomes a stream if there are enough. While the store does not answer, whatever stands in
     /// for it says whether to begin, and nothing is set aside.
     pub(super) async fn reserve(mut self) -> Result<Opened<S, C>, StoreError> {
         let ledger = &self.ledger;
-        let tokens = ledger.reservation(ledger.fingerprint(&self.key), self.hint);
+        let want = ledger.want(ledger.fingerprint(&self.key), self.hint);
         let sent = ledger.clock.now();
-        let answer = match ledger.lend(&self.slip.key, tokens).await {
-            Ok(lent) => self.credit(&lent, sent),
+        let answer = match ledger.lend(&self.slip.key, want).await {
+            Ok(lent) if lent.loan.granted > 0 => self.credit(&lent, sent),
+            Ok(lent) => self.denial(&lent, want),
             Err(error) => ledger.shared.without_store([Ask { key: &self.key, cost: 0 }], error)?,
         };
         let (admitted, counters) = (answer.decision.allowed, &self.ledger.counters);
@@ -87,10 +88,18 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
 
     fn credit(&mut self, lent: &Lent, sent: Timestamp) -> Answer {
         self.reset_at = lent.loan.decision.reset_at;
-        if lent.loan.granted > 0 {
-            self.ledger.credit(&self.slip, lent, sent);
-        }
+        self.ledger.credit(&self.slip, lent, sent);
         self.ledger.shared.answered(lent.now, lent.loan.decision)
+    }
+
+    /// The store says when the window ends. What is set aside for other streams here may come back before.
+    fn denial(&self, lent: &Lent, want: Want) -> Answer {
+        let mut decision = lent.loan.decision;
+        let held = self.ledger.held_for(&self.slip.key);
+        if held > 0 && held.saturating_add(decision.remaining) >= want.least {
+            decision.retry_after = Retry::OnRelease;
+        }
+        self.ledger.shared.answered(lent.now, decision)
     }
 
     /// Answers for a chunk of tokens, and charges it if allowed. Ask before the chunk is passed on; after a denial stop
@@ -123,8 +132,10 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     /// while it waits, it is tried again in the background.
     pub async fn settle(mut self) -> Result<(), StoreError> {
         self.hand_in();
-        if let Some(owed) = &self.owed {
-            self.ledger.give_back(std::slice::from_ref(owed)).await?;
+        if let Some(owed) = self.owed.clone() {
+            let ledger = self.ledger.clone();
+            let back = async move { ledger.give_back(&[owed]).await };
+            self.ledger.background().run(RETURN_TRIES_MAX, back).await??;
             self.owed = None;
         }
         Ok(())
@@ -184,7 +195,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
 
     /// Strikes the stream off the list. Once: the second time there is nothing left.
     fn hand_in(&mut self) {
-        if let Some(owed) = self.ledger.leave(self.id) {
+        if let Some(owed) = self.ledger.leave(self.id, &self.slip.key) {
             self.owed = Some(owed);
         }
     }
@@ -195,7 +206,7 @@ impl<S: Store, C: LeaseClock + 'static> Drop for TokenStream<S, C> {
         self.hand_in();
         if let Some(owed) = self.owed.take() {
             // Nobody to give it back, or too many before it: it lapses with its window.
-            let _ = self.returns.lock().unwrap_or_else(PoisonError::into_inner).try_send(owed);
+            let _ = self.returns.send(owed);
         }
         if self.teaches {
             let fingerprint = self.ledger.fingerprint(&self.key);

@@ -154,18 +154,19 @@ impl<R: RollStore, C: LeaseClock + 'static> FleetBuilder<R, C> {
         FleetBuilder { store, key, fold, limit, guard, every, spacing, margin, keeps, deadline, local, clock }
     }
 
-    /// The guard of a node that has only just come. Its task runs on the tokio runtime that this is called in.
+    /// The guard of a node that has only just come. Its task runs on the store's [`background`](RollStore::background).
     pub fn build(self) -> FleetGuard<C> {
         let every = self.every.min(self.fold.lives / BEATS_A_LIFE).max(SPACING_MIN);
         let spacing = self.spacing.clamp(SPACING_MIN, every);
         let margin = self.margin.behind(self.clock.behind_max() + TIMER_LATE_MAX);
-        let guard = Arc::new(self.guard.build());
+        let (guard, background) = (Arc::new(self.guard.build()), self.store.background());
         guard.cap(self.local);
         let shared = Arc::new(Shared {
             lease: Lease::new(),
             clock: self.clock,
             local: self.local,
             guarantee: self.store.guarantee(),
+            background: background.clone(),
             demand: Demand::default(),
             stats: Mutex::new(FleetStats::default()),
         });
@@ -185,7 +186,7 @@ impl<R: RollStore, C: LeaseClock + 'static> FleetBuilder<R, C> {
             shared: Arc::clone(&shared),
             leaves: hears,
         };
-        let handle = tokio::spawn(driver.run());
+        let handle = background.spawn(driver.run());
         FleetGuard::from_parts(guard, shared, Task { leaves, handle })
     }
 }

@@ -1,6 +1,10 @@
 //! The task of a fleet guard: drives the [`Node`] and puts in force what it was granted.
 
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
@@ -89,7 +93,7 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         // And it must not be heard once the grant that it names has died: that would look as if a roll had been lost.
         let left = self.node.standing(sent).map(|_| self.node.dies().since(sent));
         let deadline = left.map_or(self.deadline, |left| left.min(self.deadline));
-        let answer = match either(sleep(deadline), heard).await {
+        let answer = match either(sleep(deadline), caught(heard)).await {
             Either::This(()) => Err(StoreError::Deadline(deadline)),
             Either::That(answer) => answer,
         };
@@ -144,6 +148,16 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         // Whoever holds the guard says that it leaves, or nothing; without them this task is ended.
         let _ = either(self.leaves.changed(), sleep(wait.max(Duration::from_millis(1)))).await;
     }
+}
+
+/// A store that panics has not answered. The task must outlive it: nobody else beats for this node.
+async fn caught<T>(beat: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let mut beat = pin!(beat);
+    poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| beat.as_mut().poll(context)));
+        polled.unwrap_or_else(|_| Poll::Ready(Err(StoreError::unavailable("the store panicked"))))
+    })
+    .await
 }
 
 fn inferred(seen: &GuardStats) -> u32 {

@@ -13,7 +13,7 @@ use super::lease::{Lease, Row};
 use super::permit::{FleetPermit, OwnedFleetPermit};
 use super::stats::FleetStats;
 use crate::guard::{Class, Full, GuardLimit, Permit};
-use crate::store::RollStore;
+use crate::store::{Background, RollStore};
 use crate::{BootClock, Guarantee, Guard, LeaseClock};
 
 /// At most so many at a time, by all nodes of a fleet together. See the [module](super) for what is promised.
@@ -33,6 +33,8 @@ pub(super) struct Shared<C> {
     /// How many this node lets in while it is cut off.
     pub(super) local: u32,
     pub(super) guarantee: Guarantee,
+    /// Where the task runs, and whose timers end work.
+    pub(super) background: Background,
     pub(super) demand: Demand,
     pub(super) stats: Mutex<FleetStats>,
 }

@@ -8,7 +8,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use tokio::time::sleep;
 
 use super::builder::FleetClock;
 use super::guard::Shared;
@@ -70,7 +69,8 @@ impl<C: LeaseClock, S: std::ops::Deref<Target = Shared<C>>> Hold<S> {
     async fn fenced(&self) {
         while self.stands() {
             let Some(dies) = self.dies() else { return std::future::pending().await };
-            sleep(dies.since(self.shared.clock.now()).max(LOOK_AGAIN)).await;
+            let wait = dies.since(self.shared.clock.now()).max(LOOK_AGAIN);
+            self.shared.background.sleep(wait).await;
         }
     }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::lease::Margin;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
-use crate::store::{Kept, MemoryStore, RollStore, StoreError, Swapped};
+use crate::store::{Background, Kept, MemoryStore, RollStore, StoreError, Swapped};
 use crate::{Clock, Guarantee, LeaseClock};
 
 const MS: Duration = Duration::from_millis(1);
@@ -59,6 +60,10 @@ impl RollStore for End {
     ) -> Result<Swapped, StoreError> {
         self.pass().await?;
         self.0.store.swap(key, version, bytes, keeps).await
+    }
+
+    fn background(&self) -> Background {
+        Background::default().on(Handle::current())
     }
 }
 

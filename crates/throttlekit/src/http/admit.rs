@@ -11,13 +11,13 @@ use crate::{Ask, Clock, Cost, Decision, KeyHash, Limiter, Timestamp};
 /// Decides about asks, and may fail to.
 ///
 /// A [`Limiter`] answers at once and never fails; a store over a network takes a future and may not reach it. The
-/// future does not borrow: it outlives the call that made it.
+/// future does not borrow: it outlives the call that made it, and may keep the `Arc`.
 pub trait Admit: Send + Sync + 'static {
     /// When the answer is there. Dropped if the client goes away meanwhile.
     type Answer: Future<Output = Result<Decision, AdmitError>>;
 
     /// Answers one ask, and charges it if allowed. A denial is an answer, not an error.
-    fn admit(&self, ask: Ask<'_>) -> Self::Answer;
+    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer;
 
     /// The most units that ever pass at once, as told in `RateLimit-Policy`.
     fn units(&self) -> Cost;
@@ -32,7 +32,7 @@ pub trait Admit: Send + Sync + 'static {
 impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
     type Answer = Ready<Result<Decision, AdmitError>>;
 
-    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
         ready(Ok(self.check(ask)))
     }
 
@@ -53,7 +53,7 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
 impl<C: Clock + 'static, H: KeyHash + 'static> Admit for crate::FairLimiter<C, H> {
     type Answer = Ready<Result<Decision, AdmitError>>;
 
-    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
         ready(Ok(self.check(ask)))
     }
 
@@ -70,14 +70,15 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Admit for crate::FairLimiter<C, H
     }
 }
 
-/// A limit that a fleet shares. While its store does not answer, its own [`OnOutage`](crate::OnOutage) does; where
-/// that refuses, the client is told of an outage, not of a limit, unless the layer's `OnFailure` lets it pass.
+/// A limit that a fleet shares. While its store does not answer, its own [`OnOutage`](crate::OnOutage) does. Where
+/// that refuses, the client is told of an outage, not of a limit, unless the layer's `OnFailure` lets it pass; where it
+/// lets pass, the client is told nothing of a limit that nobody counted.
 #[cfg(feature = "store")]
-impl<S: crate::store::Store> Admit for Arc<crate::SharedLimiter<S>> {
+impl<S: crate::store::Store> Admit for crate::SharedLimiter<S> {
     type Answer = Later;
 
-    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
-        let (limiter, key, cost) = (self.clone(), ask.key.to_vec(), ask.cost);
+    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
+        let (limiter, key, cost) = (Arc::clone(self), ask.key.to_vec(), ask.cost);
         Box::pin(async move { decision(limiter.check(Ask::of(&key).cost(cost)).await) })
     }
 
@@ -90,7 +91,7 @@ impl<S: crate::store::Store> Admit for Arc<crate::SharedLimiter<S>> {
     }
 
     fn now(&self) -> Timestamp {
-        (**self).now()
+        self.now()
     }
 }
 
@@ -99,11 +100,11 @@ impl<S: crate::store::Store> Admit for Arc<crate::SharedLimiter<S>> {
 impl<S: crate::store::Store, C: crate::LeaseClock + 'static> Admit for crate::TwoTier<S, C> {
     type Answer = Later;
 
-    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
         if let Some(decision) = self.try_check(ask) {
             return Box::pin(ready(Ok(decision)));
         }
-        let (limiter, key, cost) = (self.clone(), ask.key.to_vec(), ask.cost);
+        let (limiter, key, cost) = (Arc::clone(self), ask.key.to_vec(), ask.cost);
         Box::pin(async move { decision(limiter.check(Ask::of(&key).cost(cost)).await) })
     }
 
@@ -128,6 +129,7 @@ fn decision(answer: Result<crate::Answer, crate::store::StoreError>) -> Result<D
     let answer = answer.map_err(AdmitError::new)?;
     match answer.outage {
         Some(outage) if answer.guarantee == crate::Guarantee::Closed => Err(AdmitError::new(outage)),
+        Some(outage) if answer.guarantee == crate::Guarantee::Open => Err(AdmitError::passing(outage)),
         _ => Ok(answer.decision),
     }
 }
@@ -136,7 +138,7 @@ fn decision(answer: Result<crate::Answer, crate::store::StoreError>) -> Result<D
 impl<A: Admit + ?Sized> Admit for Arc<A> {
     type Answer = A::Answer;
 
-    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
         (**self).admit(ask)
     }
 
@@ -158,12 +160,25 @@ impl<A: Admit + ?Sized> Admit for Arc<A> {
 /// Where the layer lets such a request pass, this stands in the extensions of request and response, so that what
 /// passed uncounted can be counted.
 #[derive(Clone, Debug)]
-pub struct AdmitError(Arc<dyn Error + Send + Sync>);
+pub struct AdmitError {
+    cause: Arc<dyn Error + Send + Sync>,
+    passes: bool,
+}
 
 impl AdmitError {
-    /// An error because of `cause`.
+    /// An error because of `cause`. The layer's [`OnFailure`](super::OnFailure) says what becomes of the request.
     pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(cause.into().into())
+        Self { cause: cause.into().into(), passes: false }
+    }
+
+    /// The same where the limiter itself has chosen that the request passes uncounted, as
+    /// `OnOutage::Open` does.
+    pub fn passing(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { passes: true, ..Self::new(cause) }
+    }
+
+    pub(super) fn passes(&self) -> bool {
+        self.passes
     }
 }
 
@@ -175,6 +190,6 @@ impl fmt::Display for AdmitError {
 
 impl Error for AdmitError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.0)
+        Some(&*self.cause)
     }
 }

@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{Extensions, HeaderName};
 use ipnet::IpNet;
 
-use super::forwarded::{Trust, client};
+use super::forwarded::{Trust, canonical_network, client};
 use super::key::{Identify, Key, Missing};
 
 /// The client's network address as the key.
@@ -19,19 +19,23 @@ use super::key::{Identify, Key, Missing};
 /// proxies that are yours. An entry that is no address ends the walk at the proxy that wrote it: such clients
 /// share one budget.
 ///
-/// An IPv6 address counts by its /64, since that is what one customer gets; an IPv4-mapped one counts as IPv4.
+/// An IPv6 address counts by its /64, since that is what one customer gets. One that stands for an IPv4 address counts as
+/// that: mapped (`::ffff:192.0.2.7`), compatible (`::192.0.2.7`), or translated by NAT64 (`64:ff9b::/96`, and
+/// `64:ff9b:1::/48` with the address where a prefix of 48 or of 96 bits puts it).
 ///
-/// The peer comes from a [`SocketAddr`] in the request's extensions. Where the server keeps it elsewhere, say so:
+/// The peer comes from a [`SocketAddr`] in the request's extensions, and with the feature `axum` also from
+/// `ConnectInfo<SocketAddr>`, which is there if the router is served with
+/// `into_make_service_with_connect_info::<SocketAddr>()`. Where the server keeps it elsewhere, name the place:
 ///
 /// ```
 /// use http::Extensions;
 /// use throttlekit::http::ClientAddress;
-/// # mod axum { pub mod extract { #[derive(Clone)] pub struct ConnectInfo<T>(pub T); } }
-/// use axum::extract::ConnectInfo;
+/// # struct TcpConnectInfo { remote_addr: Option<SocketAddr> }
+/// # impl TcpConnectInfo { fn remote_addr(&self) -> Option<SocketAddr> { self.remote_addr } }
 /// use std::net::SocketAddr;
 ///
 /// let who = ClientAddress::behind_proxies(1)
-///     .peer_from(|e: &Extensions| e.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip()));
+///     .peer_from(|e: &Extensions| Some(e.get::<TcpConnectInfo>()?.remote_addr()?.ip()));
 /// ```
 #[derive(Clone)]
 pub struct ClientAddress {
@@ -39,6 +43,14 @@ pub struct ClientAddress {
     header: HeaderName,
     peer: Arc<FindPeer>,
     ipv6_prefix: u8,
+}
+
+/// The peer as hyper servers pass it on, or as axum does.
+fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    let peer = extensions.get::<SocketAddr>();
+    #[cfg(feature = "axum")]
+    let peer = peer.or_else(|| Some(&extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()?.0));
+    peer.map(SocketAddr::ip)
 }
 
 type FindPeer = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
@@ -59,14 +71,14 @@ impl ClientAddress {
 
     /// The nearest address outside `networks`, the addresses of your proxies.
     pub fn behind_networks(networks: impl IntoIterator<Item = IpNet>) -> Self {
-        Self::trusting(Trust::Networks(networks.into_iter().collect()))
+        Self::trusting(Trust::Networks(networks.into_iter().map(canonical_network).collect()))
     }
 
     fn trusting(trust: Trust) -> Self {
         Self {
             trust,
             header: HeaderName::from_static("x-forwarded-for"),
-            peer: Arc::new(|extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip)),
+            peer: Arc::new(peer),
             ipv6_prefix: 64,
         }
     }
@@ -153,6 +165,29 @@ mod tests {
         for (bits, expected) in [(0, "ip:::/0"), (56, "ip:2001:db8::/56"), (200, "ip:2001:db8:0:1::1/128")] {
             assert_eq!(key(&who.clone().ipv6_prefix(bits), &from("2001:db8:0:1::1", &[])), expected);
         }
+    }
+
+    #[test]
+    fn two_ipv4_clients_behind_a_translator_have_two_budgets() {
+        let who = ClientAddress::peer();
+        assert_eq!(key(&who, &from("64:ff9b::c000:207", &[])), "ip:192.0.2.7");
+        assert_eq!(key(&who, &from("64:ff9b::c633:6401", &[])), "ip:198.51.100.1");
+    }
+
+    #[test]
+    fn a_network_written_as_mapped_ipv4_holds_our_proxies() {
+        let who = ClientAddress::behind_networks(["::ffff:10.0.0.0/104".parse().unwrap()]);
+        for proxy in ["10.0.0.1", "::ffff:10.0.0.1"] {
+            assert_eq!(key(&who, &from(proxy, &["192.0.2.7"])), "ip:192.0.2.7");
+        }
+    }
+
+    #[cfg(feature = "axum")]
+    #[test]
+    fn the_peer_is_found_where_axum_puts_it() {
+        let peer = SocketAddr::from(([192, 0, 2, 7], 443));
+        let request = Request::builder().extension(axum::extract::ConnectInfo(peer)).body(()).unwrap();
+        assert_eq!(key(&ClientAddress::behind_proxies(1), &request.into_parts().0), "ip:192.0.2.7");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Reads `X-Forwarded-For` from the right, past our own proxies and no further.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str;
 use std::sync::Arc;
 
 use http::HeaderValue;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 /// The most entries that are read, whatever was configured or sent.
 const HOPS_MAX: usize = 32;
@@ -36,7 +36,7 @@ pub(super) fn client<'a>(
     lines: impl DoubleEndedIterator<Item = &'a HeaderValue>,
 ) -> IpAddr {
     let mut entries = lines.rev().flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
-    let mut farthest = peer.to_canonical();
+    let mut farthest = canonical(peer);
     for passed in 0..HOPS_MAX {
         if !trust.holds(passed, farthest) {
             break;
@@ -52,7 +52,49 @@ fn address(entry: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(entry).ok()?.trim();
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let address = bare.parse().or_else(|_| text.parse().map(|socket: SocketAddr| socket.ip()));
-    address.ok().map(|address: IpAddr| address.to_canonical())
+    address.ok().map(canonical)
+}
+
+/// The IPv4 address that an IPv6 address stands for, where there is one: mapped (`::ffff:0:0/96`), compatible (`::/96`), or
+/// translated (NAT64, RFC 6052 and RFC 8215). A translator puts all IPv4 clients into one /64.
+pub(super) fn canonical(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => embedded(v6.to_bits()).map_or(IpAddr::V6(v6), IpAddr::V4),
+        v4 => v4,
+    }
+}
+
+/// The same of a network: one of IPv4 addresses in their IPv6 form is that IPv4 network.
+pub(super) fn canonical_network(network: IpNet) -> IpNet {
+    let bits = network.prefix_len().checked_sub(EMBEDDED_AT);
+    match (canonical(network.network()), bits) {
+        (IpAddr::V4(v4), Some(bits)) if network.addr().is_ipv6() => {
+            Ipv4Net::new(v4, bits).map_or(network, IpNet::V4)
+        }
+        _ => network,
+    }
+}
+
+/// Where an IPv4 address begins that stands at the end of an IPv6 address.
+const EMBEDDED_AT: u8 = 96;
+/// `64:ff9b::/96`, the well-known prefix of translators.
+const NAT64: u128 = 0x0064_ff9b << 96;
+/// `64:ff9b:1::/48`, the prefix for local use.
+const NAT64_LOCAL: u128 = NAT64 | 1 << 80;
+
+fn embedded(bits: u128) -> Option<Ipv4Addr> {
+    let (prefix_96, last_32) = (bits >> 32 << 32, Ipv4Addr::from_bits(bits as u32));
+    let is_local = bits >> 80 == NAT64_LOCAL >> 80;
+    // Behind a prefix of 48 bits the address stands around an octet of zeros, and zeros follow it.
+    let around = bits >> 64 & 0xff_ffff == bits >> 64 & 0xff_ff00 && bits & 0xff_ffff_ffff == 0;
+    let middle = (bits >> 48 & 0xffff_0000) as u32 | (bits >> 40 & 0xffff) as u32;
+    match prefix_96 {
+        // `::` and `::1` are addresses of their own.
+        0 if bits > 1 => Some(last_32),
+        NAT64 | NAT64_LOCAL => Some(last_32),
+        _ if is_local && around => Some(Ipv4Addr::from_bits(middle)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -111,6 +153,40 @@ mod tests {
             assert_eq!(read(&Trust::Hops(1), "10.0.0.1", &[entry]), ip(expected), "{entry}");
         }
         assert_eq!(read(&ours(), "::ffff:10.0.0.1", &["192.0.2.7"]), ip("192.0.2.7"));
+    }
+
+    #[test]
+    fn ipv4_addresses_in_ipv6_form_are_those_ipv4_addresses() {
+        for (written, expected) in [
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("::192.0.2.7", "192.0.2.7"),
+            ("64:ff9b::192.0.2.7", "192.0.2.7"),
+            ("64:ff9b::198.51.100.1", "198.51.100.1"),
+            ("64:ff9b:1::192.0.2.7", "192.0.2.7"),
+            ("64:ff9b:1:c000:2:700::", "192.0.2.7"),
+            ("::1", "::1"),
+            ("::", "::"),
+            ("64:ff9b:1:1::192.0.2.7", "64:ff9b:1:1::c000:207"),
+            ("64:ff9b:2::192.0.2.7", "64:ff9b:2::c000:207"),
+            ("2001:db8::192.0.2.7", "2001:db8::c000:207"),
+        ] {
+            assert_eq!(canonical(ip(written)), ip(expected), "{written}");
+        }
+    }
+
+    #[test]
+    fn networks_of_ipv4_addresses_in_ipv6_form_are_those_ipv4_networks() {
+        for (written, expected) in [
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+            ("::ffff:10.1.2.3/128", "10.1.2.3/32"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("64:ff9b::10.0.0.0/104", "10.0.0.0/8"),
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("fd00::/8", "fd00::/8"),
+            ("::/0", "::/0"),
+        ] {
+            assert_eq!(canonical_network(written.parse().unwrap()), expected.parse().unwrap(), "{written}");
+        }
     }
 
     /// What our proxies add after whatever the client sent.

@@ -99,6 +99,7 @@ impl<A: Admit, S: Service<Request<B>>, B> Held<A, S, B> {
         match answer {
             Ok(decision) if decision.allowed => self.admitted(decision),
             Ok(decision) => self.denied(decision),
+            Err(error) if error.passes() => self.serve(Stamp::Open(error)),
             Err(error) => match self.settings.failure.choose(&error) {
                 OnFailure::Open => self.serve(Stamp::Open(error)),
                 OnFailure::Closed => self.refused(&Refusal::Undecided, &Stamp::Uncounted),

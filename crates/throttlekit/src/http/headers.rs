@@ -17,6 +17,10 @@ const LEGACY_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const LEGACY_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
+const NANOS_A_SECOND: u128 = 1_000_000_000;
+/// How many windows of whole seconds are tried to tell a pace exactly.
+const WINDOWS_TRIED: u128 = 60;
+
 /// The greatest number a structured field can hold: 15 digits.
 const NUMBER_MAX: u64 = 999_999_999_999_999;
 
@@ -48,7 +52,7 @@ pub(super) fn write(
 ) {
     let reset_secs = reset_secs(terms, decision);
     if matches!(style, HeaderStyle::Standard | HeaderStyle::Both) {
-        headers.append(RATE_LIMIT_POLICY, terms.policy.clone());
+        headers.append(RATE_LIMIT_POLICY, terms.policy());
         headers.append(RATE_LIMIT, left(&terms.name, decision.remaining, reset_secs));
     }
     let binds = inner.is_none_or(|inner| tighter(*inner, *decision) == *decision);
@@ -64,7 +68,26 @@ pub(super) fn write(
 
 /// `"name";q=units;w=seconds`
 pub(super) fn policy(name: &StringRef, units: Cost, period: Option<Duration>) -> HeaderValue {
-    field(name, [(key_ref("q"), Some(units)), (key_ref("w"), period.map(secs_ceil))])
+    let quota = period.map(|period| quota(units, period));
+    let (units, secs) = quota.map_or((units, None), |(units, secs)| (units, Some(secs)));
+    field(name, [(key_ref("q"), Some(units)), (key_ref("w"), secs)])
+}
+
+/// A quota and a window of whole seconds, whose ratio is the pace of `units` in each `period`: a client that paces itself
+/// by them is as fast as it may be. Of windows from the period on, rounded up, the first in which whole units come back;
+/// else the one that loses least to rounding down.
+fn quota(units: Cost, period: Duration) -> (Cost, u64) {
+    let period = period.as_nanos().max(1);
+    let first = period.div_ceil(NANOS_A_SECOND);
+    let in_window = |secs: u128| {
+        let scaled = u128::from(units).saturating_mul(secs).saturating_mul(NANOS_A_SECOND);
+        (secs, scaled / period, scaled.is_multiple_of(period))
+    };
+    let windows = || (first..first + WINDOWS_TRIED).map(in_window);
+    let exact = windows().find(|(_, _, exact)| *exact);
+    let best = exact.or_else(|| windows().reduce(|a, b| if b.1 * a.0 > a.1 * b.0 { b } else { a }));
+    let (secs, units, _) = best.unwrap_or((first, u128::from(units), true));
+    (u64::try_from(units).unwrap_or(u64::MAX), u64::try_from(secs).unwrap_or(u64::MAX))
 }
 
 /// `"name";r=units;t=seconds`
@@ -138,6 +161,25 @@ mod tests {
         assert_eq!(reads(&headers, &RATE_LIMIT), r#""burst";r=7;t=3"#);
         assert_eq!(reads(&headers, &RATE_LIMIT_POLICY), r#""burst";q=10;w=60"#);
         assert_eq!(headers.len(), 2);
+    }
+
+    #[test]
+    fn quota_and_window_tell_the_pace() {
+        let millis = Duration::from_millis;
+        for ((units, period), expected) in [
+            ((60, Duration::from_secs(60)), (60, 60)),
+            ((1, millis(200)), (5, 1)),
+            ((3, millis(600)), (5, 1)),
+            ((1, millis(1_500)), (2, 3)),
+            ((10, millis(500)), (20, 1)),
+            ((7, Duration::from_secs(86_400 * 31)), (7, 86_400 * 31)),
+            ((1, Duration::from_nanos(1)), (1_000_000_000, 1)),
+            ((1, Duration::ZERO), (1_000_000_000, 1)),
+        ] {
+            assert_eq!(quota(units, period), expected, "{units} in {period:?}");
+        }
+        assert_eq!(quota(1, Duration::new(1, 1)), (60, 61), "never more than the pace, and little less");
+        assert!(quota(u64::MAX, Duration::MAX).0 > 0);
     }
 
     #[test]

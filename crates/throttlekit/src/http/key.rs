@@ -72,9 +72,24 @@ impl fmt::Debug for Key {
 pub enum Missing {
     /// The client did not send it: answered with 400 where the layer refuses.
     ByClient,
-    /// The server did not pass it on, such as the peer's address: answered with 500 where the layer refuses.
+    /// The server did not pass on the peer's address: answered with 500 where the layer refuses, and this error stands in
+    /// the extensions of the response.
     ByServer,
 }
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ByClient => "the request lacks what it is counted by",
+            Self::ByServer => {
+                "no peer address in the request's extensions: under axum enable the feature `axum` and serve with \
+                 into_make_service_with_connect_info::<SocketAddr>(), elsewhere use ClientAddress::peer_from"
+            }
+        })
+    }
+}
+
+impl std::error::Error for Missing {}
 
 /// The first of two that finds a key: see [`Identify::or`].
 #[derive(Clone, Debug)]

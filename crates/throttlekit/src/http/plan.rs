@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -10,7 +10,7 @@ use http::HeaderValue;
 use super::admit::Admit;
 use super::headers;
 use super::key::Key;
-use crate::{Decision, Limiter, Timestamp};
+use crate::{Cost, Decision, Limiter, Timestamp};
 
 /// A named limit, such as `free` or `pro`: the name stands in the headers and in the answer to a denied request.
 ///
@@ -40,10 +40,8 @@ impl<A: Admit> Plan<A> {
     /// A plan that asks `gate`. The name is printable ASCII, as the headers need it.
     pub fn new(name: &str, gate: A) -> Result<Self, NameError> {
         let name = sfv::String::from_string(name.to_owned()).map_err(|(_, name)| NameError(name))?;
-        let policy = headers::policy(&name, gate.units(), gate.period());
         let gate = Arc::new(gate);
-        let clock = Arc::clone(&gate);
-        let terms = Terms { name, policy, period: gate.period(), now: Box::new(move || clock.now()) };
+        let terms = Terms::new(name, Arc::clone(&gate));
         Ok(Self { terms: Arc::new(terms), gate })
     }
 
@@ -52,7 +50,7 @@ impl<A: Admit> Plan<A> {
         Caller { plan: self.clone(), key: key.into() }
     }
 
-    pub(super) fn gate(&self) -> &A {
+    pub(super) fn gate(&self) -> &Arc<A> {
         &self.gate
     }
 }
@@ -73,22 +71,44 @@ impl<A> Clone for Plan<A> {
 /// What a plan tells clients.
 pub(super) struct Terms {
     pub(super) name: sfv::String,
-    /// The value of `RateLimit-Policy`, which is the same in each response.
-    pub(super) policy: HeaderValue,
-    period: Option<Duration>,
+    numbers: Box<dyn Fn() -> Numbers + Send + Sync>,
     now: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    /// The value of `RateLimit-Policy` for the numbers it was last written for.
+    policy: Mutex<(Numbers, HeaderValue)>,
 }
 
+/// The units of a limit, and how long it takes until all of them are back. A limit may change while it is in use.
+type Numbers = (Cost, Option<Duration>);
+
 impl Terms {
+    fn new<A: Admit>(name: sfv::String, gate: Arc<A>) -> Self {
+        let clock = Arc::clone(&gate);
+        let numbers = Box::new(move || (gate.units(), gate.period()));
+        let told = numbers();
+        let policy = Mutex::new((told, headers::policy(&name, told.0, told.1)));
+        Self { name, numbers, now: Box::new(move || clock.now()), policy }
+    }
+
+    /// The value of `RateLimit-Policy` for the limit as it is now.
+    pub(super) fn policy(&self) -> HeaderValue {
+        let numbers = (self.numbers)();
+        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        if policy.0 != numbers {
+            *policy = (numbers, headers::policy(&self.name, numbers.0, numbers.1));
+        }
+        policy.1.clone()
+    }
+
     /// How long until all units are back: never more than the limit's whole period.
     pub(super) fn reset_in(&self, reset_at: Timestamp) -> Duration {
-        reset_at.since((self.now)()).min(self.period.unwrap_or(Duration::MAX))
+        let (_, period) = (self.numbers)();
+        reset_at.since((self.now)()).min(period.unwrap_or(Duration::MAX))
     }
 }
 
 impl fmt::Debug for Terms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Terms").field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("Terms").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

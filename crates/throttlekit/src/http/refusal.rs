@@ -98,7 +98,9 @@ impl Refusal<'_> {
                 "As many requests are being served as may be, {in_flight} of {limit}. One passes when another ends."
             ),
             Self::Missing(Missing::ByClient) => "The request lacks what it is counted by.".into(),
-            Self::Missing(Missing::ByServer) => "The server cannot tell who sent the request.".into(),
+            Self::Missing(Missing::ByServer) => {
+                "The server cannot tell who sent the request: its ClientAddress finds no peer address.".into()
+            }
             Self::Undecided => "Whether the request may pass could not be decided.".into(),
         }
     }

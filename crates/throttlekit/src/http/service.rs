@@ -58,7 +58,9 @@ where
             }
             Door::Pass => Step::Serving { response: ready.call(request), stamp: Stamp::Uncounted },
             Door::Refuse(missing) => {
-                Step::Refused { response: Some(Refusal::Missing(missing).answer(request.headers())) }
+                let mut response = Refusal::Missing(missing).answer(request.headers());
+                response.extensions_mut().insert(missing);
+                Step::Refused { response: Some(response) }
             }
         })
     }

@@ -38,7 +38,7 @@ impl FixedGate {
 impl Admit for FixedGate {
     type Answer = Ready<Result<Decision, AdmitError>>;
 
-    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
         self.cost.store(ask.cost, Ordering::Relaxed);
         ready(self.answer.map_err(AdmitError::new))
     }
@@ -351,7 +351,7 @@ struct SlowGate;
 impl Admit for SlowGate {
     type Answer = Pin<Box<dyn Future<Output = Result<Decision, AdmitError>> + Send>>;
 
-    fn admit(&self, ask: Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
         let remaining = ask.key.len() as u64;
         let mut asked = false;
         Box::pin(poll_fn(move |_| match mem::replace(&mut asked, true) {
@@ -419,4 +419,37 @@ fn the_service_that_was_ready_is_the_one_called() {
         let Ok(response) = at_once(ready.call(get()));
         assert_eq!(response.status(), StatusCode::OK);
     }
+}
+
+#[test]
+fn the_policy_follows_the_limit() {
+    let minute = crate::Cadence::every(Duration::from_secs(60));
+    let escrow = crate::fair::Escrow::new(100, minute).unwrap();
+    let fair = Arc::new(crate::FairLimiter::builder(escrow).build());
+    let layer = AdmitLayer::new(Plan::new("fair", fair.clone()).unwrap(), SharedKey::new("all"));
+    assert_eq!(send(&layer, get()).headers()["ratelimit-policy"], r#""fair";q=100;w=60"#);
+    fair.set_limit(1_000_000);
+    let response = send(&layer, get());
+    assert_eq!(response.headers()["ratelimit-policy"], r#""fair";q=1000000;w=60"#);
+    assert!(response.headers()["ratelimit"].to_str().unwrap().starts_with(r#""fair";r=999998"#));
+}
+
+#[test]
+fn a_client_that_paces_itself_by_the_policy_is_as_fast_as_it_may_be() {
+    let plan = Plan::new("api", Limiter::new(Rate::per_second(5)).unwrap()).unwrap();
+    let response = send(&AdmitLayer::new(plan, SharedKey::new("all")), get());
+    assert_eq!(response.headers()["ratelimit-policy"], r#""api";q=5;w=1"#);
+    let plan = Plan::new("api", Limiter::new(Rate::per_second(5).burst(1)).unwrap()).unwrap();
+    let response = send(&AdmitLayer::new(plan, SharedKey::new("all")), get());
+    assert_eq!(response.headers()["ratelimit-policy"], r#""api";q=5;w=1"#);
+}
+
+#[test]
+fn a_request_without_a_peer_is_refused_with_an_error_that_names_the_fix() {
+    let plan = Plan::new("api", FixedGate::answers(allowed(1))).unwrap();
+    let response = send(&AdmitLayer::new(plan, ClientAddress::behind_proxies(1)), get());
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    let missing = *response.extensions().get::<Missing>().expect("it is there for layers around");
+    assert!(missing.to_string().contains("feature `axum`") && missing.to_string().contains("peer_from"));
+    assert!(problem(response)["detail"].as_str().unwrap().contains("no peer address"));
 }

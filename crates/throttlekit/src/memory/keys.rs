@@ -1,19 +1,19 @@
 //! The keys of one limit: in words where the rule allows it, in a map of states where it does not.
 
-use throttlekit_core::rate::word::{GcraWord, WindowWord, WordForm, WordRule};
+use throttlekit_core::rate::word::{GcraWord, WORDS_END, WindowWord, WordForm, WordRule};
 use throttlekit_core::rate::{Limit, Mark, Rule, Settle};
 use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
+use super::budget::Capacity;
+use super::key_memory::KeyMemory;
 use super::table::{HeldCell, WordTable};
 use super::wide::{Locked, WideMap};
-use crate::Clock;
+use crate::{Clock, Guarantee};
 
-/// Words count from this long before the limiter was made, so that a clock may step back a day and still be
-/// answered exactly; further back it is answered as of then.
-const BEFORE_START: u64 = 86_400 * 1_000_000_000;
-
-pub(crate) fn word_origin(now: Timestamp) -> Timestamp {
-    Timestamp::from_nanos(now.as_nanos().saturating_sub(BEFORE_START))
+/// The word form of a limit, where it has one and the clock shows a time that words can say. A limiter built in a year
+/// beyond that keeps states in full.
+pub(crate) fn word_form(limit: &Limit, now: Timestamp) -> Option<WordForm> {
+    if now < WORDS_END { WordForm::of(limit) } else { None }
 }
 
 pub(crate) struct Keys {
@@ -37,11 +37,11 @@ pub(crate) enum HeldKey<'a> {
 }
 
 impl Keys {
-    pub(crate) fn new(limit: Limit, keys_max: usize, now: Timestamp) -> Self {
-        let states = match WordForm::of(&limit, word_origin(now)) {
-            Some(WordForm::Gcra(rule)) => States::Gcra(WordTable::new(rule, keys_max)),
-            Some(WordForm::Window(rule)) => States::Window(WordTable::new(rule, keys_max)),
-            None => States::Wide(WideMap::new(limit, keys_max)),
+    pub(crate) fn new(limit: Limit, capacity: Capacity, now: Timestamp) -> Self {
+        let states = match word_form(&limit, now) {
+            Some(WordForm::Gcra(rule)) => States::Gcra(WordTable::new(rule, capacity)),
+            Some(WordForm::Window(rule)) => States::Window(WordTable::new(rule, capacity)),
+            None => States::Wide(WideMap::new(limit, capacity)),
         };
         Self { limit, states }
     }
@@ -75,7 +75,7 @@ impl Keys {
             States::Window(table) => table.check_marked(key, cost, now),
             States::Wide(map) => {
                 let mut locked = map.lock(key);
-                let mark = self.limit.mark(locked.state(now), now);
+                let mark = self.limit.mark(&locked.state(now), now);
                 (locked.check(cost, now), mark)
             }
         }
@@ -99,17 +99,17 @@ impl Keys {
 
     pub(crate) fn peek(&self, key: u64, now: Timestamp) -> Decision {
         match &self.states {
-            States::Gcra(table) => table.rule().peek(table.word(key, now), now),
-            States::Window(table) => table.rule().peek(table.word(key, now), now),
-            States::Wide(map) => self.limit.peek(map.lock(key).state(now), now),
+            States::Gcra(table) => table.rule().peek(table.word(key), now),
+            States::Window(table) => table.rule().peek(table.word(key), now),
+            States::Wide(map) => self.limit.peek(&map.lock(key).state(now), now),
         }
     }
 
     pub(crate) fn forecast(&self, key: u64, cost: Cost, now: Timestamp) -> Forecast {
         match &self.states {
-            States::Gcra(table) => table.rule().forecast(table.word(key, now), cost, now),
-            States::Window(table) => table.rule().forecast(table.word(key, now), cost, now),
-            States::Wide(map) => self.limit.forecast(map.lock(key).state(now), cost, now),
+            States::Gcra(table) => table.rule().forecast(table.word(key), cost, now),
+            States::Window(table) => table.rule().forecast(table.word(key), cost, now),
+            States::Wide(map) => self.limit.forecast(&map.lock(key).state(now), cost, now),
         }
     }
 
@@ -124,7 +124,7 @@ impl Keys {
     /// Replaces what a charge that left `mark` took by what was used.
     ///
     /// Beyond it the key owes, also one that is not known here. What was not used goes back to a key that is still
-    /// known; one that lost its place had nothing left to answer for, or lives on in what unknown keys start from.
+    /// known; one that is not had nothing left to answer for, or is estimated, and estimates are not lowered.
     /// A reset in between forgave the charge: settle none from before it.
     pub(crate) fn settle(&self, key: u64, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) {
         match actual.checked_sub(charged) {
@@ -158,6 +158,15 @@ impl Keys {
         }
     }
 
+    /// How full the memory is. Looks at every key.
+    pub(crate) fn memory(&self, now: Timestamp) -> KeyMemory {
+        match &self.states {
+            States::Gcra(table) => table.memory(now),
+            States::Window(table) => table.memory(now),
+            States::Wide(map) => map.memory(now),
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn hold(&self, key: u64, now: Timestamp) -> HeldKey<'_> {
         match &self.states {
@@ -173,7 +182,7 @@ impl HeldKey<'_> {
         match self {
             Self::Gcra(rule, cell) => rule.decide(cell.word(), cost, now),
             Self::Window(rule, cell) => rule.decide(cell.word(), cost, now),
-            Self::Wide(limit, state) => limit.decide(state.state(now), cost, now),
+            Self::Wide(limit, state) => limit.decide(&state.state(now), cost, now),
         }
     }
 
@@ -183,8 +192,28 @@ impl HeldKey<'_> {
         match self {
             Self::Gcra(rule, cell) => rule.decide(cell.word(), cost, now),
             Self::Window(rule, cell) => rule.decide_whole(cell.word(), cost, now),
-            Self::Wide(limit, state) => limit.uncrossed().decide(state.state(now), cost, now),
+            Self::Wide(limit, state) => limit.uncrossed().decide(&state.state(now), cost, now),
         }
+    }
+
+    /// Returns whether an estimate stands for the key.
+    #[inline(always)]
+    pub(crate) fn is_estimated(&self, now: Timestamp) -> bool {
+        match self {
+            Self::Gcra(rule, cell) => cell.is_estimated(rule.floor(now)),
+            Self::Window(rule, cell) => cell.is_estimated(rule.floor(now)),
+            Self::Wide(_, state) => state.is_estimated(now),
+        }
+    }
+
+    /// What a decision on the key is worth. One that is estimated may be short by all that the estimate says.
+    #[cold]
+    pub(crate) fn guarantee(&self, now: Timestamp) -> Guarantee {
+        if !self.is_estimated(now) {
+            return Guarantee::Exact;
+        }
+        let left = self.decide_whole(0, now);
+        Guarantee::Bounded((left.limit - left.remaining).max(1))
     }
 
     /// Where a charge at `now` goes, so that it can be settled later. To be asked before the charge.
@@ -193,7 +222,7 @@ impl HeldKey<'_> {
         match self {
             Self::Gcra(rule, cell) => rule.mark(cell.word(), now),
             Self::Window(rule, cell) => rule.mark(cell.word(), now),
-            Self::Wide(limit, state) => limit.mark(state.state(now), now),
+            Self::Wide(limit, state) => limit.mark(&state.state(now), now),
         }
     }
 
@@ -234,7 +263,7 @@ mod tests {
     }
 
     fn keys(limit: Limit) -> Keys {
-        Keys::new(limit, 100, start())
+        Keys::new(limit, Capacity::default(), start())
     }
 
     /// Rules in words and in states of their own.
@@ -332,11 +361,11 @@ mod tests {
         }
     }
 
-    /// Also with every cell taken by others: whoever owes gets the cell of the one who owes least.
+    /// Also with every cell taken by others.
     #[test]
-    fn a_debt_is_charged_at_the_cap_too() {
+    fn a_debt_is_charged_beyond_the_budget_too() {
         for limit in limits() {
-            let keys = Keys::new(limit, 1, start());
+            let keys = Keys::new(limit, Capacity { bytes: 1 << 10, ..Capacity::default() }, start());
             for other in 0..1_000_u64 {
                 keys.settle(other.wrapping_mul(0x9E37_79B9_7F4A_7C15), Mark(0), 0, u64::MAX, start());
             }

@@ -13,8 +13,10 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::rate::word::{GcraWord, WordRule};
 use throttlekit_core::rate::{Gcra, Mark, Rate};
 
+use super::budget::Capacity;
 use super::cell::{Cell, Charged};
 use super::table::WordTable;
+use super::word_sketch::{WordSketch, places};
 use crate::Clock;
 
 const ALICE: u64 = 0xA11CE;
@@ -24,7 +26,7 @@ const UNIT: u64 = 1_000_000_000;
 /// One unit a second: a unit is 10⁹ ticks.
 fn rule(burst: u64) -> GcraWord {
     let gcra = Gcra::new(Rate::per_second(1).burst(burst)).unwrap();
-    GcraWord::new(&gcra, Timestamp::EPOCH).unwrap()
+    GcraWord::new(&gcra).unwrap()
 }
 
 fn at(seconds: u64) -> Timestamp {
@@ -219,9 +221,9 @@ impl Clock for Still {
     }
 }
 
-/// The smallest table: sixteen cells.
+/// The smallest table: sixteen cells, and a sketch of two columns for whoever finds none.
 fn table(burst: u64) -> WordTable<GcraWord> {
-    WordTable::new(rule(burst), 1)
+    WordTable::new(rule(burst), Capacity { bytes: 1, expected_keys: 1 })
 }
 
 fn two_threads(mut work: impl FnMut() -> Box<dyn FnOnce() -> u64>) -> u64 {
@@ -263,6 +265,53 @@ fn loom_a_newcomer_that_is_not_charged_leaves_the_cell_as_it_was() {
             })
         });
         assert_eq!((admitted, table.live(at(100))), (1, 1));
-        assert_eq!(table.word(BOB, at(100)), 0);
+        assert_eq!(table.word(BOB), 0);
+    });
+}
+
+/// Two keys share all cells of a sketch and are counted at once, one of them twice.
+fn counted_at_once(raise: impl Fn(&WordSketch, u64, u64) + Copy + Send + Sync + 'static) {
+    let stranger = (1..).find(|key| places(*key, 2) == places(ALICE, 2)).unwrap();
+    explore(move || {
+        let sketch = Arc::new(WordSketch::new(1));
+        let other = {
+            let sketch = Arc::clone(&sketch);
+            thread::spawn(move || raise(&sketch, stranger, 5))
+        };
+        raise(&sketch, ALICE, sketch.least(ALICE) + 3);
+        raise(&sketch, ALICE, sketch.least(ALICE) + 3);
+        other.join().unwrap();
+        assert!(sketch.least(ALICE) >= 6 && sketch.least(stranger) >= 5, "an estimate is too low");
+    });
+}
+
+#[test]
+fn loom_estimates_of_keys_that_share_cells_are_never_too_low() {
+    counted_at_once(WordSketch::raise);
+}
+
+#[test]
+#[should_panic(expected = "an estimate is too low")]
+fn loom_finds_the_seeded_bug_of_a_cell_that_is_stored_and_not_raised() {
+    counted_at_once(WordSketch::store);
+}
+
+/// All sixteen cells are taken by keys that owe: the key is counted in the sketch, by two threads.
+#[test]
+fn loom_two_threads_beyond_the_budget_admit_exactly_the_burst() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(1));
+    builder.max_branches = 100_000;
+    builder.check(|| {
+        let table = Arc::new(table(1));
+        for owner in 1..=16_u64 {
+            assert!(table.check(owner << 60 | owner, 1, &Still).allowed);
+        }
+        assert_eq!(table.live(at(100)), 16, "sixteen cells, and all are taken");
+        let admitted = two_threads(|| {
+            let table = Arc::clone(&table);
+            Box::new(move || u64::from(table.check(ALICE, 1, &Still).allowed))
+        });
+        assert_eq!((admitted, table.live(at(100))), (1, 16));
     });
 }

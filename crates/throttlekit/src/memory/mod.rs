@@ -1,14 +1,25 @@
 //! The memory store: the state of every key, shared by threads, bounded.
 
+mod budget;
 mod cell;
+mod key_memory;
 mod keys;
+mod lines;
+mod segments;
 mod shards;
+mod sketch;
 mod table;
+mod trie;
 mod wide;
+mod word_sketch;
 
-pub(crate) use keys::{HeldKey, Keys, word_origin};
+pub(crate) use budget::Capacity;
 #[cfg(feature = "store")]
-pub(crate) use shards::{Debts, LockedKey, Shards};
+pub(crate) use budget::{BUDGET_DEFAULT, Budget};
+pub use key_memory::KeyMemory;
+pub(crate) use keys::{HeldKey, Keys, word_form};
+#[cfg(feature = "store")]
+pub(crate) use shards::{LockedKey, Owing, Shards};
 pub(crate) use table::BATCH;
 
 #[cfg(all(test, loom))]

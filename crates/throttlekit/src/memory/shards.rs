@@ -1,173 +1,230 @@
-//! What is kept of keys, in a sharded map under small locks.
+//! What is kept of keys whose state is more than a word, under small locks and within a budget of bytes.
 //!
-//! Each shard holds its part of the cap. A full shard first recycles a key that has nothing left to answer for; failing
-//! that it drops the key that will be done soonest, and joins that key's debt into the state from which every unknown
-//! key of the shard starts. So no key that was being limited comes back to a fresh budget.
+//! States are kept as long as there is room for them. A key that finds none is counted in its shard's sketch, where an
+//! estimate stands for it that is never below what it owes, and stays there until that is over: what is kept of a key is
+//! exact. A state that outgrows the budget goes to the sketch as well.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use throttlekit_core::Timestamp;
+use throttlekit_core::rate::State;
+use throttlekit_core::rate::estimate::Estimates;
 
-/// How many keys a full shard looks at to find the one to drop.
-const CANDIDATES: usize = 64;
-const KEYS_PER_SHARD: usize = 1_024;
-/// Beyond a billion keys shards grow, and a check may meet one that does.
-const SHARDS_MAX: usize = 1 << 20;
+use super::budget::{Account, Budget};
+use super::key_memory::{Collisions, KeyMemory};
+use super::sketch::{Sketch, SketchSize};
+use super::trie::{NoRoom, Node};
+
+/// What the allocator needs beside a state's own bytes.
+const ALLOCATION_BYTES: usize = 16;
+/// A shard for so many bytes of the budget, up to [`SHARDS_MAX`].
+const BYTES_PER_SHARD: usize = 256 << 10;
+const SHARDS_MAX: usize = 64;
 
 pub(crate) struct Shards<T> {
     shards: Box<[Mutex<Shard<T>>]>,
-    keys_max_per_shard: usize,
+    account: Account,
+    sketch: SketchSize,
 }
 
-/// What a key owes, by the rule that is asked.
-pub(crate) trait Debts<T> {
+/// What a kept state means, by the rule that is asked.
+pub(crate) trait Owing<T> {
     /// From when on it owes nothing.
-    fn idle_at(&self, state: &T) -> Timestamp;
+    fn idle_at(&self, kept: &T) -> Timestamp;
 
-    /// Makes `state` owe at least as much as both do at `now`.
-    fn join(&self, state: &mut T, other: &T, now: Timestamp);
+    /// Bytes that it takes outside of itself.
+    fn heap_bytes(&self, kept: &T) -> usize;
+
+    fn estimates(&self) -> Estimates;
+
+    /// What is kept, as it is estimated.
+    fn state<'a>(&self, kept: &'a T, now: Timestamp) -> Cow<'a, State>;
+
+    /// An estimate, as it would be kept.
+    fn kept(&self, state: State, now: Timestamp) -> T;
 }
 
 struct Shard<T> {
-    keys: HashTable<(u64, T)>,
-    /// The join of the states of all keys this shard had to drop.
-    lost: T,
-    /// Where the search for a key to drop goes on.
-    hand: usize,
+    keys: Node<T>,
+    sketch: Sketch,
 }
 
-impl<T: Default> Default for Shard<T> {
+impl<T> Default for Shard<T> {
     fn default() -> Self {
-        Self { keys: HashTable::new(), lost: T::default(), hand: 0 }
+        Self { keys: Node::default(), sketch: Sketch::default() }
     }
 }
 
 /// One key while its shard is locked. Nothing is written unless `change` is called.
 pub(crate) struct LockedKey<'a, T> {
     shard: MutexGuard<'a, Shard<T>>,
-    keys_max: usize,
-    fingerprint: u64,
+    shards: &'a Shards<T>,
+    key: u64,
 }
 
-impl<T: Default> Shards<T> {
-    pub(crate) fn new(keys_max: usize) -> Self {
-        let shards = (keys_max / KEYS_PER_SHARD).clamp(1, SHARDS_MAX).next_power_of_two();
-        Self {
-            shards: (0..shards).map(|_| Mutex::default()).collect(),
-            keys_max_per_shard: with_slack(keys_max.div_ceil(shards)),
+impl<T> Shards<T> {
+    /// Keys that share a budget with others. At most `shards_max` shards.
+    pub(crate) fn new(budget: Arc<Budget>, shards_max: usize) -> Self {
+        let shards =
+            (budget.most() / BYTES_PER_SHARD).clamp(1, shards_max.min(SHARDS_MAX)).next_power_of_two();
+        let account = Account::new(budget);
+        account.add(shards * size_of::<Mutex<Shard<T>>>());
+        let sketch = SketchSize::of(account.estimates_max(), shards);
+        Self { shards: (0..shards).map(|_| Mutex::default()).collect(), account, sketch }
+    }
+
+    /// Keys with a budget of their own.
+    pub(crate) fn alone(bytes: usize) -> Self {
+        Self::new(Arc::new(Budget::new(bytes)), SHARDS_MAX)
+    }
+
+    pub(crate) fn lock(&self, key: u64) -> LockedKey<'_, T> {
+        // The tables inside a shard go by other bits.
+        let index = (key >> 32) as usize & (self.shards.len() - 1);
+        LockedKey { shard: lock(&self.shards[index]), shards: self, key }
+    }
+
+    pub(crate) fn remove(&self, key: u64, owing: &impl Owing<T>) {
+        if let Some(kept) = self.lock(key).shard.keys.remove(key) {
+            self.account.give_back(bytes(owing, &kept));
         }
     }
 
-    pub(crate) fn lock(&self, fingerprint: u64) -> LockedKey<'_, T> {
-        // The map inside a shard takes its place and its tag from both ends of the fingerprint.
-        let index = (fingerprint >> 32) as usize & (self.shards.len() - 1);
-        // A panic cannot leave a shard half written: rules are pure and the map is changed after they return.
-        let shard = self.shards[index].lock().unwrap_or_else(PoisonError::into_inner);
-        LockedKey { shard, keys_max: self.keys_max_per_shard, fingerprint }
+    /// How many keys are kept and owe something at `now`. Looks at every key.
+    pub(crate) fn live(&self, owing: &impl Owing<T>, now: Timestamp) -> usize {
+        let mut live = 0;
+        self.shards.iter().for_each(|shard| {
+            lock(shard).keys.for_each(&mut |kept| live += usize::from(owing.idle_at(kept) > now));
+        });
+        live
     }
 
-    pub(crate) fn remove(&self, fingerprint: u64) {
-        let mut locked = self.lock(fingerprint);
-        if let Ok(entry) = locked.shard.keys.find_entry(fingerprint, |(key, _)| *key == fingerprint) {
-            entry.remove();
-        }
-    }
-
-    /// How many keys owe something at `now`. Looks at every key.
-    pub(crate) fn live(&self, debts: &impl Debts<T>, now: Timestamp) -> usize {
-        let owing = |shard: &Mutex<Shard<T>>| {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.keys.iter().filter(|(_, state)| debts.idle_at(state) > now).count()
-        };
-        self.shards.iter().map(owing).sum()
-    }
-
-    /// Whether no key owes anything at `now`, nor any that was dropped. Looks until it finds one.
+    /// Whether no key owes anything at `now`, nor any that is estimated. Looks until it finds one.
     #[cfg(feature = "store")]
-    pub(crate) fn is_idle(&self, debts: &impl Debts<T>, now: Timestamp) -> bool {
-        self.shards.iter().all(|shard| {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut states = shard.keys.iter().map(|(_, state)| state).chain([&shard.lost]);
-            states.all(|state| debts.idle_at(state) <= now)
+    pub(crate) fn is_idle(&self, owing: &impl Owing<T>, now: Timestamp) -> bool {
+        let estimates = owing.estimates();
+        self.shards.iter().map(lock).all(|shard| {
+            shard.keys.all(&|kept| owing.idle_at(kept) <= now) && !shard.sketch.is_alive(&estimates, now)
         })
     }
+
+    /// How full it is at `now`. Looks at every key.
+    pub(crate) fn memory(&self, owing: &impl Owing<T>, now: Timestamp) -> KeyMemory {
+        let (estimates, mut collisions, mut estimated) = (owing.estimates(), Collisions::default(), 0);
+        for shard in self.shards.iter().map(lock) {
+            shard.sketch.add_to(&mut collisions, &estimates, now);
+            estimated += shard.sketch.estimated;
+        }
+        let (live_keys, budget) = (self.live(owing, now), self.account.budget());
+        KeyMemory {
+            budget_bytes: budget.most(),
+            used_bytes: budget.taken(),
+            live_keys,
+            keys_max: live_keys.max(1) * budget.most() / budget.taken().max(1),
+            estimated,
+            strangers_short_ppm: collisions.ppm(),
+        }
+    }
 }
 
-/// Room for a shard's part of the keys and for chance: six standard deviations of how many come its way.
-fn with_slack(keys: usize) -> usize {
-    keys + 6 * keys.isqrt() + 8
+// A panic cannot leave a shard half written: rules are pure and the map is changed after they return.
+fn lock<T>(shard: &Mutex<Shard<T>>) -> MutexGuard<'_, Shard<T>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that a state takes beside its place in the table.
+fn bytes<T>(owing: &impl Owing<T>, kept: &T) -> usize {
+    match owing.heap_bytes(kept) {
+        0 => 0,
+        bytes => bytes + ALLOCATION_BYTES,
+    }
 }
 
 impl<T: Clone + Default> LockedKey<'_, T> {
-    /// What is kept, or what a key starts from where some were dropped. Nothing is a key that owes nothing.
+    /// What is kept, or what is estimated of a key that is not. Nothing is a key that owes nothing.
     #[inline]
-    pub(crate) fn state(&self, debts: &impl Debts<T>, now: Timestamp) -> Option<&T> {
-        let known = self.shard.keys.find(self.fingerprint, |(key, _)| *key == self.fingerprint);
-        known.map(|(_, state)| state).or_else(|| self.shard.start(debts, now))
+    pub(crate) fn state(&self, owing: &impl Owing<T>, now: Timestamp) -> Option<Cow<'_, T>> {
+        match self.shard.keys.find(self.key) {
+            Some(kept) => Some(Cow::Borrowed(kept)),
+            None => self.estimate(owing, now).map(|state| Cow::Owned(owing.kept(state, now))),
+        }
     }
 
-    /// What is kept of a key that is known.
+    /// What a key that is not kept may owe at `now`, at the most.
+    fn estimate(&self, owing: &impl Owing<T>, now: Timestamp) -> Option<State> {
+        self.shard.sketch.state(&owing.estimates(), self.key, now)
+    }
+
+    /// Returns whether the key's state is an estimate. One that was neither kept nor counted before is not.
+    pub(crate) fn is_estimated(&self, owing: &impl Owing<T>, now: Timestamp) -> bool {
+        self.shard.keys.find(self.key).is_none() && self.estimate(owing, now).is_some()
+    }
+
+    /// What is kept of a key.
     #[inline]
     pub(crate) fn known(&mut self) -> Option<&mut T> {
-        let known = self.shard.keys.find_mut(self.fingerprint, |(key, _)| *key == self.fingerprint);
-        known.map(|(_, state)| state)
+        self.shard.keys.find_mut(self.key)
     }
 
-    /// Changes what is kept, making room for it where nothing is.
-    pub(crate) fn change(&mut self, debts: &impl Debts<T>, now: Timestamp, by: impl FnOnce(&mut T)) {
-        if let Some(state) = self.known() {
-            return by(state);
+    /// Changes what is kept, or what is estimated where there is no room.
+    pub(crate) fn change(&mut self, owing: &impl Owing<T>, now: Timestamp, by: impl FnOnce(&mut T)) {
+        if let Some(kept) = self.known() {
+            let before = bytes(owing, kept);
+            by(kept);
+            let after = bytes(owing, kept);
+            return self.resized(owing, now, before, after);
         }
-        let mut state = self.shard.start(debts, now).cloned().unwrap_or_default();
-        by(&mut state);
-        if self.shard.keys.len() >= self.keys_max {
-            self.shard.drop_one(debts, now);
+        if let Some(estimate) = self.estimate(owing, now) {
+            let mut kept = owing.kept(estimate, now);
+            by(&mut kept);
+            return self.count(owing, now, self.key, &kept);
         }
-        if let Entry::Vacant(vacant) =
-            self.shard.keys.entry(self.fingerprint, |(key, _)| *key == self.fingerprint, |(key, _)| *key)
+        let mut kept = T::default();
+        by(&mut kept);
+        self.add(owing, now, kept);
+    }
+
+    fn add(&mut self, owing: &impl Owing<T>, now: Timestamp, kept: T) {
+        let (account, bytes_taken) = (&self.shards.account, bytes(owing, &kept));
+        let mut dropped = Vec::new();
+        let idle = |kept: &T| owing.idle_at(kept) <= now;
+        let added =
+            self.shard.keys.insert((self.key, kept), account, idle, |key, kept| dropped.push((key, kept)));
+        for (key, kept) in &dropped {
+            account.give_back(bytes(owing, kept));
+            self.remember(owing, now, *key, kept);
+        }
+        match added {
+            Ok(()) => self.resized(owing, now, 0, bytes_taken),
+            Err(NoRoom(kept)) => self.count(owing, now, self.key, &kept),
+        }
+    }
+
+    /// A state that grew beyond the budget is estimated from now on.
+    fn resized(&mut self, owing: &impl Owing<T>, now: Timestamp, before: usize, after: usize) {
+        let account = &self.shards.account;
+        if after <= before {
+            return account.give_back(before - after);
+        }
+        if !account.add(after - before)
+            && let Some(kept) = self.shard.keys.remove(self.key)
         {
-            vacant.insert((self.fingerprint, state));
-        }
-    }
-}
-
-impl<T> Shard<T> {
-    /// The state from which a key unknown here starts. Debts that are paid are kept, should the clock step back,
-    /// but not carried on.
-    fn start(&self, debts: &impl Debts<T>, now: Timestamp) -> Option<&T> {
-        (debts.idle_at(&self.lost) > now).then_some(&self.lost)
-    }
-
-    /// Makes room for one key.
-    fn drop_one(&mut self, debts: &impl Debts<T>, now: Timestamp) {
-        let mut soonest: Option<(Timestamp, u64)> = None;
-        for _ in 0..CANDIDATES {
-            let Some((fingerprint, idle_at)) = self.next_key(debts) else { continue };
-            if soonest.is_none_or(|(at, _)| idle_at < at) {
-                soonest = Some((idle_at, fingerprint));
-            }
-            if idle_at <= now {
-                break;
-            }
-        }
-        let Some((_, victim)) = soonest else { return };
-        if let Ok(entry) = self.keys.find_entry(victim, |(key, _)| *key == victim) {
-            let ((_, state), _) = entry.remove();
-            debts.join(&mut self.lost, &state, now);
+            account.give_back(after);
+            self.count(owing, now, self.key, &kept);
         }
     }
 
-    /// The next key in the table's own order, going round.
-    fn next_key(&mut self, debts: &impl Debts<T>) -> Option<(u64, Timestamp)> {
-        let buckets = self.keys.num_buckets();
-        for _ in 0..buckets {
-            self.hand = (self.hand + 1) % buckets;
-            if let Some((fingerprint, state)) = self.keys.get_bucket(self.hand) {
-                return Some((*fingerprint, debts.idle_at(state)));
-            }
+    fn count(&mut self, owing: &impl Owing<T>, now: Timestamp, key: u64, kept: &T) {
+        self.shard.sketch.estimated += 1;
+        self.remember(owing, now, key, kept);
+    }
+
+    fn remember(&mut self, owing: &impl Owing<T>, now: Timestamp, key: u64, kept: &T) {
+        let state = owing.state(kept, now);
+        if *state != State::Fresh {
+            let (size, account) = (self.shards.sketch, &self.shards.account);
+            self.shard.sketch.raise((&owing.estimates(), key, now), &state, (size, account));
         }
-        None
     }
 }

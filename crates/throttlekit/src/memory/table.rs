@@ -1,98 +1,84 @@
-//! A fixed table of cells: one word of state per key, one compare-and-swap per check.
+//! One word of state per key, one compare-and-swap per check.
 //!
-//! A key may live in one of sixteen cells: those of its home line, of the neighbouring line, of a second line
-//! elsewhere and of its neighbour. Most keys are found at home, which is one cache line. Nothing moves and nothing
-//! is swept: a cell whose word lies below the floor says no more than an empty one, so it is simply given to the
-//! next key that needs room. That is all there is to expiry.
+//! The first table is laid out when the limiter is built. A key may live in one of sixteen of its cells, most at home,
+//! which is one cache line. Nothing moves and nothing is swept: a cell whose word lies below the floor says no more than
+//! an empty one, so it is simply given to the next key that needs room. That is all there is to expiry.
 //!
-//! With nine cells for four keys all sixteen are hardly ever taken by live keys. When they are, the table is at
-//! its cap: the newcomer takes the cell of the key that owes least, and starts from that debt. Whatever word a key
-//! had when it lost its cell is remembered in its stripe, from which every key unknown there starts. So memory is
-//! what was allocated at the start, and no key comes back to a fresh budget: not at the cap, and not when the clock
-//! steps back to a time at which it still owed.
+//! A key that finds its sixteen cells taken by live keys goes to sixteen more in its segment, which is allocated when it
+//! is first needed. If these are taken too, the budget is used up: the key has no cell, and is counted in its segment's
+//! sketch, where an estimate stands for it that is never below what it owes. A cell is never taken from a key that owes.
+//!
+//! The word of a key that lost its cell when it owed nothing is kept in a sketch as well, so that no key comes back to a
+//! fresh budget when the clock steps back to a time at which it still owed.
 
-use std::hint::select_unpredictable;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::Relaxed;
 
 use prefetch_index::prefetch_index;
 use throttlekit_core::rate::Mark;
 use throttlekit_core::rate::word::WordRule;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
+use super::budget::Capacity;
 use super::cell::{Cell, Charged};
+use super::key_memory::{Collisions, KeyMemory};
+use super::lines::{Free, Line, Lines};
+use super::segments::{Layout, Segment, Segments};
+use super::word_sketch::WordSketch;
 use crate::Clock;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, pause};
+use crate::sync::{Mutex, MutexGuard, pause};
 
 /// How many keys a batch looks up together.
 pub(crate) const BATCH: usize = 16;
-const CELLS_PER_LINE: usize = 4;
-/// Nine for four keys: at the cap each key then finds a cell, and nearly all in their home line, as a test shows.
-const CELLS_PER_4_KEYS: usize = 9;
 const LINES_PER_STRIPE: usize = 32;
-/// Two pairs, so that the first two lines are not the last two.
-const LINES_MIN: usize = 4;
-/// A newcomer goes to its second pair of lines when the first has fewer free cells than this.
-const FREE_MIN_AT_HOME: usize = 2;
 
 pub(crate) struct WordTable<R> {
     rule: R,
-    /// An even number, so that each has a neighbour.
-    lines: Box<[Line]>,
-    stripes: Box<[Stripe]>,
-}
-
-/// One cache line.
-#[repr(align(64))]
-struct Line([Cell; CELLS_PER_LINE]);
-
-/// What the keys of some neighbouring home lines share.
-struct Stripe {
-    /// Held to add a key, so that no key is ever added twice.
-    adding: Mutex<()>,
-    /// The greatest word with which a key lost its cell.
-    lost: AtomicU64,
-}
-
-/// A cell that may be given to a newcomer.
-struct Room<'a> {
-    cell: &'a Cell,
-    seen: u64,
-    /// Whether its owner has nothing left to answer for.
-    free: bool,
+    lines: Lines,
+    /// Held to add a key, so that no key is ever added twice. One for some neighbouring home lines.
+    adding: Box<[Mutex<()>]>,
+    /// Words with which keys lost their cells, owing nothing by then.
+    expired: WordSketch,
+    segments: Segments,
+    budget: usize,
 }
 
 /// A key's cell while an ask decides. Released as it was found unless `charge` is called.
 pub(crate) struct HeldCell<'a> {
-    cell: &'a Cell,
+    /// None, where the key is counted in a sketch.
+    cell: Option<&'a Cell>,
     /// The key's word.
     word: u64,
     newcomer: Option<Newcomer<'a>>,
 }
 
 /// A key that has no cell yet: the one held for it stays its owner's until the newcomer is charged. So a denied
-/// ask adds nobody, drops nobody and leaves every word as it was.
+/// ask adds nobody and leaves every word as it was.
 struct Newcomer<'a> {
     key: u64,
-    /// The owner's word.
-    seen: u64,
-    /// Where the owner's word is kept if it loses the cell.
-    lost: &'a AtomicU64,
+    to: Destination<'a>,
     charged: bool,
     _adding: MutexGuard<'a, ()>,
 }
 
+/// Where a newcomer goes.
+enum Destination<'a> {
+    /// To a free cell, whose owner's word was `seen` and is kept in `expired`.
+    Cell { seen: u64, expired: &'a WordSketch },
+    /// To the sketch of its segment.
+    Sketch(&'a Segment),
+}
+
 impl<R: WordRule> WordTable<R> {
-    pub(crate) fn new(rule: R, keys_max: usize) -> Self {
-        let lines = keys_max
-            .saturating_mul(CELLS_PER_4_KEYS)
-            .div_ceil(4 * CELLS_PER_LINE)
-            .next_multiple_of(2)
-            .max(LINES_MIN);
+    pub(crate) fn new(rule: R, capacity: Capacity) -> Self {
+        let layout = Layout::of(capacity);
         Self {
             rule,
-            lines: (0..lines).map(Line::empty).collect(),
-            stripes: (0..lines.div_ceil(LINES_PER_STRIPE)).map(|_| Stripe::new()).collect(),
+            lines: Lines::new(layout.lines),
+            adding: (0..layout.lines.div_ceil(LINES_PER_STRIPE)).map(|_| Mutex::new(())).collect(),
+            expired: WordSketch::new(layout.sketch),
+            segments: Segments::new(layout),
+            budget: capacity.bytes,
         }
     }
 
@@ -100,7 +86,7 @@ impl<R: WordRule> WordTable<R> {
     /// read then overlaps with fetching the cell.
     #[inline(always)]
     pub(crate) fn check(&self, key: u64, cost: Cost, clock: &impl Clock) -> Decision {
-        let cell = self.lines[self.home(key)].likely(key);
+        let cell = self.lines.likely(key);
         let now = clock.now();
         self.check_in(cell, key, cost, self.rule.floor(now), now)
     }
@@ -108,7 +94,7 @@ impl<R: WordRule> WordTable<R> {
     /// The same at `now`, with where the charge went if there was one, so that it can be settled later.
     #[inline]
     pub(crate) fn check_marked(&self, key: u64, cost: Cost, now: Timestamp) -> (Decision, Mark) {
-        let (cell, floor) = (self.lines[self.home(key)].likely(key), self.rule.floor(now));
+        let (cell, floor) = (self.lines.likely(key), self.rule.floor(now));
         match cell.charge(key, &self.rule, cost, floor) {
             // A charge leaves the word in the window that it went to.
             Charged::Allowed(next) => (self.rule.allowed(next, floor, cost), self.rule.mark(next, now)),
@@ -135,11 +121,13 @@ impl<R: WordRule> WordTable<R> {
         now: Timestamp,
         decisions: &mut Vec<Decision>,
     ) {
-        let mut homes = [(&self.lines[0], 0); BATCH];
+        let lines = self.lines.as_slice();
+        let mut homes = [(&lines[0], 0); BATCH];
         let mut count = 0;
         for (home, key) in homes.iter_mut().zip(keys) {
-            prefetch_index(&*self.lines, self.home(key));
-            *home = (&self.lines[self.home(key)], key);
+            let line = self.lines.home(key);
+            prefetch_index(lines, line);
+            *home = (&lines[line], key);
             count += 1;
         }
         let floor = self.rule.floor(now);
@@ -156,13 +144,9 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// What a key owes, or what a key unknown here would start with at `now`.
-    pub(crate) fn word(&self, key: u64, now: Timestamp) -> u64 {
-        if let Some(word) = self.find(key).and_then(|cell| cell.word_of(key)) {
-            return word;
-        }
-        let room = self.room(key, self.rule.floor(now));
-        room.map_or_else(|| self.stripe(key).lost.load(Acquire), |room| self.start(key, &room))
+    /// What a key owes, or what is estimated of a key that has no cell.
+    pub(crate) fn word(&self, key: u64) -> u64 {
+        self.find(key).and_then(|cell| cell.word_of(key)).unwrap_or_else(|| self.estimate(key))
     }
 
     pub(crate) fn rule(&self) -> &R {
@@ -174,8 +158,7 @@ impl<R: WordRule> WordTable<R> {
         self.with_cell(key, |cell| cell.forgive(key));
     }
 
-    /// Hands back units of a charge that left `mark`; none to a key that is not there, whose debts live on in what
-    /// newcomers start from.
+    /// Hands back units of a charge that left `mark`; none to a key that has no cell, whose estimate cannot be lowered.
     pub(crate) fn refund(&self, key: u64, mark: Mark, units: Cost, now: Timestamp) {
         self.with_cell(key, |cell| cell.change(key, |word| self.rule.refund(word, mark, units, now)));
     }
@@ -188,7 +171,7 @@ impl<R: WordRule> WordTable<R> {
     /// Holds a key's cell, or one for it. Held cells are released in a moment: waiting is short.
     #[inline(always)]
     pub(crate) fn hold(&self, key: u64, now: Timestamp) -> HeldCell<'_> {
-        let cell = self.lines[self.home(key)].likely(key);
+        let cell = self.lines.likely(key);
         match cell.hold_for(key) {
             Some(word) => HeldCell::owned(cell, word),
             None => self.hold_elsewhere(key, now),
@@ -198,27 +181,44 @@ impl<R: WordRule> WordTable<R> {
     #[cold]
     #[inline(never)]
     fn hold_elsewhere(&self, key: u64, now: Timestamp) -> HeldCell<'_> {
+        self.prefetch(key);
         loop {
             let known = self.with_cell(key, |cell| Some(HeldCell::owned(cell, cell.hold_for(key)?)));
-            if let Some(held) = known.or_else(|| self.hold_room(key, self.rule.floor(now))) {
+            if let Some(held) = known.or_else(|| self.hold_newcomer(key, self.rule.floor(now))) {
                 return held;
             }
         }
     }
 
-    /// How many keys owe something at `now`. Looks at every cell.
+    /// How many keys have a cell and owe something at `now`. Looks at every cell.
     pub(crate) fn live(&self, now: Timestamp) -> usize {
         let floor = self.rule.floor(now);
-        let owes = |cell: &&Cell| cell.word().0 > floor;
-        self.lines.iter().flat_map(|line| &line.0).filter(owes).count()
+        let beyond = self.segments.allocated().filter_map(Segment::lines);
+        self.lines.live(floor) + beyond.map(|lines| lines.live(floor)).sum::<usize>()
+    }
+
+    /// How full it is at `now`. Looks at every cell.
+    pub(crate) fn memory(&self, now: Timestamp) -> KeyMemory {
+        let floor = self.rule.floor(now);
+        let mut collisions = Collisions::default();
+        self.segments.each(|segment| match segment {
+            Some(Segment { sketch, .. }) => collisions.add(sketch.above(floor), sketch.len()),
+            None => collisions.add(0, 1),
+        });
+        KeyMemory {
+            budget_bytes: self.budget,
+            used_bytes: self.segments.bytes(),
+            live_keys: self.live(now),
+            keys_max: self.segments.cells(),
+            estimated: self.segments.allocated().map(|segment| segment.estimated.load(Relaxed)).sum(),
+            strangers_short_ppm: collisions.ppm(),
+        }
     }
 
     #[cold]
     #[inline(never)]
     fn check_elsewhere(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
-        for line in [self.home(key) ^ 1, self.second(key), self.second(key) ^ 1] {
-            prefetch_index(&*self.lines, line);
-        }
+        self.prefetch(key);
         let floor = self.rule.floor(now);
         loop {
             let charged = self.with_cell(key, |cell| match cell.charge(key, &self.rule, cost, floor) {
@@ -229,7 +229,7 @@ impl<R: WordRule> WordTable<R> {
             if let Some(decision) = charged {
                 return decision;
             }
-            if let Some(mut held) = self.hold_room(key, floor) {
+            if let Some(mut held) = self.hold_newcomer(key, floor) {
                 let decision = self.rule.decide(held.word, cost, now);
                 if decision.allowed {
                     held.charge(&self.rule, cost, now);
@@ -251,114 +251,74 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// Holds a cell for a key that is not there; nothing if it turns out to be.
-    fn hold_room(&self, key: u64, floor: u64) -> Option<HeldCell<'_>> {
-        let adding = self.stripe(key).lock();
+    /// Holds a free cell for a key that has none, or its place in the sketch; nothing if it turns out to have one.
+    fn hold_newcomer(&self, key: u64, floor: u64) -> Option<HeldCell<'_>> {
+        let adding = self.adding(key);
         if self.find(key).is_some() {
             return None;
         }
-        let mut spins = 0;
-        let room = loop {
-            match self.room(key, floor) {
-                Some(room) if room.cell.hold(room.seen) => break room,
-                _ => pause(&mut spins),
-            }
+        let word = self.estimate(key);
+        let free = self.hold_free(key, floor);
+        let cell = free.as_ref().map(|free| free.cell);
+        let to = match free {
+            Some(free) => Destination::Cell { seen: free.seen, expired: &self.expired },
+            None => Destination::Sketch(self.segments.get_or_allocate(key)),
         };
-        let owner = room.cell.key();
-        let lost = &self.stripe(owner).lost;
-        let word = self.start(key, &room);
-        let newcomer = Newcomer { key, seen: room.seen, lost, charged: false, _adding: adding };
-        Some(HeldCell { cell: room.cell, word, newcomer: Some(newcomer) })
+        Some(HeldCell { cell, word, newcomer: Some(Newcomer { key, to, charged: false, _adding: adding }) })
     }
 
-    /// The word from which a newcomer starts who gets this room.
-    fn start(&self, key: u64, room: &Room<'_>) -> u64 {
-        let lost = self.stripe(key).lost.load(Acquire);
-        if room.free { lost } else { lost.max(room.seen) }
+    /// Holds a cell that is free: in the first table, or else in the key's segment.
+    fn hold_free(&self, key: u64, floor: u64) -> Option<Free<'_>> {
+        let mut spins = 0;
+        loop {
+            let beyond = || self.segments.get_or_allocate(key).lines()?.free(key, floor);
+            let free = self.lines.free(key, floor).or_else(beyond)?;
+            if free.cell.hold(free.seen) {
+                return Some(free);
+            }
+            pause(&mut spins);
+        }
     }
 
-    /// The cell to give to a newcomer: a free one, at home unless it is crowded there; else the one that owes
-    /// least. Nothing while every cell is held.
-    fn room(&self, key: u64, floor: u64) -> Option<Room<'_>> {
-        let (home, second) = (self.home(key), self.second(key));
-        let free = |line| self.rooms(line, floor).filter(|room| room.free);
-        let free_at_home = free(home).count();
-        let crowded = free_at_home < FREE_MIN_AT_HOME && free(second).count() > free_at_home;
-        let (first, then) = if crowded { (second, home) } else { (home, second) };
-        let unused = free(first).find(|room| room.seen == 0);
-        unused
-            .or_else(|| free(first).chain(free(then)).next())
-            .or_else(|| self.rooms(first, floor).chain(self.rooms(then, floor)).min_by_key(|room| room.seen))
-    }
-
-    fn rooms(&self, line: usize, floor: u64) -> impl Iterator<Item = Room<'_>> {
-        self.pair(line).filter_map(move |cell| match cell.word() {
-            (_, true) => None,
-            (seen, false) => Some(Room { cell, seen, free: seen < floor || seen == 0 }),
-        })
+    /// What a key that has no cell may owe: at least what it does.
+    fn estimate(&self, key: u64) -> u64 {
+        let counted = self.segments.get(key).map_or(0, |segment| segment.sketch.least(key));
+        counted.max(self.expired.least(key))
     }
 
     fn find(&self, key: u64) -> Option<&Cell> {
-        self.pair(self.home(key)).chain(self.pair(self.second(key))).find(|cell| cell.key() == key)
+        self.lines.find(key).or_else(|| self.segments.get(key)?.lines()?.find(key))
     }
 
-    /// The cells of a line and of its neighbour.
-    fn pair(&self, line: usize) -> impl Iterator<Item = &Cell> {
-        self.lines[line].0.iter().chain(&self.lines[line ^ 1].0)
+    fn prefetch(&self, key: u64) {
+        self.lines.others(key).into_iter().for_each(|line| prefetch_index(self.lines.as_slice(), line));
+        if let Some(lines) = self.segments.get(key).and_then(Segment::lines) {
+            prefetch_index(lines.as_slice(), lines.home(key));
+            lines.others(key).into_iter().for_each(|line| prefetch_index(lines.as_slice(), line));
+        }
     }
 
-    /// Where a key is looked for, and put, first.
-    #[inline(always)]
-    fn home(&self, key: u64) -> usize {
-        scale(key, self.lines.len())
-    }
-
-    fn second(&self, key: u64) -> usize {
-        scale(key.rotate_left(32), self.lines.len())
-    }
-
-    fn stripe(&self, key: u64) -> &Stripe {
-        &self.stripes[self.home(key) / LINES_PER_STRIPE]
-    }
-}
-
-impl Line {
-    /// The cell that is the key's if any of this line is. Takes no branch on the place, which nobody can predict.
-    #[inline(always)]
-    fn likely(&self, key: u64) -> &Cell {
-        let [a, b, c, d] = &self.0;
-        let cell = select_unpredictable(b.key() == key, b, a);
-        let cell = select_unpredictable(c.key() == key, c, cell);
-        select_unpredictable(d.key() == key, d, cell)
-    }
-
-    /// A line that nobody has used. Keys of all zeros and of all ones are looked for only in the first two and the
-    /// last two lines, so one of them stands for nobody in each.
-    fn empty(line: usize) -> Self {
-        let nobody = if line < 2 { u64::MAX } else { 0 };
-        Self(std::array::from_fn(|_| Cell::empty(nobody)))
-    }
-}
-
-impl Stripe {
-    fn new() -> Self {
-        Self { adding: Mutex::new(()), lost: AtomicU64::new(0) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.adding.lock().unwrap_or_else(PoisonError::into_inner)
+    fn adding(&self, key: u64) -> MutexGuard<'_, ()> {
+        let stripe = &self.adding[self.lines.home(key) / LINES_PER_STRIPE];
+        stripe.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<'a> HeldCell<'a> {
     #[inline(always)]
     fn owned(cell: &'a Cell, word: u64) -> Self {
-        Self { cell, word, newcomer: None }
+        Self { cell: Some(cell), word, newcomer: None }
     }
 
     #[inline(always)]
     pub(crate) fn word(&self) -> u64 {
         self.word
+    }
+
+    /// Returns whether the word is an estimate. That of a key that owes nothing is not.
+    #[inline(always)]
+    pub(crate) fn is_estimated(&self, floor: u64) -> bool {
+        self.newcomer.is_some() && self.word > floor
     }
 
     /// Takes the cost of an ask that the rule allows at `now`.
@@ -377,13 +337,13 @@ impl<'a> HeldCell<'a> {
         }
     }
 
-    /// A newcomer gets its cell only with a greater word than was found there. One who owes no more than that, which
-    /// is where all sixteen cells owe the most that words can say, stays outside and is denied as they are.
+    /// A newcomer gets its cell only with a greater word than was found there, which every charge brings: what was found
+    /// lies below the floor.
     #[inline]
     fn charge_to(&mut self, next: u64) {
         self.word = next;
         if let Some(newcomer) = &mut self.newcomer {
-            newcomer.charged = next > newcomer.seen;
+            newcomer.charged = true;
         }
     }
 }
@@ -391,9 +351,10 @@ impl<'a> HeldCell<'a> {
 impl Drop for HeldCell<'_> {
     #[inline]
     fn drop(&mut self) {
-        match &self.newcomer {
-            None => self.cell.release(self.word),
-            Some(newcomer) => newcomer.end(self.cell, self.word),
+        match (&self.newcomer, self.cell) {
+            (None, Some(cell)) => cell.release(self.word),
+            (Some(newcomer), cell) => newcomer.end(cell, self.word),
+            (None, None) => {}
         }
     }
 }
@@ -402,20 +363,22 @@ impl Newcomer<'_> {
     /// Gets the cell if it was charged; else its owner keeps it.
     #[cold]
     #[inline(never)]
-    fn end(&self, cell: &Cell, word: u64) {
-        if !self.charged {
-            return cell.release(self.seen);
+    fn end(&self, cell: Option<&Cell>, word: u64) {
+        match (&self.to, cell) {
+            (Destination::Cell { seen, .. }, Some(cell)) if !self.charged || word <= *seen => {
+                cell.release(*seen);
+            }
+            (Destination::Cell { seen, expired }, Some(cell)) => {
+                // Before the cell changes hands: whoever then misses the owner finds its word there.
+                if *seen > 0 {
+                    expired.raise(cell.key(), *seen);
+                }
+                cell.hand_over(self.key, word);
+            }
+            (Destination::Sketch(segment), _) if self.charged => segment.count(self.key, word),
+            _ => {}
         }
-        // Before the cell changes hands: whoever then misses the owner finds its word here.
-        self.lost.fetch_max(self.seen, AcqRel);
-        cell.hand_over(self.key, word);
     }
-}
-
-/// Spreads 64 random bits over `0..len`.
-#[inline(always)]
-fn scale(bits: u64, len: usize) -> usize {
-    ((u128::from(bits) * len as u128) >> 64) as usize
 }
 
 #[cfg(all(test, not(loom)))]
@@ -426,9 +389,9 @@ mod tests {
     use super::*;
     use crate::{ManualClock, Timestamp};
 
-    fn table(keys_max: usize) -> WordTable<GcraWord> {
+    fn table(expected_keys: usize) -> WordTable<GcraWord> {
         let gcra = Gcra::new(Rate::per_hour(3)).unwrap();
-        WordTable::new(GcraWord::new(&gcra, Timestamp::EPOCH).unwrap(), keys_max)
+        WordTable::new(GcraWord::new(&gcra).unwrap(), Capacity { expected_keys, ..Capacity::default() })
     }
 
     fn clock() -> ManualClock {
@@ -436,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_cap_every_key_has_a_cell_and_nearly_all_are_at_home() {
+    fn expected_keys_all_have_a_cell_and_nearly_all_are_at_home() {
         const KEYS: u64 = 200_000;
         let (table, clock) = (table(KEYS as usize), clock());
         let key = |i: u64| {
@@ -447,7 +410,7 @@ mod tests {
             "a newcomer met another's debt"
         );
         assert_eq!(table.live(clock.now()) as u64, KEYS);
-        let at_home = |i: &u64| table.lines[table.home(key(*i))].likely(key(*i)).key() == key(*i);
+        let at_home = |i: &u64| table.lines.likely(key(*i)).key() == key(*i);
         let share = (0..KEYS).filter(at_home).count() * 100 / KEYS as usize;
         assert!(share >= 95, "{share} in 100 are at home");
     }
@@ -456,8 +419,8 @@ mod tests {
     #[test]
     fn keys_of_all_zeros_and_all_ones_are_limited_like_any_other() {
         let clock = clock();
-        for keys_max in [1, 100] {
-            let table = table(keys_max);
+        for expected_keys in [1, 100] {
+            let table = table(expected_keys);
             for key in [0, u64::MAX, 1, u64::MAX - 1] {
                 let admitted = (0..10).filter(|_| table.check(key, 1, &clock).allowed).count();
                 assert_eq!(admitted, 3, "{key:x}");

@@ -1,12 +1,14 @@
 //! The keys of one limit whose state is more than a word.
 
+use std::borrow::Cow;
+
+use throttlekit_core::rate::estimate::Estimates;
 use throttlekit_core::rate::{Limit, Mark, Rule, Settle, State};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-use super::shards::{Debts, LockedKey, Shards};
-
-/// What a key starts from where nobody owes anything.
-static FRESH: State = State::Fresh;
+use super::budget::Capacity;
+use super::key_memory::KeyMemory;
+use super::shards::{LockedKey, Owing, Shards};
 
 pub(crate) struct WideMap {
     limit: Limit,
@@ -19,19 +21,31 @@ pub(crate) struct Locked<'a> {
     key: LockedKey<'a, State>,
 }
 
-impl Debts<State> for Limit {
-    fn idle_at(&self, state: &State) -> Timestamp {
-        Rule::idle_at(self, state)
+impl Owing<State> for Limit {
+    fn idle_at(&self, kept: &State) -> Timestamp {
+        Rule::idle_at(self, kept)
     }
 
-    fn join(&self, state: &mut State, other: &State, _now: Timestamp) {
-        Rule::join(self, state, other);
+    fn heap_bytes(&self, kept: &State) -> usize {
+        kept.heap_bytes()
+    }
+
+    fn estimates(&self) -> Estimates {
+        Estimates::of(self)
+    }
+
+    fn state<'a>(&self, kept: &'a State, _now: Timestamp) -> Cow<'a, State> {
+        Cow::Borrowed(kept)
+    }
+
+    fn kept(&self, state: State, _: Timestamp) -> State {
+        state
     }
 }
 
 impl WideMap {
-    pub(crate) fn new(limit: Limit, keys_max: usize) -> Self {
-        Self { limit, keys: Shards::new(keys_max) }
+    pub(crate) fn new(limit: Limit, capacity: Capacity) -> Self {
+        Self { limit, keys: Shards::alone(capacity.bytes) }
     }
 
     pub(crate) fn lock(&self, fingerprint: u64) -> Locked<'_> {
@@ -39,22 +53,32 @@ impl WideMap {
     }
 
     pub(crate) fn remove(&self, fingerprint: u64) {
-        self.keys.remove(fingerprint);
+        self.keys.remove(fingerprint, &self.limit);
     }
 
     /// How many keys owe something at `now`. Looks at every key.
     pub(crate) fn live(&self, now: Timestamp) -> usize {
         self.keys.live(&self.limit, now)
     }
+
+    pub(crate) fn memory(&self, now: Timestamp) -> KeyMemory {
+        self.keys.memory(&self.limit, now)
+    }
 }
 
 impl Locked<'_> {
-    pub(crate) fn state(&self, now: Timestamp) -> &State {
-        self.key.state(self.limit, now).unwrap_or(&FRESH)
+    /// What is kept of the key, or estimated.
+    pub(crate) fn state(&self, now: Timestamp) -> Cow<'_, State> {
+        self.key.state(self.limit, now).unwrap_or(Cow::Owned(State::Fresh))
+    }
+
+    /// Returns whether that is an estimate.
+    pub(crate) fn is_estimated(&self, now: Timestamp) -> bool {
+        self.key.is_estimated(self.limit, now)
     }
 
     pub(crate) fn check(&mut self, cost: Cost, now: Timestamp) -> Decision {
-        let decision = self.limit.decide(self.state(now), cost, now);
+        let decision = self.limit.decide(&self.state(now), cost, now);
         if decision.allowed && cost > 0 {
             self.charge(cost, now);
         }
@@ -65,7 +89,7 @@ impl Locked<'_> {
         self.change(now, |limit, state| limit.charge(state, cost, now));
     }
 
-    /// Hands back units of a charge that left `mark`; none to a key that is not known.
+    /// Hands back units of a charge that left `mark`; none to a key that is not kept.
     pub(crate) fn refund(&mut self, mark: Mark, units: Cost, now: Timestamp) {
         let limit = *self.limit;
         if let Some(state) = self.key.known() {

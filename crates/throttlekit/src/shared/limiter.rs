@@ -123,13 +123,13 @@ impl<S: Store> SharedLimiter<S> {
         let charge = Charge { key, form: &self.forms[0], cost: tokens };
         let answers = self.store.debit(&[Debit { charge, id, remember: self.remember }]).await;
         let outcome = answers.into_iter().next().unwrap_or_else(|| Err(no_answer()))?.outcome;
-        Ok(self.answered(outcome.now, outcome.verdict.decision))
+        let guarantee = self.note(&outcome);
+        Ok(Answer::of(outcome.verdict.decision, guarantee, outcome.now))
     }
 
     /// An answer of the store that nobody settles.
     pub(crate) fn answered(&self, now: Timestamp, decision: Decision) -> Answer {
-        let guarantee = self.note(now);
-        Answer { decision, binding: 0, guarantee, now, outage: None, receipt: None }
+        Answer::of(decision, self.note_as(crate::Guarantee::Exact, now), now)
     }
 
     /// The key of an ask as the store keeps it.
@@ -285,7 +285,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     ) -> Result<Answer, StoreError> {
         match outcome {
             Ok(outcome) => {
-                let guarantee = self.note(outcome.now);
+                let guarantee = self.note(&outcome);
                 Ok(Answer::from_store(&outcome, keys, costs, guarantee))
             }
             Err(error) => self.without_store(asks, error),
@@ -367,8 +367,13 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     }
 
     /// Counts an answer of the store's, and says what it is worth.
-    pub(crate) fn note(&self, now: Timestamp) -> crate::Guarantee {
-        let guarantee = self.store.guarantee();
+    pub(crate) fn note(&self, outcome: &Outcome) -> crate::Guarantee {
+        self.note_as(outcome.guarantee, outcome.now)
+    }
+
+    /// The same where the answer itself is worth this.
+    pub(crate) fn note_as(&self, guarantee: crate::Guarantee, now: Timestamp) -> crate::Guarantee {
+        let guarantee = self.store.guarantee().weaker(guarantee);
         self.tallies.count(guarantee);
         self.note_time(now);
         guarantee

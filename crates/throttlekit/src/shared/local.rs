@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use throttlekit_core::rate::{Limit, Need, Verdict};
 use throttlekit_core::{Decision, Timestamp};
 
-use crate::builder::KEYS_MAX_DEFAULT;
-use crate::memory::{HeldKey, Keys};
+use crate::memory::{Capacity, HeldKey, Keys};
 use crate::store::KeySpace;
 use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 
@@ -92,7 +91,7 @@ impl LocalShare {
 impl Counted {
     fn new(share: Limit) -> Self {
         let clock = SystemClock::for_limits(&[share]);
-        Self { keys: Keys::new(share, KEYS_MAX_DEFAULT, clock.now()), clock, hash: SecretHash::random() }
+        Self { keys: Keys::new(share, Capacity::default(), clock.now()), clock, hash: SecretHash::random() }
     }
 
     fn hold(&self, ask: &Ask<'_>) -> Held<'_> {

@@ -42,6 +42,11 @@ pub(crate) struct Paid {
 }
 
 impl Answer {
+    /// An answer of the store that nobody settles.
+    pub(super) fn of(decision: Decision, guarantee: Guarantee, now: Timestamp) -> Self {
+        Self { decision, binding: 0, guarantee, now, outage: None, receipt: None }
+    }
+
     pub(super) fn from_store(
         outcome: &Outcome,
         keys: Vec<String>,

@@ -7,17 +7,19 @@ use std::time::Duration;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Hold, LeaseId, Owner};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 use super::stats::{Counters, SlotStats};
+use crate::background::Mailbox;
 use crate::hash::{random_u64, random_u128};
-use crate::store::{SlotLease, StoreError};
+use crate::store::{Background, SlotLease, StoreError};
 
 /// Every slot of this process that is held or asked for, so that one task beats for all.
 pub(super) struct Book {
     tickets: Mutex<HashMap<LeaseId, Arc<Ticket>>>,
     pub(super) owner: Owner,
     slots_max: usize,
+    pub(super) background: Background,
     pub(super) counters: Counters,
 }
 
@@ -38,15 +40,16 @@ pub(super) struct Leave {
     pub(super) told: Option<oneshot::Sender<Result<bool, StoreError>>>,
 }
 
-/// The way to whoever is the keeper now: one whose runtime ends is replaced.
-pub(super) type Leaves = Arc<Mutex<mpsc::Sender<Leave>>>;
+/// The way to the keeper.
+pub(super) type Leaves = Arc<Mailbox<Leave>>;
 
 impl Book {
-    pub(super) fn new(slots_max: usize) -> Self {
+    pub(super) fn new(slots_max: usize, background: Background) -> Self {
         Self {
             tickets: Mutex::default(),
             owner: Owner(random_u128()),
             slots_max,
+            background,
             counters: Counters::default(),
         }
     }
@@ -132,8 +135,7 @@ impl Ticket {
 impl Leave {
     /// Sends a slot back. Where nobody takes it, it comes back when its lease is over.
     pub(super) fn send(self, leaves: &Leaves, counters: &Counters) {
-        let sender = leaves.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if sender.try_send(self).is_err() {
+        if leaves.send(self).is_err() {
             counters.lapsed.fetch_add(1, Relaxed);
         }
     }

@@ -1,14 +1,12 @@
 //! What users hold.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throttlekit_core::concurrency::{Hold, SlotStep};
 use throttlekit_core::lease::Margin;
 use throttlekit_core::{Decision, Retry, Timestamp};
-use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 
 use super::book::{Book, Leaves};
 use super::builder::SlotsBuilder;
@@ -24,10 +22,10 @@ const OUTAGE_RETRY: Duration = Duration::from_secs(1);
 
 /// Slots for each of many keys that a fleet shares. See [the module](super).
 ///
-/// The keeper, a task that beats for all slots of the process, runs on the runtime of the ask that started it. If that
-/// runtime is shut down, nobody beats until the next [`admit`](Self::admit) on another starts a new keeper:
-/// [`SlotStats::keeper_alive`] says whether one is there, and [`SlotStats::keepers`] how many there have been. Slots that
-/// are held meanwhile are fenced in time.
+/// The keeper, a task that beats for all slots of the process, runs on the store's
+/// [`background`](SlotStore::background), whoever calls and wherever. Should it end, the next [`admit`](Self::admit) or
+/// release starts another: [`SlotStats::keeper_alive`] says whether one is there, and [`SlotStats::keepers`] how many
+/// there have been. Slots that are held meanwhile are fenced in time.
 ///
 /// All processes of a policy need the same [`lives`](SlotsBuilder::lives).
 pub struct SharedSlots<S, C = BootClock> {
@@ -66,19 +64,18 @@ impl<S: SlotStore> SharedSlots<S> {
 
 impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
     pub(super) fn new(chosen: SlotsBuilder<S, C>, margin: Margin) -> Self {
-        let (nobody_listens, _) = mpsc::channel(1);
-        let keeper = Keeper {
+        let keeper = Arc::new(Keeper {
+            book: Arc::new(Book::new(chosen.slots_max, chosen.store.background())),
             store: chosen.store,
-            book: Arc::new(Book::new(chosen.slots_max)),
             clock: Arc::new(chosen.clock),
             lives: chosen.lives,
-        };
+        });
         Self {
-            keeper: Arc::new(keeper),
+            leaves: Arc::new(keeper::mailbox(&keeper)),
+            keeper,
             keys: Arc::new(KeySpace::slots(&chosen.prefix, &chosen.policy)),
             most: Arc::new(AtomicU32::new(chosen.most)),
             margin,
-            leaves: Arc::new(Mutex::new(nobody_listens)),
         }
     }
 
@@ -94,15 +91,14 @@ impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
             book.counters.denied.fetch_add(1, Relaxed);
             return Ok(Admission::refused(self.most(), Retry::OnRelease, self.guarantee()));
         };
-        let slot = HeldSlot::asked_for(ticket, book.clone(), clock.clone(), self.leaves());
-        let asks = ask(self.keeper.clone(), slot, self.most(), self.margin);
-        match Handle::try_current() {
-            // As a task of its own, which lands whether or not anyone waits for it.
-            Ok(runtime) => runtime.spawn(asks).await.unwrap_or_else(|ended| match ended.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(StoreError::unavailable("the request was dropped before it was answered")),
-            }),
-            Err(_) => asks.await,
+        self.leaves.wake();
+        let slot = HeldSlot::asked_for(ticket, book.clone(), clock.clone(), self.leaves.clone());
+        let most = self.most();
+        // As a task of its own, which lands whether or not anyone waits for it.
+        let asked = ask(self.keeper.clone(), slot, most, self.margin);
+        match book.background.run(1, asked).await.flatten() {
+            Err(error) if error.is_outage() => Ok(Admission::without_store(most, error)),
+            admission => admission,
         }
     }
 
@@ -135,23 +131,8 @@ impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
 
     /// What has been done.
     pub fn stats(&self) -> SlotStats {
-        let leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
-        SlotStats { keeper_alive: !leaves.is_closed(), ..self.keeper.book.stats() }
-    }
-
-    /// The way to the keeper. Where there is none it is started, if there is a runtime to run it.
-    fn leaves(&self) -> Leaves {
-        let mut leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
-        if leaves.is_closed() {
-            let (sender, queue) = mpsc::channel(keeper::QUEUED_MAX);
-            *leaves = sender;
-            drop(leaves);
-            if let Ok(runtime) = Handle::try_current() {
-                self.keeper.book.counters.keepers.fetch_add(1, Relaxed);
-                runtime.spawn(keeper::keep(self.keeper.clone(), queue));
-            }
-        }
-        self.leaves.clone()
+        let keeper_alive = self.leaves.is_open() && self.keeper.is_on_time();
+        SlotStats { keeper_alive, ..self.keeper.book.stats() }
     }
 }
 

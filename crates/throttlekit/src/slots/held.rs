@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
+use std::time::Duration;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::Hold;
@@ -15,10 +16,15 @@ use super::book::{Book, Leave, Leaves, Ticket};
 use crate::store::StoreError;
 use crate::{BootClock, LeaseClock};
 
+/// For how many deadlines of its store a release is waited for, and how long more for the pauses between its tries and
+/// for those before it.
+const RELEASE_DEADLINES: u32 = 16;
+const RELEASE_PAUSES: Duration = Duration::from_secs(5);
+
 /// Proof that a slot is held, by this process, until a deadline that beats put off.
 ///
-/// Dropped, it is given back by a task of the slots' own; where no runtime is left to do that, and where a process ends,
-/// it comes back when its lease is over.
+/// Dropped, it is given back by a task of the slots' own; where a process ends before that, it comes back when its lease
+/// is over.
 #[must_use = "dropping it gives the slot back"]
 pub struct HeldSlot<C: LeaseClock = BootClock> {
     ticket: Arc<Ticket>,
@@ -61,7 +67,7 @@ impl<C: LeaseClock> HeldSlot<C> {
         self.ticket.is_fenced(self.clock.now())
     }
 
-    /// Waits until work has to stop. Needs a tokio runtime with time, and panics without.
+    /// Waits until work has to stop.
     pub async fn fenced(&self) {
         loop {
             let rung = self.ticket.bell.notified();
@@ -70,14 +76,14 @@ impl<C: LeaseClock> HeldSlot<C> {
                 return;
             }
             // Beats put the deadline off, and losses bring it forward: both ring.
-            let _ = tokio::time::timeout(self.deadline().since(now), rung).await;
+            let _ = self.book.background.within(self.deadline().since(now), rung).await;
         }
     }
 
     /// Works until the work is done or has to stop; then it is dropped where it stands.
     ///
     /// The clock is looked at before every step, so that a process which was paused past its deadline does not take
-    /// another. Needs a tokio runtime with time, and panics without.
+    /// another.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
         let (mut work, mut fenced) = (pin!(work), pin!(self.fenced()));
         poll_fn(|context| {
@@ -97,7 +103,11 @@ impl<C: LeaseClock> HeldSlot<C> {
     pub async fn release(mut self) -> Result<bool, StoreError> {
         let (told, hears) = oneshot::channel();
         self.leave(Some(told));
-        hears.await.unwrap_or_else(|_| Err(StoreError::unavailable("nobody is left to give the slot back")))
+        let background = &self.book.background;
+        let deadline = background.deadline();
+        let wait = RELEASE_PAUSES + deadline.saturating_mul(RELEASE_DEADLINES);
+        let told = background.within(wait, hears).await.ok_or(StoreError::Deadline(deadline))?;
+        told.unwrap_or_else(|_| Err(StoreError::unavailable("nobody is left to give the slot back")))
     }
 
     /// From here on nobody beats for it: a beat on the way back would only put its end off.

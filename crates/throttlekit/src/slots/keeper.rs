@@ -11,10 +11,11 @@ use tokio::time::timeout;
 
 use super::book::{Book, Leave, Ticket};
 use crate::LeaseClock;
+use crate::background::Mailbox;
 use crate::store::{SlotLease, SlotStore};
 
 /// How many releases wait for the keeper. What comes beyond comes back when its lease is over.
-pub(super) const QUEUED_MAX: usize = 65_536;
+const QUEUED_MAX: usize = 65_536;
 /// How many leases go in one call.
 const FLIGHT_MAX: usize = 128;
 /// How many calls of each kind are under way.
@@ -28,6 +29,8 @@ pub(super) const SLOTS_MAX_HERE: usize = ROUND_MAX * ROUNDS as usize / 5;
 /// How often a release is sent, and the pause between. It counts once, however often it arrives.
 const RELEASE_TRIES_MAX: u32 = 3;
 const RELEASE_PAUSE: Duration = Duration::from_millis(100);
+/// A keeper whose last round is longer ago than this part of a life is not alive: beats begin at a third of it.
+const LATE_PART: u32 = 4;
 
 /// What the keeper works with.
 pub(super) struct Keeper<S, C> {
@@ -35,6 +38,25 @@ pub(super) struct Keeper<S, C> {
     pub(super) book: Arc<Book>,
     pub(super) clock: Arc<C>,
     pub(super) lives: Duration,
+}
+
+/// The way to a keeper: whoever leaves a slot starts it, if there is none.
+pub(super) fn mailbox<S: SlotStore, C: LeaseClock + 'static>(keeper: &Arc<Keeper<S, C>>) -> Mailbox<Leave> {
+    let keeper = keeper.clone();
+    Mailbox::new(QUEUED_MAX, move |queue| {
+        let counters = &keeper.book.counters;
+        counters.keepers.fetch_add(1, Relaxed);
+        counters.round_at.store(keeper.clock.now().as_nanos(), Relaxed);
+        keeper.book.background.spawn(keep(keeper.clone(), queue));
+    })
+}
+
+impl<S, C: LeaseClock> Keeper<S, C> {
+    /// Whether the last round began so lately that no lease is in danger: within a quarter of a life.
+    pub(super) fn is_on_time(&self) -> bool {
+        let round_at = Timestamp::from_nanos(self.book.counters.round_at.load(Relaxed));
+        self.clock.now().since(round_at) < self.lives / LATE_PART
+    }
 }
 
 /// Runs until nobody holds the slots or one of them, and all that they left has gone back.
@@ -60,6 +82,7 @@ pub(super) async fn keep<S: SlotStore, C: LeaseClock + 'static>(
         let now = keeper.clock.now();
         if now.since(looked_at) >= round {
             looked_at = now;
+            keeper.book.counters.round_at.store(now.as_nanos(), Relaxed);
             start_beats(&keeper, &beats, now);
         }
     }

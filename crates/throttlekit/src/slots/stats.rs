@@ -23,9 +23,10 @@ pub struct SlotStats {
     pub released: u64,
     /// Releases that the store did not answer; those come back when their leases are over.
     pub lapsed: u64,
-    /// Keepers that were started. More than one: the runtime of an earlier one is gone.
+    /// Keepers that were started. More than one: an earlier one ended.
     pub keepers: u64,
-    /// Whether there is a keeper now. Where slots are held and there is none, nobody beats for them.
+    /// Whether there is a keeper now that is driven: its last round began within a quarter of a life. Where slots are held
+    /// and there is none, nobody beats for them.
     pub keeper_alive: bool,
 }
 
@@ -40,6 +41,8 @@ pub(super) struct Counters {
     pub(super) released: AtomicU64,
     pub(super) lapsed: AtomicU64,
     pub(super) keepers: AtomicU64,
+    /// When the keeper's last round began, by the clock of the slots.
+    pub(super) round_at: AtomicU64,
 }
 
 impl Counters {

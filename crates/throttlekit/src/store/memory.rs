@@ -8,23 +8,23 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use throttlekit_core::Timestamp;
 use throttlekit_core::fair::pool::PoolState;
 use throttlekit_core::lease::ReturnId;
 use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_core::rate::stored::Stored;
 use throttlekit_core::rate::{Mark, Rule, State};
+use throttlekit_core::{Cost, Timestamp};
+use tokio::runtime::Handle;
 
 use self::slots::SlotTables;
 use self::spaces::Spaces;
 use super::rolls::Rolls;
 use super::streams::{Found, Search, Streams};
+use super::{Background, LocalShares, Settlement, Sight, Store, StoreError};
 use super::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome};
 use super::{Kept, RegionAsk, RegionGrant, RegionPool, RollStore, Swapped};
-use super::{LocalShares, Settlement, Sight, Store, StoreError};
-use crate::builder::KEYS_MAX_DEFAULT;
-use crate::memory::LockedKey;
-use crate::{Clock, KeyHash, SecretHash, WallClock};
+use crate::memory::{BUDGET_DEFAULT, LockedKey};
+use crate::{Clock, KeyHash, KeyMemory, SecretHash, WallClock};
 
 /// How many returns it remembers having counted. Beyond, what comes back lapses.
 const RETURNS_MAX: usize = 100_000;
@@ -37,7 +37,6 @@ const POOLS_MAX: usize = 1_024;
 pub struct MemoryStore<C = WallClock> {
     clock: C,
     hash: SecretHash,
-    keys_max: usize,
     spaces: Spaces,
     /// Asks of one charge share it, since their key's own lock makes them one step. Those of several own it.
     asks: RwLock<()>,
@@ -50,6 +49,7 @@ pub struct MemoryStore<C = WallClock> {
     rolls: Mutex<Rolls>,
     /// For those who put something between, which may be away.
     local_shares: LocalShares,
+    background: Background,
 }
 
 impl MemoryStore {
@@ -71,8 +71,7 @@ impl<C: Clock> MemoryStore<C> {
         Self {
             clock,
             hash: SecretHash::random(),
-            keys_max: KEYS_MAX_DEFAULT,
-            spaces: Spaces::new(),
+            spaces: Spaces::new(BUDGET_DEFAULT),
             asks: RwLock::default(),
             returned: Mutex::default(),
             streams: Mutex::default(),
@@ -80,12 +79,29 @@ impl<C: Clock> MemoryStore<C> {
             slots: SlotTables::default(),
             rolls: Mutex::default(),
             local_shares: LocalShares::default(),
+            background: Background::default(),
         }
     }
 
-    /// How many keys are kept apart under each limit.
-    pub fn keys_max(self, keys: usize) -> Self {
-        Self { keys_max: keys.max(1), ..self }
+    /// Runs the background work of everything built on this store on a runtime of yours, instead of the driver thread: for
+    /// tests whose time is paused.
+    pub fn runtime(self, runtime: Handle) -> Self {
+        Self { background: self.background.on(runtime), ..self }
+    }
+
+    /// Sets the most bytes that the keys of all limits may take, and forgets them. Default: 64 MiB.
+    ///
+    /// States are counted as large as they are: a key of a window or a bucket takes 80 to 160 bytes, a sliding log 16 for
+    /// each admission. Keys that owe nothing any more make room first. Beyond the budget a key that finds no room is
+    /// counted in an estimate, which is never below what it used: no key gets more than its limit, and one may be denied
+    /// early. Answers that rest on an estimate are labelled [`Guarantee::Bounded`](crate::Guarantee::Bounded) with the units that it may be short.
+    pub fn memory_budget(self, bytes: usize) -> Self {
+        Self { spaces: Spaces::new(bytes), ..self }
+    }
+
+    /// How full the memory for keys is. Looks at every key: for dashboards, not for requests.
+    pub fn memory(&self) -> KeyMemory {
+        self.spaces.memory(self.now())
     }
 
     /// Goes to a key as it is locked among those of its limit. What lies there belongs to the key, so that a limit with
@@ -98,12 +114,14 @@ impl<C: Clock> MemoryStore<C> {
         visit: impl FnOnce(LockedKey<'_, Stored>) -> T,
     ) -> Result<T, StoreError> {
         let fingerprint = self.fingerprint(key);
-        self.spaces.visit(key, form, self.keys_max, now, |space| visit(space.keys.lock(fingerprint)))
+        self.spaces.visit(key, form, now, |space| visit(space.keys.lock(fingerprint)))
     }
 
-    /// What is kept of a charge's key.
-    fn look(&self, charge: &Charge<'_>, now: Timestamp) -> Result<Stored, StoreError> {
-        self.visit(charge.key, charge.form, now, |key| stored(&key, charge.form, now).into_owned())
+    /// What is kept of a charge's key, and by how many units that may be short.
+    fn look(&self, charge: &Charge<'_>, now: Timestamp) -> Result<(Stored, Cost), StoreError> {
+        self.visit(charge.key, charge.form, now, |key| {
+            (stored(&key, charge.form, now).into_owned(), short(&key, charge.form, now))
+        })
     }
 
     /// The store counts time as the others do: in whole microseconds.
@@ -125,7 +143,7 @@ impl<C: Clock> MemoryStore<C> {
         let each = || ask.charges.iter();
         let kept = each().map(|c| self.look(c, now)).collect::<Result<Vec<_>, _>>()?;
         let states: Vec<State> =
-            each().zip(&kept).map(|(c, kept)| kept.state(c.form, now).into_owned()).collect();
+            each().zip(&kept).map(|(c, (kept, _))| kept.state(c.form, now).into_owned()).collect();
         let decide = |(c, state): (&Charge<'_>, &State)| c.form.limit().decide(state, c.cost, now);
         let decisions: Vec<_> = each().zip(&states).map(decide).collect();
         let admitted = ask.need.judge(&decisions).decision.allowed;
@@ -136,8 +154,9 @@ impl<C: Clock> MemoryStore<C> {
                 })?;
             }
         }
-        let ends = kept.iter().map(|kept| kept.end(now));
-        Ok(Outcome::of(ask, &states, now, admitted)?.in_windows(ask, ends))
+        let ends = kept.iter().map(|(kept, _)| kept.end(now));
+        let short = kept.iter().map(|(_, short)| *short).max().unwrap_or(0);
+        Ok(Outcome::of(ask, &states, now, admitted)?.in_windows(ask, ends).estimated(short))
     }
 
     /// Under the key's own lock, as others are under way.
@@ -147,13 +166,16 @@ impl<C: Clock> MemoryStore<C> {
         charge: &Charge<'_>,
         now: Timestamp,
     ) -> Result<Outcome, StoreError> {
-        let (state, end, admitted) = self.visit(charge.key, charge.form, now, |mut key| {
+        let (state, end, admitted, short) = self.visit(charge.key, charge.form, now, |mut key| {
+            let short = short(&key, charge.form, now);
             let kept = stored(&key, charge.form, now);
             let (state, end) = (kept.state(charge.form, now).into_owned(), kept.end(now));
+            drop(kept);
             let admitted = check(&mut key, charge, &state, now);
-            (state, end, admitted)
+            (state, end, admitted, short)
         })?;
-        Ok(Outcome::of(ask, &[state], now, admitted)?.in_windows(ask, [end].into_iter()))
+        let outcome = Outcome::of(ask, &[state], now, admitted)?;
+        Ok(outcome.in_windows(ask, [end].into_iter()).estimated(short))
     }
 
     fn debit_once(&self, debit: &Debit<'_>) -> Result<Debited, StoreError> {
@@ -163,20 +185,22 @@ impl<C: Clock> MemoryStore<C> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let _shared = read(&self.asks);
         let now = self.now();
-        let last = streams.last(stream, now).map(|last| last.read(form));
-        if let Some(before) = debit.repeats(last.as_ref())? {
-            return Ok(before);
+        let last = streams.last(stream, now);
+        let before_short = last.map_or(0, |last| last.short);
+        let last = last.map(|last| last.read(form));
+        if let Some(Debited { outcome, repeated }) = debit.repeats(last.as_ref())? {
+            return Ok(Debited { outcome: outcome.estimated(before_short), repeated });
         }
         streams.make_room(stream, now)?;
-        let (kept, admitted) = self.visit(charge.key, form, now, |mut key| {
-            let kept = stored(&key, form, now).into_owned();
+        let (kept, admitted, short) = self.visit(charge.key, form, now, |mut key| {
+            let (kept, short) = (stored(&key, form, now).into_owned(), short(&key, form, now));
             let admitted = check(&mut key, charge, &kept.state(form, now), now);
-            (kept, admitted)
+            (kept, admitted, short)
         })?;
-        let found = Found { number: debit.id.number, cost: debit.cost(), now, stored: kept, admitted };
+        let found = Found { number: debit.id.number, cost: debit.cost(), now, stored: kept, admitted, short };
         let answer = debit.answer(&found.read(form), false);
         streams.remember(stream, debit, found);
-        answer
+        answer.map(|Debited { outcome, repeated }| Debited { outcome: outcome.estimated(short), repeated })
     }
 
     fn lend(&self, ask: &LeaseAsk<'_>) -> Result<Lent, StoreError> {
@@ -184,8 +208,8 @@ impl<C: Clock> MemoryStore<C> {
         let _shared = read(&self.asks);
         let now = self.now();
         let (numbers, granted) = self.visit(ask.key, form, now, |mut key| {
-            let kept = stored(&key, form, now);
-            let numbers = kept.numbers(now);
+            let kept = stored(&key, form, now).into_owned();
+            let numbers = kept.numbers(form, now);
             let granted = authority.look(&kept.state(form, now), ask.want, now).granted;
             if granted > 0 {
                 key.change(form, now, |kept| kept.charge(form, granted, now));
@@ -239,7 +263,7 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
         let _alone = write(&self.asks);
         let now = self.now();
-        let state = |c: &Charge<'_>| Ok(self.look(c, now)?.state(c.form, now).into_owned());
+        let state = |c: &Charge<'_>| Ok(self.look(c, now)?.0.state(c.form, now).into_owned());
         Ok(Sight { now, states: charges.iter().map(state).collect::<Result<_, _>>()? })
     }
 
@@ -280,6 +304,10 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
     fn local_shares(&self) -> Option<&LocalShares> {
         Some(&self.local_shares)
     }
+
+    fn background(&self) -> Background {
+        self.background.clone()
+    }
 }
 
 impl<C: Clock + 'static> RegionPool for MemoryStore<C> {
@@ -296,6 +324,10 @@ impl<C: Clock + 'static> RegionPool for MemoryStore<C> {
         let state = pools.entry(ask.key.into()).or_default();
         let grant = pool.grant(state, ask.ask(), now).map_err(StoreError::misconfigured)?;
         Ok(RegionGrant { now, grant })
+    }
+
+    fn background(&self) -> Background {
+        self.background.clone()
     }
 }
 
@@ -315,17 +347,30 @@ impl<C: Clock + 'static> RollStore for MemoryStore<C> {
         let mut rolls = self.rolls.lock().unwrap_or_else(PoisonError::into_inner);
         rolls.swap(key, version, bytes, keeps, self.now())
     }
+
+    fn background(&self) -> Background {
+        self.background.clone()
+    }
 }
 
 impl<C> std::fmt::Debug for MemoryStore<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryStore").field("keys_max", &self.keys_max).finish_non_exhaustive()
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
     }
 }
 
 /// What is kept of a key, or what it starts from.
 fn stored<'a>(key: &'a LockedKey<'_, Stored>, form: &SharedForm, now: Timestamp) -> Cow<'a, Stored> {
-    key.state(form, now).map_or_else(|| Cow::Owned(Stored::default()), Cow::Borrowed)
+    key.state(form, now).unwrap_or_else(|| Cow::Owned(Stored::default()))
+}
+
+/// By how many units a key may be short that is estimated: all that the estimate says. Zero for one that is kept.
+fn short(key: &LockedKey<'_, Stored>, form: &SharedForm, now: Timestamp) -> Cost {
+    if !key.is_estimated(form, now) {
+        return 0;
+    }
+    let left = form.limit().decide(&stored(key, form, now).state(form, now), 0, now);
+    (left.limit - left.remaining).max(1)
 }
 
 /// Charges what the limit allows.

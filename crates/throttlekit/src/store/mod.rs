@@ -35,6 +35,7 @@ pub use throttlekit_core::fair::Weight;
 pub use throttlekit_core::fair::pool::{Grant, TooManyRegions};
 pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
 
+pub use crate::background::{Background, TaskSlot};
 pub use crate::shared::LocalShares;
 
 use crate::Guarantee;
@@ -99,6 +100,11 @@ pub trait Store: Send + Sync + 'static {
     fn local_shares(&self) -> Option<&LocalShares> {
         None
     }
+
+    /// Where its background work runs, and that of everything built on it. Who wraps a store passes it on.
+    fn background(&self) -> Background {
+        Background::default()
+    }
 }
 
 impl<S: Store> Store for std::sync::Arc<S> {
@@ -143,5 +149,9 @@ impl<S: Store> Store for std::sync::Arc<S> {
 
     fn local_shares(&self) -> Option<&LocalShares> {
         (**self).local_shares()
+    }
+
+    fn background(&self) -> Background {
+        (**self).background()
     }
 }

@@ -5,6 +5,7 @@ use throttlekit_core::rate::{Mark, Need, Rule, Settle, State, Verdict};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 use super::StoreError;
+use crate::Guarantee;
 
 /// One limit × one key × one cost.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,8 @@ pub struct Outcome {
     pub decisions: Vec<Decision>,
     /// Where each charge went, so that it can be settled.
     pub marks: Vec<Mark>,
+    /// What this answer is worth, where that is less than what [`Store::guarantee`](super::Store::guarantee) says of all.
+    pub guarantee: Guarantee,
 }
 
 /// What a store remembers, without writing.
@@ -81,7 +84,17 @@ impl Outcome {
             return Err(StoreError::bad_state(format_args!("{key}: the store and the rule disagree")));
         }
         let marks = each().map(|(c, state)| c.form.limit().mark(state, now)).collect();
-        Ok(Self { now, verdict, decisions, marks })
+        Ok(Self { now, verdict, decisions, marks, guarantee: Guarantee::Exact })
+    }
+
+    /// The same where a key was estimated: it may have used as many units less than was counted for it. Zero is a key that
+    /// was counted exactly.
+    #[must_use]
+    pub fn estimated(mut self, units: Cost) -> Self {
+        if units > 0 {
+            self.guarantee = self.guarantee.weaker(Guarantee::Bounded(units));
+        }
+        self
     }
 
     /// The same where the store counted in windows with these ends, one for each charge that has one.

@@ -8,7 +8,7 @@ use throttlekit_core::rate::UNITS_MAX;
 use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_core::{Cost, Timestamp};
 
-use super::StoreError;
+use super::{Background, StoreError};
 use crate::Guarantee;
 
 /// Shares one budget per window among regions, by weight: [`Pool`] kept where all of them can ask.
@@ -22,6 +22,11 @@ pub trait RegionPool: Send + Sync + 'static {
     /// What a grant of this pool is worth.
     fn guarantee(&self) -> Guarantee {
         Guarantee::Exact
+    }
+
+    /// Where its background work runs, and that of everything built on it. Who wraps a store passes it on.
+    fn background(&self) -> Background {
+        Background::default()
     }
 }
 
@@ -89,6 +94,10 @@ impl<P: RegionPool> RegionPool for Arc<P> {
 
     fn guarantee(&self) -> Guarantee {
         (**self).guarantee()
+    }
+
+    fn background(&self) -> Background {
+        (**self).background()
     }
 }
 

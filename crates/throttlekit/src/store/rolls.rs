@@ -7,7 +7,7 @@ use std::time::Duration;
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::fleet::{NODES_MAX, Roll};
 
-use super::StoreError;
+use super::{Background, StoreError};
 use crate::Guarantee;
 
 /// How long a roll is kept after the last beat, unless chosen otherwise. A roll that begins anew lets no share rise for
@@ -38,6 +38,11 @@ pub trait RollStore: Send + Sync + 'static {
     /// What a roll of this store is worth.
     fn guarantee(&self) -> Guarantee {
         Guarantee::Exact
+    }
+
+    /// Where its background work runs, and that of everything built on it. Who wraps a store passes it on.
+    fn background(&self) -> Background {
+        Background::default()
     }
 }
 
@@ -93,6 +98,10 @@ impl<R: RollStore> RollStore for Arc<R> {
 
     fn guarantee(&self) -> Guarantee {
         (**self).guarantee()
+    }
+
+    fn background(&self) -> Background {
+        (**self).background()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Beat, LeaseId, Owner, SLOTS_MAX, Slot, SlotSight, SlotStep};
 
-use super::StoreError;
+use super::{Background, StoreError};
 use crate::Guarantee;
 
 /// The shortest life of a lease that a store takes.
@@ -42,6 +42,11 @@ pub trait SlotStore: Send + Sync + 'static {
     /// What an answer of this store is worth.
     fn guarantee(&self) -> Guarantee {
         Guarantee::Exact
+    }
+
+    /// Where its background work runs, and that of everything built on it. Who wraps a store passes it on.
+    fn background(&self) -> Background {
+        Background::default()
     }
 }
 
@@ -184,6 +189,10 @@ impl<P: SlotStore> SlotStore for Arc<P> {
 
     fn guarantee(&self) -> Guarantee {
         (**self).guarantee()
+    }
+
+    fn background(&self) -> Background {
+        (**self).background()
     }
 }
 

@@ -32,12 +32,14 @@ pub(super) struct Found {
     pub(super) now: Timestamp,
     pub(super) stored: Stored,
     pub(super) admitted: bool,
+    /// Units by which the key's estimate may have been short; zero where it was counted exactly.
+    pub(super) short: Cost,
 }
 
 impl Found {
     /// As a limit of this form reads it.
     pub(super) fn read(&self, form: &SharedForm) -> LastDebit {
-        let &Self { number, cost, now, ref stored, admitted } = self;
+        let &Self { number, cost, now, ref stored, admitted, .. } = self;
         LastDebit { number, cost, now, state: stored.state(form, now).into_owned(), admitted }
     }
 }
@@ -45,15 +47,16 @@ impl Found {
 /// When a full memory was last searched.
 #[derive(Default)]
 pub(super) struct Search {
-    rests_until: Timestamp,
+    searched_at: Option<Timestamp>,
 }
 
 impl Search {
-    /// Whether to search now.
+    /// Whether to search now. A clock that reads less than at the last search has stepped back: to wait until it is there
+    /// again would refuse newcomers for as long.
     pub(super) fn is_due(&mut self, now: Timestamp) -> bool {
-        let due = now >= self.rests_until;
+        let due = self.searched_at.is_none_or(|at| now < at || now >= at + SEARCH_EVERY);
         if due {
-            self.rests_until = now + SEARCH_EVERY;
+            self.searched_at = Some(now);
         }
         due
     }
@@ -84,5 +87,21 @@ impl Streams {
     pub(super) fn remember(&mut self, of: StreamOf, debit: &Debit<'_>, found: Found) {
         let until = found.now + debit.remembered();
         self.last.insert(of, (found, until));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_steps_back_does_not_put_off_the_search_of_a_full_memory() {
+        let (mut search, start) = (Search::default(), Timestamp::from_millis(1_000_000));
+        assert!(search.is_due(start));
+        assert!(!search.is_due(start + SEARCH_EVERY.saturating_sub(Duration::from_nanos(1))));
+        assert!(search.is_due(start + SEARCH_EVERY));
+        let back = Timestamp::from_millis(1_000);
+        assert!(search.is_due(back), "at once, and not when the clock is there again");
+        assert!(!search.is_due(back + SEARCH_EVERY / 2) && search.is_due(back + SEARCH_EVERY));
     }
 }

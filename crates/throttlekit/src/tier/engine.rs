@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use throttlekit_core::lease::{Authority, Plan, Request, Sizing, Spend, Term, Turn, UNITS_HELD_MAX};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
-use tokio::runtime::Handle;
 
 use super::builder::{Chosen, Mode};
 use super::fetch::Fetch;
+use super::keeper;
 use super::slot::{Desk, Failed, Slot};
 use super::stats::Counters;
 use super::table::{Place, Table};
-use crate::store::{Store, StoreError};
+use crate::store::{Background, Store, StoreError, TaskSlot};
 use crate::{Answer, Ask, Guarantee, KeyHash, LeaseClock, SecretHash, SharedLimiter};
 
 /// How often a caller waits for units before it asks the store itself.
@@ -37,8 +37,10 @@ pub(super) struct Tier<S, C> {
     /// Asks that cost more go to the store: no purse takes as much, or the bound does not allow for it.
     pub(super) cost_max: Cost,
     request_ids: AtomicU64,
-    /// Where it was built, for callers that are on no runtime.
-    built_on: Option<Handle>,
+    /// Where requests and the keeper run.
+    pub(super) background: Background,
+    /// Of the keeper.
+    pub(super) keeps: Arc<TaskSlot>,
 }
 
 impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
@@ -59,7 +61,8 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
             limit_units: shared.limits()[0].units(),
             cost_max: if term == Term::Carry { chosen.lease_max } else { UNITS_HELD_MAX },
             request_ids: AtomicU64::new(0),
-            built_on: Handle::try_current().ok(),
+            background: shared.store().background(),
+            keeps: Arc::default(),
             shared,
             clock,
             chosen,
@@ -111,11 +114,6 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         self.counters.strict.fetch_add(1, Relaxed);
         let answer = self.shared.check(ask).await?;
         Ok(Answer { guarantee: self.worth(answer.guarantee), ..answer })
-    }
-
-    /// Where tasks go: to the caller's runtime, or to that on which the limiter was built.
-    pub(super) fn runtime(&self) -> Option<Handle> {
-        Handle::try_current().ok().or_else(|| self.built_on.clone())
     }
 
     fn place(&self, fingerprint: u64) -> Option<Place<'_>> {
@@ -185,12 +183,29 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         };
         let _waiting = Waiting(slot);
         self.fetch(place, fetch);
-        bell.await;
-        match &slot.desk().failed {
-            Some((id, Failed::Outage(error))) if Some(*id) == awaited => Round::Outage(error.clone()),
-            Some((id, Failed::Lapsed)) if Some(*id) == awaited => Round::Strict,
-            _ => Round::Again,
+        match self.background.wait(1, bell).await {
+            Ok(()) => match &slot.desk().failed {
+                Some((id, Failed::Outage(error))) if Some(*id) == awaited => Round::Outage(error.clone()),
+                Some((id, Failed::Lapsed)) if Some(*id) == awaited => Round::Strict,
+                _ => Round::Again,
+            },
+            Err(late) => self.give_up(place, awaited, late),
         }
+    }
+
+    /// The request was neither answered nor failed in time: nobody drives it. It counts as failed, so that the next caller
+    /// sends another; what it may still bring lapses.
+    #[cold]
+    fn give_up(&self, place: &Place<'_>, awaited: Option<u64>, late: StoreError) -> Round {
+        let mut desk = place.slot.desk();
+        if !place.is_mine() || awaited.is_none() || desk.holder.asking() != awaited {
+            return Round::Again;
+        }
+        self.counters.failures.fetch_add(1, Relaxed);
+        awaited.into_iter().for_each(|id| desk.failed(id, late.clone()));
+        drop(desk);
+        place.slot.bell.notify_waiters();
+        Round::Outage(late)
     }
 
     /// Whether a batch would save nothing for this key now.
@@ -256,6 +271,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
 
     fn fetch(self: &Arc<Self>, place: &Place<'_>, fetch: Option<(Arc<str>, Request)>) {
         if let Some((key, request)) = fetch {
+            keeper::ensure(self);
             Fetch::start(self, place.fingerprint(), key, request);
         }
     }

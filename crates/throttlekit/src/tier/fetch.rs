@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use throttlekit_core::lease::{Reply, Request};
+use tokio::time::timeout;
 
 use super::engine::Tier;
 use crate::LeaseClock;
@@ -18,14 +19,14 @@ pub(super) struct Fetch<S: Store, C: LeaseClock + 'static> {
 }
 
 impl<S: Store, C: LeaseClock + 'static> Fetch<S, C> {
-    /// Sends it, as a task of its own: callers come and go. Not to be called at the desk: a runtime that takes no more
-    /// tasks drops this one at once, and then the desk is told.
+    /// Sends it, as a background task: callers come and go. Not to be called at the desk: a runtime that takes no more tasks
+    /// drops this one at once, and then the desk is told.
     pub(super) fn start(tier: &Arc<Tier<S, C>>, fingerprint: u64, key: Arc<str>, request: Request) {
         let fetch = Self { tier: tier.clone(), fingerprint, request, landed: false };
-        let Some(runtime) = tier.runtime() else { return };
-        runtime.spawn(async move {
-            let answer = fetch.ask(&key).await;
-            fetch.land(answer);
+        let deadline = tier.background.deadline();
+        tier.background.spawn(async move {
+            let answer = timeout(deadline, fetch.ask(&key)).await;
+            fetch.land(answer.unwrap_or(Err(StoreError::Deadline(deadline))));
         });
     }
 
@@ -67,7 +68,7 @@ impl<S: Store, C: LeaseClock + 'static> Fetch<S, C> {
     }
 }
 
-/// Dropped before its answer came: at the end of a runtime, or where there is none.
+/// Dropped before its answer came: it panicked, or its runtime ended.
 impl<S: Store, C: LeaseClock + 'static> Drop for Fetch<S, C> {
     fn drop(&mut self) {
         if !self.landed {

@@ -17,11 +17,12 @@ use crate::store::{GiveBack, Store, StoreError};
 /// How many returns go in one call.
 const RETURNS_MAX: usize = 128;
 
-/// Looks after keys that nobody asks for, as long as the limiter is there. Only units of windows go back.
-pub(super) fn start<S: Store, C: LeaseClock + 'static>(tier: &Arc<Tier<S, C>>) {
-    let (Some(idle), Some(runtime)) = (tier.chosen.return_after, tier.runtime()) else { return };
+/// Makes sure that a task looks after keys that nobody asks for, as long as the limiter is there. Only units of windows go
+/// back.
+pub(super) fn ensure<S: Store, C: LeaseClock + 'static>(tier: &Arc<Tier<S, C>>) {
+    let Some(idle) = tier.chosen.return_after else { return };
     if tier.authority.is_some() && tier.plan.term == Term::Window {
-        runtime.spawn(keep(Arc::downgrade(tier), idle));
+        tier.keeps.ensure(&tier.background, || keep(Arc::downgrade(tier), idle));
     }
 }
 

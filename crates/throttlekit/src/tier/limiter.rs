@@ -37,9 +37,7 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
         chosen: Chosen,
         authority: Option<Authority>,
     ) -> Self {
-        let tier = Arc::new(Tier::new(shared, clock, chosen, authority));
-        keeper::start(&tier);
-        Self { tier }
+        Self { tier: Arc::new(Tier::new(shared, clock, chosen, authority)) }
     }
 
     /// Answers an ask from what this node holds or remembers, or not at all. Never waits.
@@ -55,7 +53,10 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
     }
 
     /// Answers one ask, and charges it if allowed. Waits only if the store must be asked, and then for up to nine of
-    /// its deadlines where others take the units first.
+    /// its deadlines where others take the units first. Requests run in the background, so whoever else waits for the same
+    /// units, and on which runtime, makes no difference; if the background itself stands still, the ask is answered as in an
+    /// outage after no more than ten deadlines. A store's deadline is that of its
+    /// [`background`](crate::store::Store::background).
     pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Answer, StoreError> {
         let (ask, tier) = (ask.into(), &self.tier);
         if tier.chosen.mode == Mode::Strict || ask.cost == 0 || ask.cost > tier.cost_max {

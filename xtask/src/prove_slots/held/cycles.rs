@@ -12,7 +12,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit::slots::SlotStats;
 use throttlekit::store::{
-    Beat, KeySpace, MemoryStore, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError,
+    Background, Beat, KeySpace, MemoryStore, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError,
 };
 use throttlekit::{HeldSlot, ManualClock, SharedSlots, Timestamp};
 use throttlekit_conformance::Dice;
@@ -53,6 +53,8 @@ struct Far {
     store: Arc<MemoryStore<ManualClock>>,
     gate: Arc<Gate>,
     planted: Planted,
+    /// The runtime of the client that is alive, so that its tasks run between its polls and end with it.
+    background: Background,
 }
 
 /// Holds calls up until it has been opened as often as they wait for.
@@ -108,6 +110,10 @@ impl SlotStore for Far {
 
     async fn occupancy(&self, keys: &[&str]) -> Result<Vec<Occupancy>, StoreError> {
         self.store.occupancy(keys).await
+    }
+
+    fn background(&self) -> Background {
+        self.background.clone()
     }
 }
 
@@ -168,11 +174,12 @@ pub(super) fn run(cycles: u64, broken: &mut Vec<String>) -> Result<Value> {
 fn play(cycles: u64, planted: Planted) -> Result<Counts> {
     let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
     let store = Arc::new(MemoryStore::with_clock(clock.clone()));
-    let store = Far { store, gate: Arc::default(), planted };
+    let mut store = Far { store, gate: Arc::default(), planted, background: Background::default() };
     let mut counts = Counts::default();
     let mut dice = Dice::new(1);
     while counts.cycles < cycles {
         let runtime = Builder::new_current_thread().enable_time().build()?;
+        store.background = Background::default().on(runtime.handle().clone());
         client(&runtime, &store, &clock, &mut dice, &mut counts);
         // Killed: its tasks are dropped where they stand, and nobody beats for what it holds.
         runtime.shutdown_background();

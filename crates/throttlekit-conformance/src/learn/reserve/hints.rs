@@ -8,7 +8,8 @@ use crate::Dice;
 /// With perfect hints all that is paid beyond one who knows each length, however many streams there are, is so much of
 /// D·G: 2 + 16/3·ln 2.
 pub const LEARNING_BAR: f64 = 5.7;
-/// With bad hints at most so much of what the learner pays that does not hear them.
+/// With bad hints at most so much of what the learner pays that does not hear them, beside a first loss of D·G in all:
+/// where lengths are easy to learn it pays next to nothing, and finding out that hints are bad costs something.
 pub const ROBUST_BAR: f64 = 1.1;
 
 /// How hints are made.
@@ -54,9 +55,9 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// What was paid over what the learner alone pays.
+    /// What was paid beyond D·G, over what the learner alone pays.
     pub fn ratio(&self) -> f64 {
-        self.paid / self.robust
+        (self.paid - self.scale).max(0.0) / self.robust.max(1.0)
     }
 
     /// What was paid beyond one who knows, in D·G.

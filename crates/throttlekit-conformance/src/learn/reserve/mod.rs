@@ -40,13 +40,13 @@ pub struct Row {
     pub family: Family,
     /// Regret per stream at each horizon, on average over the seeds, by the default options.
     pub per_stream: Vec<f64>,
-    /// The largest part of the envelope (3/2)·D·G·√T that any seed used under any options.
+    /// The largest part of the envelope (3/2)·D·G·√T + D·G that any seed used under any options.
     pub envelope_ratio: f64,
     /// The same of the envelope with several streams open at once.
     pub open_ratio: f64,
     /// The most that was paid with perfect hints beyond one who knows, in D·G.
     pub learning: f64,
-    /// The most that was paid with bad hints, over what the learner alone pays.
+    /// The most that was paid with bad hints beyond D·G, over what the learner alone pays.
     pub bad_ratio: f64,
 }
 

@@ -111,8 +111,8 @@ impl Book {
 
     fn close(&self) -> Account {
         let (_, best) = self.hindsight.best();
-        let scale = self.options.span() * self.options.steepest() * (self.streams as f64).sqrt();
-        let envelope = (1.5 + 2.0 * (self.open - 1) as f64) * scale;
+        let (scale, open) = (self.options.span() * self.options.steepest(), self.open as f64);
+        let envelope = ((1.5 + 2.0 * (open - 1.0)) * (self.streams as f64).sqrt() + open) * scale;
         let envelope_ratio = (self.paid_by_aim - best) / envelope;
         Account { streams: self.streams, paid: self.paid, best, envelope_ratio }
     }

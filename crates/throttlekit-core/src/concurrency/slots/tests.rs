@@ -93,21 +93,46 @@ fn a_release_frees_one_slot_once_and_only_the_owners() {
 }
 
 #[test]
-fn time_does_not_go_back_while_anything_is_held() {
+fn a_clock_that_steps_back_ends_no_lease_before_its_time() {
     let mut table = two();
-    assert!(take(&mut table, 3, ANN, 3, 500));
-    assert_eq!(
-        table.heartbeat(&[LeaseId(3)], ANN, LIVES, at(1)),
-        vec![Beat::Held(Slot { until: at(1_110), lives: LIVES })]
-    );
-    for lease in 1..=3 {
-        assert!(table.release(LeaseId(lease), ANN, at(1)));
+    assert_eq!(denied(&mut table, 2, 500).held, 2, "both are held, whatever the clock shows");
+    assert_eq!(table.occupancy(at(599)), 2);
+    let beats = table.heartbeat(&[LeaseId(1)], ANN, LIVES, at(550));
+    assert_eq!(beats, vec![Beat::Held(Slot { until: at(650), lives: LIVES })]);
+    assert_eq!(denied(&mut table, 2, 599).held, 2, "a whole life after the step");
+    assert!(take(&mut table, 3, BOB, 2, 600));
+    assert!(!table.release(LeaseId(2), ANN, at(601)), "and what is over stays over");
+}
+
+#[test]
+fn a_slot_taken_while_the_clock_was_ahead_comes_back_within_its_lease() {
+    let day = 86_400_000;
+    let mut table = SlotTable::default();
+    assert!(take(&mut table, 1, ANN, 1, day + 1_000));
+    let full = denied(&mut table, 1, 1_001);
+    assert_eq!((full.held, full.room_in), (1, Some(LIVES)));
+    assert_eq!(denied(&mut table, 1, 1_100).held, 1);
+    assert!(take(&mut table, 2, BOB, 1, 1_101), "its holder has died");
+}
+
+/// A clock that goes to and fro never adds up: each lease ends when the clock gets there, or a life after a step.
+#[test]
+fn a_clock_that_goes_to_and_fro_ends_no_lease_early() {
+    let mut table = two();
+    for ms in 0..90 {
+        let shown = 1_010 + ms + if ms % 2 == 0 { 0 } else { 9 };
+        assert_eq!(denied(&mut table, 2, shown.min(1_099)).held, 2, "{ms}");
     }
-    assert!(table.is_idle());
-    assert!(
-        take(&mut table, 4, ANN, 1, 500) && table.next_expiry() == Some(at(600)),
-        "nothing held, nothing known"
-    );
+}
+
+#[test]
+fn a_longer_lease_of_the_same_key_is_not_cut_short() {
+    let mut table = SlotTable::default();
+    let long = Duration::from_secs(10);
+    assert!(matches!(table.acquire(LeaseId(1), ANN, 2, long, at(50_000)), SlotStep::Admit { .. }));
+    assert!(take(&mut table, 2, BOB, 2, 50_000));
+    assert_eq!(denied(&mut table, 2, 1_000).held, 2);
+    assert_eq!(table.next_expiry(), Some(at(11_000)), "both: a table knows the longest life, not each");
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn file() -> PolicyFile {
         "policies": {
             "minute": { "rate": { "algorithm": "fixed_window", "limit": 10, "per": "1m" } },
             "hour": { "rate": { "algorithm": "fixed_window", "limit": 3, "per": "1h" } },
-            "smooth": { "rate": { "limit": 100, "per": "1s", "burst": 2 } },
+            "smooth": { "rate": { "limit": 2, "per": "1s", "burst": 3 } },
             "tokens": { "cost": { "budget": 100, "per": "1d" } },
             "trial": { "rate": { "algorithm": "fixed_window", "limit": 1, "per": "1m" }, "shadow": true },
             "off": { "rate": { "limit": 1, "per": "1m" }, "disabled": true },
@@ -218,8 +218,8 @@ async fn a_policy_that_only_looks_marks_what_it_would_have_denied() {
 async fn a_smooth_rate_is_told_by_its_pace_and_its_burst() {
     let response = ask(&door(), vec![descriptor(&[("smooth", "x")])]).await;
     let limit = response.statuses[0].current_limit.clone().unwrap();
-    assert_eq!((limit.requests_per_unit, limit.unit()), (100, Unit::Second));
-    assert_eq!(remaining(&response), [1]);
+    assert_eq!((limit.requests_per_unit, limit.unit()), (2, Unit::Second));
+    assert_eq!(remaining(&response), [2]);
     assert_eq!(
         response.statuses[0].duration_until_reset.unwrap().seconds,
         1,

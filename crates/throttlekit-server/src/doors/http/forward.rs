@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -127,11 +128,15 @@ struct Answers {
 impl Admit for Answers {
     type Answer = Ready<Result<Decision, AdmitError>>;
 
-    fn admit(&self, _: throttlekit::Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, _: throttlekit::Ask<'_>) -> Self::Answer {
         let Answered { decision, guarantee, .. } = self.answer;
         if !decision.allowed && guarantee == Guarantee::Closed {
             // The client is told of an outage, not of a limit.
             return ready(Err(AdmitError::new("the store does not answer")));
+        }
+        if decision.allowed && guarantee == Guarantee::Open {
+            // Nobody counted, so there are no numbers to tell.
+            return ready(Err(AdmitError::passing("the store does not answer")));
         }
         ready(Ok(decision))
     }

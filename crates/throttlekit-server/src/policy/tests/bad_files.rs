@@ -176,6 +176,10 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
             "4:72 policies.api.rate[0].utc_offset_minutes: 900 minutes: a UTC offset lies within ±840 minutes",
         ),
         (
+            "rate: {limit: 5, per: month, algorithm: quota, utc_offset_minutes: -2147483648}",
+            "4:72 policies.api.rate[0].utc_offset_minutes: -2147483648 minutes: a UTC offset lies within ±840 minutes",
+        ),
+        (
             "rate: [{limit: 5, per: 1s}, {limit: 50, per: 1m}]",
             "4:33 policies.api.rate[1].name: only the first rate goes without a name: give this one a `name` to be counted under",
         ),

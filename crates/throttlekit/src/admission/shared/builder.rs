@@ -13,8 +13,8 @@ use super::step::Step;
 use super::store_step::StoreStep;
 use crate::admission::local::Local;
 use crate::admission::{Axis, Dimension, Observer};
-use crate::builder::KEYS_MAX_DEFAULT;
 use crate::fair::Budget;
+use crate::memory::Capacity;
 use crate::store::Store;
 use crate::{
     Clock, FairLimiter, KeyHash, LeaseClock, Pricer, SharedFairLimiter, SharedLimiter, SystemClock, TwoTier,
@@ -78,6 +78,7 @@ impl SharedPolicyBuilder {
             ));
         }
         let keeper = self.keeper.clone();
+        keeper.run_on(limiter.store().background());
         self.step(StoreStep { limiter, on, keeper })
     }
 
@@ -93,6 +94,7 @@ impl SharedPolicyBuilder {
             self.wrong = Some(LimitError::Policy("what is leased is of the rate or the cost axis"));
         }
         let keeper = self.keeper.clone();
+        keeper.run_on(limiter.shared().store().background());
         if matches!(limiter.shared().limits()[0], Limit::Window(window) if window.is_budget()) {
             self.wrong = Some(LimitError::Policy(
                 "an estimate would cross the edge of a budget that is leased; lease a window",
@@ -122,7 +124,7 @@ impl SharedPolicyBuilder {
             }
         };
         let clock = SystemClock::for_limit(&limit);
-        let local = Local::new(vec![(on, limit)], KEYS_MAX_DEFAULT, clock);
+        let local = Local::new(vec![(on, limit)], Capacity::default(), clock);
         self.step(LocalStep { axis: on.axis, local })
     }
 
@@ -131,8 +133,9 @@ impl SharedPolicyBuilder {
         self,
         limiter: impl Into<Arc<SharedFairLimiter<B, C>>>,
     ) -> Self {
-        let (on, keeper) = (Axis::Fairness.into(), self.keeper.clone());
-        self.step(SpendStep { meter: limiter.into(), on, keeper })
+        let (on, keeper, meter) = (Axis::Fairness.into(), self.keeper.clone(), limiter.into());
+        keeper.run_on(meter.budget().background());
+        self.step(SpendStep { meter, on, keeper })
     }
 
     /// What all who call share by weight, in what calls cost: in this process.

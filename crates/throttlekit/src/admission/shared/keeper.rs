@@ -3,18 +3,21 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
+use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use super::step::Job;
-use crate::store::StoreError;
+use crate::store::{Background, StoreError};
 
 /// How many settlements are under way at a time, those that wait to be sent again among them. What comes beyond stays
 /// charged until its window ends.
 const UNDER_WAY_MAX: u64 = 65_536;
+/// For how many deadlines of its store a settlement is waited for, and how long more for the pauses between its tries.
+const FINISH_DEADLINES: u32 = 16;
+const FINISH_PAUSES: Duration = Duration::from_secs(10);
 
 /// What became of settlements since the policy was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,15 +30,15 @@ pub struct SettleStats {
     /// Of them, those of which nobody knows whether they were counted: the store did not answer. What they were to give back
     /// stays charged until its window ends, or it has refilled.
     pub unknown: u64,
-    /// Of them, those that nobody was left to do: no runtime, or too many before them. Likewise.
+    /// Of them, those that nobody was left to do: they panicked, or there were too many before them. Likewise.
     pub lost: u64,
 }
 
-/// Does what permits leave to be done, each in a task of its own, on the runtime of who leaves it or else on that of the
-/// last call.
+/// Does what permits leave to be done, each in a background task of its own.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
-    runtime: Mutex<Option<Handle>>,
+    /// That of the policy's first store; the driver thread, where none has said.
+    background: OnceLock<Background>,
     counters: Arc<Counters>,
 }
 
@@ -47,18 +50,17 @@ struct Counters {
     lost: AtomicU64,
 }
 
-/// A settlement that is under way. One that is dropped before it is done is lost: its runtime ended, or it panicked.
+/// A settlement that is under way. One that is dropped before it is done is lost: it panicked, or its runtime ended.
 struct UnderWay(Option<Arc<Counters>>);
 
 impl Keeper {
-    /// Remembers the caller's runtime, for permits that are dropped where there is none.
-    pub(super) fn wake(&self) {
-        let mut known = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(runtime) = Handle::try_current()
-            && known.as_ref().is_none_or(|known| known.id() != runtime.id())
-        {
-            *known = Some(runtime);
-        }
+    /// Settles where a store has its background work, unless another store came first.
+    pub(super) fn run_on(&self, background: Background) {
+        let _ = self.background.set(background);
+    }
+
+    pub(super) fn background(&self) -> Background {
+        self.background.get().cloned().unwrap_or_default()
     }
 
     /// Has it done in the background.
@@ -71,32 +73,33 @@ impl Keeper {
         let Some(job) = job else { return Ok(()) };
         let (mut hears, pauses) = self.begin(job);
         let (mut pauses, mut hears) = (pin!(pauses.notified()), pin!(&mut hears));
-        poll_fn(|context| {
+        let one_try = poll_fn(|context| {
             if let Poll::Ready(told) = hears.as_mut().poll(context) {
                 return Poll::Ready(told.unwrap_or_else(|_| Err(nobody_left())));
             }
             pauses.as_mut().poll(context).map(|()| Err(StoreError::unavailable("it is sent again meanwhile")))
-        })
-        .await
+        });
+        // A settlement and a return, one after the other.
+        self.background().wait(2, one_try).await?
     }
 
     /// Has it done, and waits until it is, however often it has to be tried.
     pub(super) async fn finish(&self, job: Option<Job>) -> Result<(), StoreError> {
         let Some(job) = job else { return Ok(()) };
         let (hears, _) = self.begin(job);
-        hears.await.unwrap_or_else(|_| Err(nobody_left()))
+        let (background, pauses) = (self.background(), FINISH_PAUSES);
+        let deadline = background.deadline();
+        let heard = background.within(pauses + deadline.saturating_mul(FINISH_DEADLINES), hears).await;
+        heard.map_or(Err(StoreError::Deadline(deadline)), |told| told.unwrap_or_else(|_| Err(nobody_left())))
     }
 
     fn begin(&self, job: Job) -> (oneshot::Receiver<Result<(), StoreError>>, Arc<Notify>) {
         let under_way = UnderWay(Some(self.counters.clone()));
         self.counters.begun.fetch_add(1, Relaxed);
         let (pauses, (told, hears)) = (Arc::new(Notify::new()), oneshot::channel());
-        let known = || self.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if self.stats().waiting <= UNDER_WAY_MAX
-            && let Some(runtime) = Handle::try_current().ok().or_else(known)
-        {
+        if self.stats().waiting <= UNDER_WAY_MAX {
             let work = job(pauses.clone());
-            runtime.spawn(async move {
+            self.background().spawn(async move {
                 let done = work.await;
                 under_way.end(done.is_ok());
                 // Perhaps nobody waits.

@@ -37,24 +37,25 @@ impl Step for LocalStep {
     }
 
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
-        let mut axes = Axes::default();
+        let (mut axes, mut guarantee) = (Axes::default(), Guarantee::Exact);
         let others = call.others();
         let mut marks = Marks::NONE;
-        let allowed = self.local.charge(&call.borrowed(&others), &mut axes, &mut marks, |_| true);
+        let said = (&mut axes, &mut guarantee);
+        let allowed = self.local.charge(&call.borrowed(&others), said, &mut marks, |_| true);
         let bill = || -> Box<dyn Bill> {
             let step = self.clone();
             Box::new(LocalBill { step, marks, estimate: call.estimate, unconfirmed: None, open: true })
         };
         let bill = allowed.then(bill);
-        Box::pin(ready(Ok(Charged { axes, guarantee: Guarantee::Exact, outage: None, bill })))
+        Box::pin(ready(Ok(Charged { axes, guarantee, outage: None, bill })))
     }
 }
 
 impl Bill for LocalBill {
     fn debit(&mut self, tokens: Cost) -> Later<'_, Result<(Decision, Guarantee), StoreError>> {
-        let (decision, went) = self.step.local.debit_held(&self.marks, tokens, None::<fn() -> Decision>);
-        self.unconfirmed = decision.allowed.then_some((tokens, went));
-        Box::pin(ready(Ok((decision, Guarantee::Exact))))
+        let debited = self.step.local.debit_held(&self.marks, tokens, None::<fn() -> Decision>);
+        self.unconfirmed = debited.decision.allowed.then_some((tokens, debited.went));
+        Box::pin(ready(Ok((debited.decision, debited.guarantee))))
     }
 
     fn confirm(&mut self) {

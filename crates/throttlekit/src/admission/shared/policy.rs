@@ -7,7 +7,7 @@ use super::builder::SharedPolicyBuilder;
 use super::keeper::{Keeper, SettleStats};
 use super::permit::SharedPermit;
 use super::slots::Slots;
-use super::step::{OwnedCall, Step, land, shut_down};
+use super::step::{OwnedCall, Step, land};
 use crate::admission::answer::Told;
 use crate::admission::{Admission, Axis, Call, Observer};
 use crate::store::StoreError;
@@ -72,7 +72,6 @@ impl SharedPolicy {
     pub async fn admit<'a>(&self, call: impl Into<Call<'a>>) -> Result<Admission<SharedPermit>, StoreError> {
         let call = call.into();
         let mut admission = Admission::open();
-        self.keeper.wake();
         admission.permit = self.ask(&call, &mut admission).await?;
         let told = Told { observer: self.observer.as_deref(), policy: &self.name, call: &call };
         admission.close(told);
@@ -97,10 +96,10 @@ impl SharedPolicy {
             permit.cancel().await;
             return Ok(None);
         }
-        let call = OwnedCall::of(call);
+        let (call, background) = (OwnedCall::of(call), self.keeper.background());
         for step in &self.steps {
-            let charged = land(step.clone().charge(call.clone()), shut_down).await;
-            let charged = match charged {
+            let charged = land(&background, step.clone().charge(call.clone())).await;
+            let charged = match charged.flatten() {
                 Ok(charged) => charged,
                 Err(error) => {
                     permit.cancel().await;

@@ -6,7 +6,7 @@ use throttlekit_core::rate::Mark;
 use throttlekit_core::{ALLOW_FULL, Cost, Decision, Timestamp};
 
 use super::keeper::Keeper;
-use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land, shut_down};
+use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land};
 use crate::admission::{Axes, Axis, Dimension};
 use crate::fair::Budget;
 use crate::store::{Settlement, Store, StoreError};
@@ -188,10 +188,11 @@ impl<M: Spends> Bill for SpendBill<M> {
     fn debit(&mut self, tokens: Cost) -> Later<'_, Result<(Decision, Guarantee), StoreError>> {
         Box::pin(async move {
             let (step, call) = (self.paid.step.clone(), self.paid.call.clone());
+            let background = step.keeper.background();
             if step.on.axis == Axis::Rate {
                 return Ok((ALLOW_FULL, Guarantee::Exact));
             }
-            let (answer, spent) = land(Box::pin(Spent::ask(step, call, tokens)), shut_down).await?;
+            let (answer, spent) = land(&background, Box::pin(Spent::ask(step, call, tokens))).await??;
             self.unconfirmed = spent;
             Ok((answer.decision, answer.guarantee))
         })

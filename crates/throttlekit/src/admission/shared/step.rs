@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use throttlekit_core::{Cost, Decision};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::Guarantee;
 use crate::admission::{Axes, Axis, Call};
-use crate::store::StoreError;
+use crate::store::{Background, StoreError};
 
 pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -84,25 +83,18 @@ impl OwnedCall {
     }
 }
 
-/// Does something to its end, whether or not anyone waits for it: on the way of the caller as long as it need not wait, then
-/// in a task of its own. What comes of it for nobody is dropped.
-pub(super) async fn land<T: Send + 'static>(mut work: Later<'static, T>, lost: impl FnOnce() -> T) -> T {
-    if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
-        return done;
-    }
-    match Handle::try_current() {
-        Ok(runtime) => match runtime.spawn(work).await {
-            Ok(done) => done,
-            Err(ended) => match ended.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => lost(),
-            },
-        },
-        Err(_) => work.await,
-    }
-}
+/// For how many deadlines of its store a step is waited for: as long as a leased limiter waits at most.
+const STEP_DEADLINES: u32 = 10;
 
-/// What a task that was shut down leaves behind.
-pub(super) fn shut_down<T>() -> Result<T, StoreError> {
-    Err(StoreError::unavailable("the request was dropped before it was answered"))
+/// Does something to its end, whether or not anyone waits for it: on the way of the caller as long as it need not wait, then
+/// in a background task. What comes of it for nobody is dropped. An error says that nobody waited any longer.
+pub(super) async fn land<T: Send + 'static>(
+    background: &Background,
+    mut work: Later<'static, T>,
+) -> Result<T, StoreError> {
+    let first = poll_fn(|context| Poll::Ready(background.enter(|| work.as_mut().poll(context))));
+    if let Poll::Ready(done) = first.await {
+        return Ok(done);
+    }
+    background.run(STEP_DEADLINES, work).await
 }

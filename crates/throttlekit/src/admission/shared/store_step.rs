@@ -10,7 +10,7 @@ use throttlekit_core::{ALLOW_FULL, Cost, Decision};
 use tokio::sync::Notify;
 
 use super::keeper::Keeper;
-use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land, shut_down};
+use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land};
 use crate::admission::{Axes, Axis, Dimension};
 use crate::hash::random_u128;
 use crate::shared::Paid;
@@ -134,14 +134,15 @@ impl<S: Store, const N: usize> StoreBill<S, N> {
 
     /// Charges what was not set aside. It lands whether or not anyone waits for it.
     async fn draw(&mut self, tokens: Cost) -> Result<(Decision, Guarantee), StoreError> {
-        let (step, keys) = (self.step.clone(), self.keys.clone());
+        let (step, keys, background) = (self.step.clone(), self.keys.clone(), self.step.keeper.background());
         let drawn = match step.named() {
             Some(place) => {
                 let id = self.next_id();
-                land(Box::pin(draw_named(step, keys, place, tokens, id)), shut_down_drawing).await
+                land(&background, Box::pin(draw_named(step, keys, place, tokens, id))).await
             }
-            None => land(Box::pin(draw_all(step, keys, tokens)), shut_down_drawing).await,
+            None => land(&background, Box::pin(draw_all(step, keys, tokens))).await,
         };
+        let drawn = drawn.unwrap_or_else(|late| Err((late, None)));
         match drawn {
             Ok((decision, guarantee, drawn)) => {
                 self.answered = true;
@@ -304,10 +305,6 @@ impl<S: Store, const N: usize> NamedDebit<S, N> {
 type Drawing<S, const N: usize> =
     Result<(Decision, Guarantee, Option<Drawn<S, N>>), (StoreError, Option<Unsure<S, N>>)>;
 
-fn shut_down_drawing<S: Store, const N: usize>() -> Drawing<S, N> {
-    shut_down().map_err(|error| (error, None))
-}
-
 /// Charges the one limit of the cost axis, under a name: it may be sent again, and counts once.
 async fn draw_named<S: Store, const N: usize>(
     step: Arc<StoreStep<S, N>>,
@@ -326,7 +323,7 @@ async fn draw_named<S: Store, const N: usize>(
     };
     match answer {
         Ok(debited) => {
-            let guarantee = step.limiter.note(debited.outcome.now);
+            let guarantee = step.limiter.note(&debited.outcome);
             Ok((debited.outcome.verdict.decision, guarantee, debit.drawn(&debited)))
         }
         Err(error) => Err((error, Some(Unsure(Some(debit))))),
@@ -347,7 +344,7 @@ async fn draw_all<S: Store, const N: usize>(
     let outcome = answers.and_then(|answers| answers.into_iter().next().ok_or_else(none));
     let outcome = outcome.map_err(|error| (error, None))?;
     let decision = outcome.verdict.decision;
-    let guarantee = step.limiter.note(outcome.now);
+    let guarantee = step.limiter.note(&outcome);
     let paid = |(&place, &mark): (&usize, &Mark)| {
         let key = keys[place].clone();
         Paid { limit: place, key, cost: tokens, mark }

@@ -10,7 +10,8 @@ use throttlekit_core::rate::{Limit, LimitError, Rule};
 
 use crate::Guarantee;
 use crate::store::{
-    Charge, Grant, KeySpace, LeaseAsk, RegionAsk, RegionGrant, RegionPool, Store, StoreError, Term, Want,
+    Background, Charge, Grant, KeySpace, LeaseAsk, RegionAsk, RegionGrant, RegionPool, Store, StoreError,
+    Term, Want,
 };
 
 const PREFIX: &str = "tk";
@@ -31,6 +32,11 @@ pub trait Budget: Send + Sync + 'static {
 
     /// What its word is worth.
     fn guarantee(&self) -> Guarantee;
+
+    /// Where its background work runs.
+    fn background(&self) -> Background {
+        Background::default()
+    }
 }
 
 /// A region's part of what a pool shares by weight.
@@ -63,6 +69,10 @@ impl<P: RegionPool> Budget for Region<P> {
 
     fn guarantee(&self) -> Guarantee {
         self.pool.guarantee()
+    }
+
+    fn background(&self) -> Background {
+        self.pool.background()
     }
 }
 
@@ -121,6 +131,10 @@ impl<S: Store> Budget for Quanta<S> {
 
     fn guarantee(&self) -> Guarantee {
         self.store.guarantee()
+    }
+
+    fn background(&self) -> Background {
+        self.store.background()
     }
 }
 

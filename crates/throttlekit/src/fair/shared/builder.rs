@@ -8,7 +8,6 @@ use throttlekit_core::fair::{MEMBERS_MAX, Weight};
 use throttlekit_core::lease::Margin;
 use throttlekit_core::rate::Need;
 use throttlekit_core::{Cost, Timestamp};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::desk::Desk;
@@ -103,6 +102,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
     /// The limiter, or why the limit is none that can be shared so.
     pub fn build(self) -> Result<SharedFairLimiter<B, C>, LimitError> {
         let budget = self.budget?;
+        let background = budget.background();
         let limit = *budget.limit();
         let margin = self.margin.behind(self.clock.behind_max());
         if margin.deadline(Timestamp::EPOCH, limit.period()) == Timestamp::EPOCH {
@@ -123,7 +123,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
             }),
             tallies: Tallies::default(),
             counters: Counters::default(),
-            built_on: Handle::try_current().ok(),
+            background,
         }))
     }
 }

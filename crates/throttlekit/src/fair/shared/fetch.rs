@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use throttlekit_core::fair::branch::Request;
+use tokio::time::timeout;
 
 use super::Budget;
 use super::limiter::Place;
@@ -17,14 +18,14 @@ pub(super) struct Fetch<B: Budget, C: LeaseClock + 'static> {
 }
 
 impl<B: Budget, C: LeaseClock + 'static> Fetch<B, C> {
-    /// Sends it, as a task of its own: callers come and go. Not to be called at the desk: a runtime that takes no more
-    /// tasks drops this one at once, and then the desk is told.
+    /// Sends it, as a background task: callers come and go. Not to be called at the desk: a runtime that takes no more tasks
+    /// drops this one at once, and then the desk is told.
     pub(super) fn start(place: &Arc<Place<B, C>>, request: Request) {
         let fetch = Self { place: place.clone(), request, landed: false };
-        let Some(runtime) = place.runtime() else { return };
-        runtime.spawn(async move {
-            let answer = fetch.place.budget.more(request.weight, request.wants).await;
-            fetch.land(answer);
+        let deadline = place.background.deadline();
+        place.background.spawn(async move {
+            let answer = timeout(deadline, fetch.place.budget.more(request.weight, request.wants)).await;
+            fetch.land(answer.unwrap_or(Err(StoreError::Deadline(deadline))));
         });
     }
 
@@ -34,7 +35,7 @@ impl<B: Budget, C: LeaseClock + 'static> Fetch<B, C> {
     }
 }
 
-/// Dropped before its answer came: at the end of a runtime, or where there is none.
+/// Dropped before its answer came: it panicked, or its runtime ended.
 impl<B: Budget, C: LeaseClock + 'static> Drop for Fetch<B, C> {
     fn drop(&mut self) {
         if !self.landed {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use throttlekit_core::fair::Weight;
 use throttlekit_core::fair::branch::{Credit, Turn};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::desk::Desk;
@@ -16,7 +15,7 @@ use super::fetch::Fetch;
 use super::{Budget, Quanta, Region, SharedFairBuilder};
 use crate::fair::limiter::WeightOf;
 use crate::shared::{StandIn, Tallies};
-use crate::store::{RegionGrant, RegionPool, Store, StoreError};
+use crate::store::{Background, RegionGrant, RegionPool, Store, StoreError};
 use crate::{Answer, Ask, BootClock, KeyHash, LeaseClock, Limit, LimitError, SecretHash, Tally};
 
 /// How often an ask waits for units. Then it is told to come back.
@@ -62,8 +61,8 @@ pub(super) struct Place<B, C> {
     pub(super) stand_in: StandIn<1>,
     pub(super) tallies: Tallies,
     pub(super) counters: Counters,
-    /// Where it was built, for callers that are on no runtime.
-    pub(super) built_on: Option<Handle>,
+    /// Where requests run.
+    pub(super) background: Background,
 }
 
 #[derive(Default)]
@@ -233,8 +232,21 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
             self.counters.requests.fetch_add(1, Relaxed);
             Fetch::start(self, request);
         }
-        bell.await;
-        self.desk().failed(awaited).map_or(Round::Again, Round::Outage)
+        match self.background.wait(1, bell).await {
+            Ok(()) => self.desk().failed(awaited).map_or(Round::Again, Round::Outage),
+            Err(late) => self.give_up(awaited, late),
+        }
+    }
+
+    /// The request was neither answered nor failed in time: nobody drives it. It counts as failed, so that the next caller
+    /// sends another; what it may still bring lapses.
+    #[cold]
+    fn give_up(&self, awaited: u64, late: StoreError) -> Round {
+        if self.desk().branch.asking() != Some(awaited) {
+            return Round::Again;
+        }
+        self.land(awaited, Err(late.clone()));
+        Round::Outage(late)
     }
 
     /// Credits what a request fetched, or notes why it fetched nothing; then everyone who waits looks again.
@@ -289,11 +301,6 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
 
     fn theirs(&self) -> Timestamp {
         self.desk().theirs(self.clock.now())
-    }
-
-    /// Where tasks go: to the caller's runtime, or to that on which the limiter was built.
-    pub(super) fn runtime(&self) -> Option<Handle> {
-        Handle::try_current().ok().or_else(|| self.built_on.clone())
     }
 
     pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {

@@ -11,7 +11,7 @@ use super::MemoryStore;
 use crate::Clock;
 use crate::store::slots::life;
 use crate::store::streams::Search;
-use crate::store::{Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError};
+use crate::store::{Background, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError};
 
 /// How many keys have slots held at a time. One more is refused until the leases of another are over.
 const SLOT_KEYS_MAX: usize = 100_000;
@@ -37,7 +37,6 @@ impl SlotTables {
             }
         }
         let table = tables.entry(ask.key.into()).or_default();
-        let now = table.instant(now);
         let step = table.acquire(ask.lease, ask.owner, ask.most, lives, now);
         if table.is_idle() {
             tables.remove(ask.key);
@@ -87,10 +86,12 @@ impl<C: Clock + 'static> SlotStore for MemoryStore<C> {
 
     async fn occupancy(&self, keys: &[&str]) -> Result<Vec<Occupancy>, StoreError> {
         let (now, tables) = (self.now(), self.slots.lock());
-        let look = |key: &&str| match tables.0.get(*key) {
-            Some(table) => Occupancy { now: table.instant(now), held: table.occupancy(now) },
-            None => Occupancy { now, held: 0 },
-        };
+        let held = |key: &str| tables.0.get(key).map_or(0, |table| table.occupancy(now));
+        let look = |key: &&str| Occupancy { now, held: held(key) };
         Ok(keys.iter().map(look).collect())
+    }
+
+    fn background(&self) -> Background {
+        self.background.clone()
     }
 }

@@ -2,15 +2,17 @@
 //!
 //! A limit that is changed asks for the same keys, and finds in them what it left there under other numbers.
 
-use std::sync::{PoisonError, RwLock};
+use std::borrow::Cow;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use hashbrown::HashTable;
 use throttlekit_core::Timestamp;
-use throttlekit_core::rate::Limit;
+use throttlekit_core::rate::estimate::Estimates;
 use throttlekit_core::rate::shared::{Kind, SharedForm};
 use throttlekit_core::rate::stored::Stored;
+use throttlekit_core::rate::{Limit, State};
 
-use crate::memory::{Debts, Shards};
+use crate::memory::{Budget, KeyMemory, Owing, Shards};
 use crate::store::StoreError;
 use crate::store::key::space_of;
 use crate::store::streams::Search;
@@ -19,7 +21,12 @@ use crate::{KeyHash, TrustedHash};
 /// How many limits one store keeps at a time. Beyond, those make room whose keys owe nothing any more.
 pub(super) const SPACES_MAX: usize = 65_536;
 
+/// Each space has few, as there may be many.
+const SHARDS_PER_SPACE: usize = 16;
+
 pub(super) struct Spaces {
+    /// What all keys may take, whichever limit they are of.
+    budget: Arc<Budget>,
     table: RwLock<Table>,
     /// Operators name policies and limits, not strangers.
     hash: TrustedHash,
@@ -40,27 +47,46 @@ pub(super) struct Space {
     pub(super) keys: Shards<Stored>,
 }
 
-impl Debts<Stored> for SharedForm {
-    fn idle_at(&self, state: &Stored) -> Timestamp {
-        state.idle_at(self)
+impl Owing<Stored> for SharedForm {
+    fn idle_at(&self, kept: &Stored) -> Timestamp {
+        kept.idle_at(self)
     }
 
-    fn join(&self, state: &mut Stored, other: &Stored, now: Timestamp) {
-        state.join(other, self, now);
+    fn heap_bytes(&self, kept: &Stored) -> usize {
+        kept.heap_bytes()
+    }
+
+    fn estimates(&self) -> Estimates {
+        Estimates::of(self.limit())
+    }
+
+    fn state<'a>(&self, kept: &'a Stored, now: Timestamp) -> Cow<'a, State> {
+        kept.state(self, now)
+    }
+
+    fn kept(&self, state: State, now: Timestamp) -> Stored {
+        Stored::of(self, state, now)
     }
 }
 
 impl Spaces {
-    pub(super) fn new() -> Self {
-        Self { table: RwLock::default(), hash: TrustedHash::random() }
+    pub(super) fn new(bytes: usize) -> Self {
+        Self { budget: Arc::new(Budget::new(bytes)), table: RwLock::default(), hash: TrustedHash::random() }
     }
 
-    /// Goes to the keys among which this one is, under a limit of this form. `keys_max` are kept apart.
+    /// How full all of them are at `now`. Looks at every key.
+    pub(super) fn memory(&self, now: Timestamp) -> KeyMemory {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all = KeyMemory::of(&self.budget);
+        table.spaces.iter().for_each(|(_, space)| all.add(&space.keys.memory(&space.form, now)));
+        all
+    }
+
+    /// Goes to the keys among which this one is, under a limit of this form.
     pub(super) fn visit<T>(
         &self,
         key: &str,
         form: &SharedForm,
-        keys_max: usize,
         now: Timestamp,
         visit: impl FnOnce(&Space) -> T,
     ) -> Result<T, StoreError> {
@@ -75,13 +101,13 @@ impl Spaces {
             }
         }
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        table.space(hash, name, form, keys_max, now).map(visit)
+        table.space((hash, name), form, &self.budget, now).map(visit)
     }
 
     /// Forgets a key, whichever limits it was asked for.
     pub(super) fn remove(&self, fingerprint: u64) {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        table.spaces.iter().for_each(|(_, space)| space.keys.remove(fingerprint));
+        table.spaces.iter().for_each(|(_, space)| space.keys.remove(fingerprint, &space.form));
     }
 
     fn hash_of(&self, (head, tail): (&str, &str)) -> u64 {
@@ -93,16 +119,15 @@ impl Spaces {
 impl Table {
     fn space(
         &mut self,
-        hash: u64,
-        name: (&str, &str),
+        (hash, name): (u64, (&str, &str)),
         form: &SharedForm,
-        keys_max: usize,
+        budget: &Arc<Budget>,
         now: Timestamp,
     ) -> Result<&Space, StoreError> {
         if self.spaces.find(hash, |(_, space)| space.is(name, form)).is_none() {
             self.make_room(now)?;
             let name = (name.0.into(), name.1.into());
-            let space = Space { name, form: *form, keys: Shards::new(keys_max) };
+            let space = Space { name, form: *form, keys: Shards::new(Arc::clone(budget), SHARDS_PER_SPACE) };
             self.spaces.insert_unique(hash, (hash, space), |(hash, _)| *hash);
         }
         let found = self.spaces.find_mut(hash, |(_, space)| space.is(name, form));
@@ -158,20 +183,20 @@ mod tests {
 
     fn use_one(spaces: &Spaces, policy: usize, now: Timestamp) -> Result<(), StoreError> {
         let (key, form) = (format!("tk:{{{policy}/a}}w:"), day(5));
-        spaces.visit(&key, &form, 10, now, |space| {
+        spaces.visit(&key, &form, now, |space| {
             space.keys.lock(7).change(&form, now, |stored| stored.charge(&form, 1, now));
         })
     }
 
     fn used(spaces: &Spaces, policy: usize, form: &SharedForm, now: Timestamp) -> bool {
         let key = format!("tk:{{{policy}/b}}w:");
-        spaces.visit(&key, form, 10, now, |space| space.keys.lock(7).state(form, now).is_some()).unwrap()
+        spaces.visit(&key, form, now, |space| space.keys.lock(7).state(form, now).is_some()).unwrap()
     }
 
     /// Policies come and go with every reload, for years.
     #[test]
     fn limits_that_nobody_owes_anything_make_room_and_no_others() {
-        let (spaces, now) = (Spaces::new(), Timestamp::from_millis(1_700_000_000_000));
+        let (spaces, now) = (Spaces::new(1 << 20), Timestamp::from_millis(1_700_000_000_000));
         assert!((0..SPACES_MAX).all(|policy| use_one(&spaces, policy, now).is_ok()));
         let refused = use_one(&spaces, SPACES_MAX, now);
         assert!(matches!(refused, Err(StoreError::Misconfigured(_))), "{refused:?}");
@@ -183,7 +208,7 @@ mod tests {
 
     #[test]
     fn kinds_and_shapes_are_kept_apart_under_any_key() {
-        let (spaces, now) = (Spaces::new(), Timestamp::from_millis(1_700_000_000_000));
+        let (spaces, now) = (Spaces::new(1 << 20), Timestamp::from_millis(1_700_000_000_000));
         use_one(&spaces, 1, now).unwrap();
         let sliding = Limit::sliding_window(5, Duration::from_secs(86_400)).unwrap();
         assert!(!used(&spaces, 1, &SharedForm::of(&sliding).unwrap(), now));

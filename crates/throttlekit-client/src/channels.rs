@@ -1,0 +1,101 @@
+//! The connections to one server, replaced when they fall silent.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use throttlekit::store::Background;
+use tonic::transport::{Channel, Endpoint};
+
+/// Connections that calls take in turns.
+///
+/// A peer that vanished without a word leaves a connection that accepts requests and answers none, until keep-alive
+/// notices after half a minute. So a call that gets no answer replaces its connection, unless that has answered
+/// another call meanwhile, or none at all: then it may still be connecting, which can take longer than a call. And a
+/// probe goes over a new connection, which all calls use once it has answered.
+pub(crate) struct Channels {
+    endpoint: Endpoint,
+    background: Background,
+    kept: Vec<Mutex<Kept>>,
+    turn: AtomicUsize,
+}
+
+#[derive(Clone)]
+struct Kept {
+    channel: Channel,
+    /// Calls that it has answered.
+    answers: Arc<AtomicU64>,
+}
+
+/// A connection while one call uses it. Dropped before [`answered`](Self::answered), the call got no answer.
+pub(crate) struct InUse {
+    channels: Arc<Channels>,
+    index: usize,
+    kept: Kept,
+    answers_before: u64,
+    answered: bool,
+}
+
+impl Channels {
+    pub(crate) fn new(endpoint: Endpoint, connections: usize, background: Background) -> Self {
+        let mut channels = Self { endpoint, background, kept: Vec::new(), turn: AtomicUsize::new(0) };
+        channels.kept = (0..connections).map(|_| Mutex::new(Kept::of(channels.connect()))).collect();
+        channels
+    }
+
+    /// The next connection.
+    pub(crate) fn take(self: &Arc<Self>) -> InUse {
+        let index = self.turn.fetch_add(1, Relaxed) % self.kept.len();
+        let kept = self.lock(index).clone();
+        let answers_before = kept.answers.load(Relaxed);
+        InUse { channels: self.clone(), index, kept, answers_before, answered: false }
+    }
+
+    /// A new connection, made with the first call over it. Its tasks run on the runtime of the client.
+    pub(crate) fn connect(&self) -> Channel {
+        self.background.enter(|| self.endpoint.connect_lazy())
+    }
+
+    /// Uses this connection, which has answered, in place of the first, and new ones in place of the others. Calls in
+    /// flight keep the connection that they have.
+    pub(crate) fn replace_all(&self, first: Channel) {
+        for index in 1..self.kept.len() {
+            *self.lock(index) = Kept::of(self.connect());
+        }
+        *self.lock(0) = Kept::of(first);
+    }
+
+    fn lock(&self, index: usize) -> MutexGuard<'_, Kept> {
+        self.kept[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn of(channel: Channel) -> Self {
+        Self { channel, answers: Arc::default() }
+    }
+}
+
+impl InUse {
+    pub(crate) fn channel(&self) -> Channel {
+        self.kept.channel.clone()
+    }
+
+    /// Any word of the server's is an answer.
+    pub(crate) fn answered(mut self) {
+        self.answered = true;
+        self.kept.answers.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let (answers, before) = (&self.kept.answers, self.answers_before);
+        if self.answered || before == 0 || answers.load(Relaxed) != before {
+            return;
+        }
+        let mut kept = self.channels.lock(self.index);
+        if Arc::ptr_eq(&kept.answers, answers) {
+            *kept = Kept::of(self.channels.connect());
+        }
+    }
+}

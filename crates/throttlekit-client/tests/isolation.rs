@@ -1,0 +1,142 @@
+//! Guarantee `isolated-callers` for the remote client: a limiter that several runtimes share, of which one misbehaves,
+//! over a real server behind a connection that breaks. `cargo xtask prove isolated-callers` runs it at its full size.
+
+mod common;
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use throttlekit::store::LineStats;
+use throttlekit_client::{Ask, Batch, Client, ClientError, FleetLimiter, Mode, RemoteAnswer, RemoteLimiter};
+use throttlekit_conformance::Dice;
+use throttlekit_conformance::isolation::{
+    Bench, Boxed, Engine, Kind, Proxy, Schedule, Seen, Shared, Step, Timing, Trouble, examine,
+};
+use throttlekit_server::engine::Backend;
+
+use common::Running;
+
+const POLICIES: &str = "  api: {rate: {algorithm: fixed_window, limit: 1000000000, per: 1h}, fleet: {}}\n";
+const HOUR: Duration = Duration::from_secs(3_600);
+const UNITS: u64 = 1_000_000_000;
+/// Small, so that units are fetched again and again.
+const BATCH: u64 = 3;
+/// How many schedules run in an ordinary test; a variable says how many a proof runs.
+const SCHEDULES: u64 = 24;
+const SCHEDULES_VARIABLE: &str = "ISOLATION_SCHEDULES";
+const AT_ONCE: usize = 8;
+
+/// A limiter of either kind, and the client it stands on.
+struct Remote {
+    client: Client,
+    strict: RemoteLimiter,
+    leased: Option<FleetLimiter>,
+    timing: Timing,
+    /// A key of its own, as all schedules share one server.
+    key: String,
+}
+
+fn seen(answer: Option<Result<RemoteAnswer, ClientError>>) -> Seen {
+    match answer {
+        None => Seen::GaveUp,
+        Some(Ok(RemoteAnswer { outage: Some(outage), .. })) => Seen::Outage(outage.to_string()),
+        Some(Ok(_)) => Seen::Answer,
+        Some(Err(error)) => Seen::Error(error.to_string()),
+    }
+}
+
+/// One call for each request; or what is leased, which waits for up to nine deadlines.
+impl Shared for Remote {
+    fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
+        Box::pin(async move {
+            let key = format!("{}{}", self.key, Dice::new(step.dice).below(2));
+            let (ask, deadline) = (Ask::of(&key), self.timing.deadline);
+            match &self.leased {
+                None => seen(step.watch.within("a check", deadline, self.strict.check(ask)).await),
+                Some(leased) => {
+                    seen(step.watch.within("a leased check", deadline * 9, leased.check(ask)).await)
+                }
+            }
+        })
+    }
+}
+
+struct RemoteBench {
+    proxy: Proxy,
+    remote: Arc<Mutex<Weak<Remote>>>,
+}
+
+impl RemoteBench {
+    fn remote(&self) -> Option<Arc<Remote>> {
+        self.remote.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+}
+
+impl Bench for RemoteBench {
+    fn build(&self, schedule: Schedule) -> Boxed<Result<Arc<dyn Shared>, String>> {
+        let (kept, address, timing) = (self.remote.clone(), self.proxy.address(), schedule.timing);
+        Box::pin(async move {
+            let client = Client::builder(format!("http://{address}"))
+                .deadline(timing.deadline)
+                .breaker(timing.opens_after, timing.probe_every)
+                .build()
+                .map_err(|error| error.to_string())?;
+            let window = throttlekit::Limit::fixed_window(UNITS, HOUR).map_err(|error| error.to_string())?;
+            let leased = client.fleet("api", window).batch(Batch::Fixed(BATCH));
+            let leased = leased.tune(|tier| tier.mode(Mode::Leased)).build();
+            let leased = leased.map_err(|error| error.to_string())?;
+            let remote = Arc::new(Remote {
+                strict: client.limiter("api"),
+                leased: (schedule.kind == Kind::RemoteLeased).then_some(leased),
+                client,
+                timing,
+                key: format!("{}-", schedule.seed),
+            });
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&remote);
+            // As whoever waits for the first connection before serving.
+            let _ = remote.strict.check(Ask::of("first")).await;
+            Ok(remote as Arc<dyn Shared>)
+        })
+    }
+
+    fn trouble(&self, trouble: Trouble) {
+        self.proxy.trouble(trouble);
+    }
+
+    fn heal(&self) {
+        self.proxy.heal();
+    }
+
+    fn breaker_open(&self) -> Option<bool> {
+        self.remote().map(|remote| LineStats::default().plus(remote.client.stats()).open)
+    }
+
+    fn connections(&self) -> (usize, usize) {
+        (self.proxy.open(), 1)
+    }
+
+    fn is_held(&self) -> bool {
+        self.remote().is_some()
+    }
+}
+
+#[test]
+fn isolated_callers_of_a_remote_limiter() {
+    let schedules = std::env::var(SCHEDULES_VARIABLE).ok().and_then(|n| n.parse().ok()).unwrap_or(SCHEDULES);
+    let server = Running::start(POLICIES, Backend::memory());
+    let address = server.address();
+    let benches = |_: &Schedule| -> Result<Box<dyn Bench>, String> {
+        let proxy = Proxy::to(address).map_err(|error| error.to_string())?;
+        Ok(Box::new(RemoteBench { proxy, remote: Arc::default() }))
+    };
+    let examined = examine(Engine::Server, &Kind::REMOTE, 0..schedules, AT_ONCE, &benches, &|| {});
+    for violation in examined.confirmed.iter().chain(&examined.unchecked) {
+        println!("VIOLATION {violation}");
+    }
+    for violation in &examined.unconfirmed {
+        println!("unconfirmed {violation}");
+    }
+    println!("part: {}", serde_json::json!(examined.figure()));
+    assert!(examined.confirmed.is_empty() && examined.unchecked.is_empty(), "see above");
+    assert!(examined.tally.answered > schedules, "nothing was examined: {:?}", examined.tally);
+}

@@ -1,0 +1,89 @@
+//! The same of a store with a clock of its own.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use throttlekit::store::Store;
+use throttlekit::{BootClock, Limit, Retry, Timestamp, TokenBudget};
+
+use super::{CHUNK, Learns, STREAM};
+
+/// How long to wait where only another stream's end helps.
+const RELEASE_WAIT: Duration = Duration::from_millis(10);
+
+/// What is run on a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Paced {
+    /// Tokens in a window.
+    pub budget: u64,
+    /// Streams at a time.
+    pub at_once: usize,
+    /// Who says how much is set aside.
+    pub learns: Learns,
+    /// How long a window is.
+    pub window: Duration,
+    /// How many whole windows are looked at.
+    pub windows: u64,
+}
+
+/// Runs streams without a pause but those they are told, and gives what was used in each whole window.
+pub async fn use_windows<S: Store>(store: Arc<S>, policy: &str, paced: Paced) -> Vec<u64> {
+    let limit = Limit::token_budget(paced.budget, paced.window).expect("a valid budget");
+    let builder = TokenBudget::builder(store, policy, limit).reserve(paced.learns.reserve());
+    let budget: TokenBudget<_, BootClock> = builder.build().expect("a valid budget");
+    let used = Arc::new(Mutex::new(Vec::new()));
+    let workers: Vec<_> =
+        (0..paced.at_once).map(|_| tokio::spawn(work(budget.clone(), paced, used.clone()))).collect();
+    for worker in workers {
+        worker.await.expect("a worker does not panic");
+    }
+    let used = used.lock().unwrap_or_else(PoisonError::into_inner);
+    // The first window was under way, and the last is not over.
+    used.iter().skip(1).take(paced.windows as usize).map(|(_, tokens)| *tokens).collect()
+}
+
+type Used = Arc<Mutex<Vec<(u64, u64)>>>;
+
+async fn work<S: Store>(budget: TokenBudget<Arc<S>, BootClock>, paced: Paced, used: Used) {
+    loop {
+        let opened = budget.open("victim", None).await.expect("the store answers");
+        let Some(mut stream) = opened.stream else {
+            let decision = opened.answer.decision;
+            wait(decision.retry_after, decision.reset_at, opened.answer.now).await;
+            continue;
+        };
+        while stream.produced() < STREAM {
+            let answer = stream.debit(CHUNK).await.expect("the store answers");
+            if !answer.decision.allowed {
+                break;
+            }
+            if note(&used, window(answer.now, paced.window)) > paced.windows + 1 {
+                return;
+            }
+        }
+        stream.settle().await.expect("the store answers");
+    }
+}
+
+async fn wait(retry: Retry, reset_at: Timestamp, now: Timestamp) {
+    let longest = reset_at.since(now);
+    tokio::time::sleep(match retry {
+        Retry::After(wait) => wait,
+        Retry::Now | Retry::OnRelease | Retry::Never => RELEASE_WAIT.min(longest),
+    })
+    .await;
+}
+
+fn window(now: Timestamp, length: Duration) -> u64 {
+    (u128::from(now.as_nanos()) / length.as_nanos()) as u64
+}
+
+/// Enters a chunk into its window, and says how many windows there are.
+fn note(used: &Used, window: u64) -> u64 {
+    let mut used = used.lock().unwrap_or_else(PoisonError::into_inner);
+    match used.iter_mut().find(|(of, _)| *of == window) {
+        Some((_, tokens)) => *tokens += CHUNK,
+        None => used.push((window, CHUNK)),
+    }
+    used.len() as u64
+}

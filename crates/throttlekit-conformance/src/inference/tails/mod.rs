@@ -1,0 +1,21 @@
+//! `inference` where service times have long tails: goodput beside the best fixed ceiling, and beside published rules.
+//!
+//! * [`Shape`] is how long calls take, [`Scenario`] a backend under a load: Poisson arrivals, a guard, a FIFO queue and
+//!   `n` servers behind it.
+//! * [`run`] plays one scenario and one seed to anything that [`Infers`](super::Infers) a ceiling.
+//! * [`compare`] finds the best fixed ceiling by search and puts ours and the [`PEERS`] beside it.
+//! * [`SEEDED`] are broken estimators, each of which the thresholds must find.
+
+mod compare;
+mod peers;
+mod scenario;
+mod seeded;
+mod shape;
+
+pub use compare::{
+    Compared, GOODPUT_BELOW, GOODPUT_FROM, P99_MAX, Result, SEARCH_SEEDS, TailSize, WORST_SEED, compare, ours,
+};
+pub use peers::{AimdLimit, Fixed, Gradient2Limit, PEERS, Peer, VegasLimit};
+pub use scenario::{LOADS, Outcome, SERVERS, Scenario, WAIT_MAX, run};
+pub use seeded::{SEEDED, Seeded, find_seeded};
+pub use shape::{SHAPES, Shape};

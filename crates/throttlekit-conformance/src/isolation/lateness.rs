@@ -1,0 +1,137 @@
+//! How late this machine wakes a thread up, measured all along, so that a busy machine is not taken for a fault.
+
+use std::array;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use throttlekit::store::Background;
+use throttlekit::{BootClock, Clock, Timestamp};
+
+/// How often a thread sleeps and looks how late it woke up.
+const EVERY: Duration = Duration::from_millis(5);
+const BUCKET: Duration = Duration::from_millis(50);
+/// Some minutes.
+const BUCKETS: usize = 8_192;
+/// How many threads one call may wait for, one after the other: caller, driver, engine and back, twice.
+const HOPS: u32 = 6;
+/// What is allowed on top of what is measured.
+pub const SLACK: Duration = Duration::from_millis(250);
+
+/// How much longer than promised anything may take that began and ended then: [`SLACK`], and six times the worst delay
+/// that was measured meanwhile.
+pub fn slack_between(from: Timestamp, to: Timestamp) -> Duration {
+    SLACK + worst_between(from, to) * HOPS
+}
+
+/// The worst delay of a thread that was measured between two instants. That of the driver thread counts too, up to
+/// [`SLACK`]: one that stands still for longer is not the machine's fault.
+pub fn worst_between(from: Timestamp, to: Timestamp) -> Duration {
+    let meters = Meters::get();
+    meters.thread.worst_between(from, to).max(meters.driver.worst_between(from, to).min(SLACK))
+}
+
+/// For how long the library's driver thread stood still between two instants, if that was longer than the machine explains.
+pub(super) fn driver_stood_still(from: Timestamp, to: Timestamp) -> Option<Duration> {
+    let meters = Meters::get();
+    let stood = meters.driver.worst_between(from, to);
+    (stood > SLACK + meters.thread.worst_between(from, to) * HOPS).then_some(stood)
+}
+
+/// A thread of the harness's own that sleeps, and a task on the driver thread that does.
+struct Meters {
+    thread: Arc<Lateness>,
+    driver: Arc<Lateness>,
+}
+
+impl Meters {
+    fn get() -> &'static Self {
+        static METERS: OnceLock<Meters> = OnceLock::new();
+        METERS.get_or_init(Self::start)
+    }
+
+    fn start() -> Self {
+        let [thread, driver] = [(); 2].map(|()| Arc::new(Lateness::new()));
+        let measured = thread.clone();
+        let body = move || {
+            loop {
+                measured.measure(|| thread::sleep(EVERY));
+            }
+        };
+        thread::Builder::new().name("lateness".into()).spawn(body).expect("a thread");
+        let (measured, background) = (driver.clone(), Background::default());
+        Background::default().spawn(async move {
+            loop {
+                let begun = BootClock.now();
+                background.sleep(EVERY).await;
+                measured.note(begun, BootClock.now());
+            }
+        });
+        Self { thread, driver }
+    }
+}
+
+/// The worst lateness of each twentieth of a second.
+struct Lateness {
+    /// The number of the bucket above 24 bits of microseconds.
+    buckets: [AtomicU64; BUCKETS],
+}
+
+fn bucket(at: Timestamp) -> u64 {
+    at.as_nanos() / BUCKET.as_nanos() as u64
+}
+
+impl Lateness {
+    fn new() -> Self {
+        Self { buckets: array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    fn measure(&self, sleep: impl FnOnce()) {
+        let begun = BootClock.now();
+        sleep();
+        self.note(begun, BootClock.now());
+    }
+
+    /// One that slept through several buckets was late in each of them.
+    fn note(&self, begun: Timestamp, woken: Timestamp) {
+        let late = woken.since(begun).saturating_sub(EVERY).as_micros() as u64;
+        for number in bucket(begun)..=bucket(woken) {
+            let kept = self.read(number).as_micros() as u64;
+            let worst = late.max(kept).min(0xff_ffff);
+            self.buckets[number as usize % BUCKETS].store(number << 24 | worst, Relaxed);
+        }
+    }
+
+    fn worst_between(&self, from: Timestamp, to: Timestamp) -> Duration {
+        (bucket(from)..=bucket(to)).map(|number| self.read(number)).max().unwrap_or_default()
+    }
+
+    fn read(&self, number: u64) -> Duration {
+        let kept = self.buckets[number as usize % BUCKETS].load(Relaxed);
+        let is_it = kept >> 24 == number & (u64::MAX >> 24);
+        Duration::from_micros(if is_it { kept & 0xff_ffff } else { 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_promised_may_take_longer_by_the_slack_at_least() {
+        let from = BootClock.now();
+        let to = from + Duration::from_millis(200);
+        assert!(slack_between(from, to) >= SLACK);
+        thread::sleep(Duration::from_millis(120));
+        assert!(worst_between(from, to) < Duration::from_secs(16), "it is a measurement");
+    }
+
+    #[test]
+    fn a_late_sleep_counts_for_all_the_time_it_took() {
+        let (lateness, at) = (Lateness::new(), Timestamp::from_millis);
+        lateness.note(at(1_000), at(1_205));
+        assert_eq!(lateness.worst_between(at(1_100), at(1_110)), Duration::from_millis(200));
+        assert_eq!(lateness.worst_between(at(1_300), at(1_400)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,97 @@
+//! Limiters that a flood is sent at.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use throttlekit::store::MemoryStore;
+use throttlekit::{Guarantee, KeyMemory, Limiter, ManualClock, SharedLimiter, TrustedHash};
+use throttlekit_core::rate::Limit;
+use throttlekit_core::{Decision, Timestamp};
+
+/// The answer to one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    /// The decision.
+    pub decision: Decision,
+    /// Whether it was said to be exact; nothing where answers carry no label.
+    pub exact: Option<bool>,
+}
+
+/// One limit over keys within a budget of bytes.
+pub trait Subject {
+    /// A request of one unit.
+    fn check(&mut self, key: u64) -> Reply;
+    /// What the clock shows from now on.
+    fn set(&mut self, now: Timestamp);
+    /// How full it is.
+    fn memory(&self) -> KeyMemory;
+}
+
+/// A [`Limiter`].
+pub struct InProcess {
+    limiter: Limiter<ManualClock, TrustedHash>,
+    clock: ManualClock,
+}
+
+impl InProcess {
+    /// With a budget of so many bytes.
+    pub fn new(limit: Limit, budget: usize, now: Timestamp) -> Self {
+        let clock = ManualClock::at(now);
+        let builder = Limiter::builder(limit).clock(clock.clone()).hash().memory_budget(budget);
+        Self { limiter: builder.build().expect("a limit that was checked"), clock }
+    }
+}
+
+impl Subject for InProcess {
+    fn check(&mut self, key: u64) -> Reply {
+        Reply { decision: self.limiter.check(&key.to_be_bytes()), exact: None }
+    }
+
+    fn set(&mut self, now: Timestamp) {
+        self.clock.set(now);
+    }
+
+    fn memory(&self) -> KeyMemory {
+        self.limiter.memory()
+    }
+}
+
+/// A [`SharedLimiter`] over a [`MemoryStore`].
+pub struct InStore {
+    limiter: SharedLimiter<MemoryStore<ManualClock>>,
+    clock: ManualClock,
+}
+
+impl InStore {
+    /// With a budget of so many bytes.
+    pub fn new(limit: Limit, budget: usize, now: Timestamp) -> Self {
+        let clock = ManualClock::at(now);
+        let store = MemoryStore::with_clock(clock.clone()).memory_budget(budget);
+        let limiter = SharedLimiter::new(store, "flood", limit).expect("a limit that was checked");
+        Self { limiter, clock }
+    }
+}
+
+impl Subject for InStore {
+    fn check(&mut self, key: u64) -> Reply {
+        let answer = now(self.limiter.check(&key.to_be_bytes())).expect("memory answers");
+        Reply { decision: answer.decision, exact: Some(answer.guarantee == Guarantee::Exact) }
+    }
+
+    fn set(&mut self, now: Timestamp) {
+        self.clock.set(now);
+    }
+
+    fn memory(&self) -> KeyMemory {
+        self.limiter.store().memory()
+    }
+}
+
+/// The output of a future that waits for nothing.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("memory answers at once"),
+    }
+}

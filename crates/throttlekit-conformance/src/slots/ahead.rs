@@ -1,0 +1,45 @@
+//! Slots that were taken while a store's clock was ahead.
+
+use std::time::Duration;
+
+use throttlekit::store::{Beat, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore};
+use throttlekit::{ManualClock, Timestamp};
+
+const LIVES: Duration = Duration::from_secs(30);
+const AHEAD: Duration = Duration::from_secs(86_400);
+const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+const MOST: u32 = 2;
+
+/// Takes both slots of a key while the clock is a day ahead; one holder dies, the other goes on. Once the clock is right
+/// again, the dead one's slot comes back within its lease, and the other's never does: there are never more live holders
+/// than slots. Says what went wrong.
+pub async fn slots_after_a_clock_was_ahead(
+    store: &impl SlotStore,
+    clock: &ManualClock,
+    key: &str,
+) -> Result<(), String> {
+    let lease = |id: u128| SlotLease { key, lease: LeaseId(id), owner: Owner(id) };
+    let held = async |id: u128| {
+        let ask = SlotAsk { key, lease: LeaseId(id), owner: Owner(id), most: MOST, lives: LIVES };
+        store.acquire(&ask).await.map(|answer| matches!(answer.step, SlotStep::Admit { .. }))
+    };
+    let expect = |what: &str, holds: bool| if holds { Ok(()) } else { Err(format!("{key}: {what}")) };
+    let (dead, alive, next, last) = (1, 2, 3, 4);
+    clock.set(START + AHEAD);
+    expect("both slots are free", held(dead).await == Ok(true) && held(alive).await == Ok(true))?;
+    clock.set(START);
+    expect("neither is over when the clock is set back", held(next).await == Ok(false))?;
+    let third = LIVES / 3;
+    for _ in 0..2 {
+        clock.advance(third);
+        let beat = store.heartbeat(&[lease(alive)], LIVES).await;
+        expect("who beats keeps its slot", matches!(beat[..], [Ok(Beat::Held(_))]))?;
+    }
+    clock.set(START + (LIVES - Duration::from_micros(1)));
+    expect("a lease lives as long as it was given", held(next).await == Ok(false))?;
+    clock.set(START + LIVES);
+    expect("the slot of the dead comes back within its lease", held(next).await == Ok(true))?;
+    expect("the slot of the living does not", held(last).await == Ok(false))?;
+    let beat = store.heartbeat(&[lease(dead), lease(alive)], LIVES).await;
+    expect("each is told which", matches!(beat[..], [Ok(Beat::Lost), Ok(Beat::Held(_))]))
+}

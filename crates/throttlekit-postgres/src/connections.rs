@@ -1,0 +1,244 @@
+//! A connection pool that never opens more connections than its capacity, also while the server hangs.
+//!
+//! A connection counts from before it is opened until it is closed. A call that is given up leaves a statement running
+//! on the server. Its connection then goes on counting until the server has answered it, however long that takes: to
+//! open another instead would leave one backend behind for each call that is given up, until the server has none left
+//! for anybody.
+//!
+//! ```text
+//! Dialling  => InUse (dialled) | Closed (failed)
+//! InUse     => Idle (given back) | Abandoned (dropped) | Closed (the server closed it)
+//! Abandoned => Idle (answered, after a cancel request) | Closed (the peer is gone)
+//! Idle      => InUse | Closed
+//! ```
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use throttlekit::store::{Background, StoreError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::sleep;
+use tokio_postgres::types::Type;
+use tokio_postgres::{CancelToken, Client, Error, Statement};
+
+use crate::dial::Dialer;
+use crate::seeded::{Seeded, SeededBug};
+
+/// The wait between cancel requests for one connection doubles from the one to the other: a server that is stopped
+/// finds at most some tens of them when it goes on.
+const CANCEL_AGAIN_MIN: Duration = Duration::from_millis(250);
+const CANCEL_AGAIN_MAX: Duration = Duration::from_secs(10);
+/// A cancel request travels beside the connection, so it may be carried out after the statement has ended by itself,
+/// and would then end the next one. The connection rests for this long before it is used again. One that comes later
+/// still costs one call its answer; that call is undone.
+const CANCEL_SETTLES: Duration = Duration::from_millis(100);
+
+/// The connections of one kind to one server.
+#[derive(Clone)]
+pub(crate) struct Connections(Arc<Shared>);
+
+struct Shared {
+    dialer: Arc<Dialer>,
+    /// One permit for each connection that is being opened, in use or abandoned.
+    capacity: Arc<Semaphore>,
+    idle: Mutex<Vec<Connection>>,
+    /// Where connections are opened, driven and reclaimed.
+    background: Background,
+    seeded: Seeded,
+}
+
+/// One connection with the statements that it has prepared.
+pub(crate) struct Connection {
+    client: Arc<Client>,
+    prepared: Mutex<HashMap<Arc<str>, Statement>>,
+    /// The generation of histories of the server that it was found to be in; zero until somebody looked.
+    generation: AtomicU64,
+}
+
+impl Connections {
+    pub(crate) fn new(capacity: usize, dialer: Arc<Dialer>, background: Background, seeded: Seeded) -> Self {
+        let capacity = Arc::new(Semaphore::new(capacity));
+        Self(Arc::new(Shared { dialer, capacity, idle: Mutex::default(), background, seeded }))
+    }
+
+    /// Waits for a connection, and opens one if none is idle. Has no deadline of its own: every caller has one.
+    pub(crate) async fn hold(&self) -> Result<Held, StoreError> {
+        let permit = self.0.capacity.clone().acquire_owned().await.map_err(StoreError::unavailable)?;
+        match self.0.take_idle() {
+            Some(connection) => Ok(self.held(connection, permit)),
+            None => self.dial(permit).await,
+        }
+    }
+
+    /// Closes every idle connection.
+    pub(crate) fn close_idle(&self) {
+        self.0.idle().clear();
+    }
+
+    pub(crate) fn dialer(&self) -> &Dialer {
+        &self.0.dialer
+    }
+
+    /// Opens a connection in a task: a caller whose deadline is shorter than that takes leaves it to the next one.
+    async fn dial(&self, permit: OwnedSemaphorePermit) -> Result<Held, StoreError> {
+        let (tell, dialled) = oneshot::channel();
+        let connections = self.clone();
+        self.0.background.spawn(async move {
+            let dialled = connections.0.dial().await;
+            let held = dialled.map(|connection| connections.held(connection, permit));
+            if let Err(Ok(unclaimed)) = tell.send(held) {
+                unclaimed.give_back();
+            }
+        });
+        dialled.await.unwrap_or_else(|_| Err(StoreError::unavailable("the background runtime has ended")))
+    }
+
+    fn held(&self, connection: Connection, permit: OwnedSemaphorePermit) -> Held {
+        Held { taken: Some((connection, permit)), connections: self.clone() }
+    }
+}
+
+impl Shared {
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_idle(&self) -> Option<Connection> {
+        let mut idle = self.idle();
+        while let Some(connection) = idle.pop() {
+            if !connection.client.is_closed() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    async fn dial(&self) -> Result<Connection, StoreError> {
+        let (client, driver) = self.dialer.dial().await?;
+        self.background.spawn(driver);
+        let (client, generation) = (Arc::new(client), AtomicU64::new(0));
+        Ok(Connection { client, prepared: Mutex::default(), generation })
+    }
+
+    /// The connection is idle before its permit is free, so whoever gets the permit finds it.
+    fn put_back(&self, connection: Connection, permit: OwnedSemaphorePermit) {
+        if !connection.client.is_closed() {
+            self.idle().push(connection);
+        }
+        drop(permit);
+    }
+}
+
+impl Connection {
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Relaxed)
+    }
+
+    pub(crate) fn belongs_to(&self, generation: u64) {
+        self.generation.store(generation, Relaxed);
+    }
+
+    /// The statement as the server has prepared it. There are as many as this crate has texts.
+    pub(crate) async fn prepare(&self, text: &Arc<str>, types: &[Type]) -> Result<Statement, Error> {
+        if let Some(prepared) = self.prepared().get(text) {
+            return Ok(prepared.clone());
+        }
+        let prepared = self.client.prepare_typed(text, types).await?;
+        self.prepared().insert(text.clone(), prepared.clone());
+        Ok(prepared)
+    }
+
+    fn prepared(&self) -> MutexGuard<'_, HashMap<Arc<str>, Statement>> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection while a call uses it. Dropped before it is given back, it is abandoned: a statement may still run.
+pub(crate) struct Held {
+    taken: Option<(Connection, OwnedSemaphorePermit)>,
+    connections: Connections,
+}
+
+impl Held {
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.taken.as_ref().expect("taken until it is given back").0
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        self.connection().client()
+    }
+
+    /// Gives back a connection on which nothing runs.
+    pub(crate) fn give_back(mut self) {
+        if let Some((connection, permit)) = self.taken.take() {
+            self.connections.0.put_back(connection, permit);
+        }
+    }
+
+    /// Closes a connection on which nothing runs and that is of no use any more.
+    pub(crate) fn close(mut self) {
+        self.taken = None;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some((connection, permit)) = self.taken.take() else { return };
+        let counts = !self.connections.0.seeded.has(SeededBug::AbandonedNotCounted);
+        if !connection.client.is_closed() && counts {
+            let connections = &self.connections.0;
+            connections.background.spawn(reclaim(Arc::downgrade(connections), connection, permit));
+        }
+    }
+}
+
+/// Cancels what runs on an abandoned connection, and gives it back once the server has answered.
+///
+/// Ends when the server answers, when the connection is closed, or when nobody holds the pool any more. A statement
+/// that no cancel request ends keeps its connection, and the permit with it.
+async fn reclaim(connections: Weak<Shared>, connection: Connection, permit: OwnedSemaphorePermit) {
+    let token = connection.client.cancel_token();
+    // Answered after everything before it, and ends a transaction that was left open.
+    let client = connection.client.clone();
+    let mut answered = pin!(client.batch_execute("ROLLBACK"));
+    let mut wait = CANCEL_AGAIN_MIN;
+    loop {
+        let Some(connections) = connections.upgrade() else { return };
+        let (dialer, seeded) = (connections.dialer.clone(), connections.seeded);
+        drop(connections);
+        let cancel = async move |token: &CancelToken| {
+            if !seeded.has(SeededBug::NoCancel) {
+                dialer.cancel(token).await;
+            }
+            sleep(wait).await;
+        };
+        match first(answered.as_mut(), pin!(cancel(&token))).await {
+            Some(Ok(())) => break,
+            // Closed, or in a state that we do not know: it is dropped.
+            Some(Err(_)) => return,
+            None => wait = (wait * 2).min(CANCEL_AGAIN_MAX),
+        }
+    }
+    sleep(CANCEL_SETTLES).await;
+    if let Some(connections) = connections.upgrade() {
+        connections.put_back(connection, permit);
+    }
+}
+
+/// What the first future returned, or nothing if the second ended before it.
+async fn first<T>(mut one: Pin<&mut impl Future<Output = T>>, mut other: Pin<&mut impl Future>) -> Option<T> {
+    poll_fn(|context| match one.as_mut().poll(context) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => other.as_mut().poll(context).map(|_| None),
+    })
+    .await
+}

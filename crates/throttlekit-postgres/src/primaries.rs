@@ -1,0 +1,77 @@
+//! Looking for a second primary among the hosts of the address.
+//!
+//! After a failover the old primary may be started again beside the new one. Then both admit up to the limit. From
+//! inside one server that cannot be seen; where the address names both, it can.
+
+use std::time::Duration;
+
+use throttlekit::store::StoreError;
+use tokio::time::timeout;
+
+use crate::seeded::SeededBug;
+use crate::store::Inner;
+
+/// A host that does not answer within this time is taken for one that is away.
+const LOOK_MAX: Duration = Duration::from_millis(500);
+
+/// One host as it answered.
+struct Seen {
+    place: usize,
+    standby: bool,
+    system: i64,
+    timeline: i64,
+    started: i64,
+}
+
+impl Inner {
+    /// Whether a host other than the one in use is a primary.
+    ///
+    /// One on a later timeline was promoted after the one in use: it is preferred from now on, and this is an error so
+    /// that nothing is decided here any more.
+    pub(crate) async fn other_primary(&self) -> Result<bool, StoreError> {
+        if self.builder.seeded.has(SeededBug::OtherHostsIgnored) {
+            return Ok(false);
+        }
+        let (started, history) = self.lineage.server();
+        let mut others = self.look_at_hosts().await;
+        others.retain(|seen| !seen.standby && seen.started != started);
+        let newer = |seen: &&Seen| seen.system == history.system && seen.timeline > history.timeline;
+        if let Some(newest) = others.iter().filter(newer).max_by_key(|seen| seen.timeline) {
+            self.link.control.dialer().prefer(newest.place);
+            self.link.close_idle();
+            return Err(StoreError::unavailable("another host of the address was promoted after this one"));
+        }
+        Ok(!others.is_empty())
+    }
+
+    /// Every host that answers, each over a connection that is closed at once. None where there is only one.
+    async fn look_at_hosts(&self) -> Vec<Seen> {
+        let mut looks = Vec::new();
+        let background = self.builder.background.clone();
+        let hosts = self.link.control.dialer().hosts();
+        for place in (0..hosts).filter(|_| hosts > 1) {
+            let (control, spawns) = (self.link.control.clone(), background.clone());
+            looks.push(background.spawn(async move {
+                let look = async {
+                    let (client, driver) = control.dialer().dial_host(place).await.ok()?;
+                    spawns.spawn(driver);
+                    let text = "SELECT pg_is_in_recovery(),
+                        CASE WHEN pg_is_in_recovery() THEN 0
+                            ELSE ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint END,
+                        (SELECT system_identifier FROM pg_control_system()),
+                        (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint";
+                    let rows = client.query_typed(text, &[]).await.ok()?;
+                    let row = rows.first()?;
+                    let [timeline, system, started] = [row.get(1), row.get(2), row.get(3)];
+                    Some(Seen { place, standby: row.get(0), system, timeline, started })
+                };
+                timeout(LOOK_MAX, look).await.ok().flatten()
+            }));
+        }
+        let mut seen = Vec::new();
+        for look in looks {
+            seen.extend(look.await.ok().flatten());
+        }
+        seen
+    }
+}

@@ -1,0 +1,149 @@
+//! A server on which others cancel, terminate, lock and sweep, under load: what was answered is in the rows, never more than
+//! the limit, and the store's own calls go on.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use common::{builder, clear, client, connect};
+use throttlekit::store::Store;
+use throttlekit::{Ask, Limit, SharedLimiter};
+use throttlekit_conformance::postgres::Server;
+use throttlekit_postgres::PostgresStore;
+use tokio::time::{Instant, sleep};
+
+const DAY: Duration = Duration::from_secs(86_400);
+const KEYS: usize = 4;
+const GROUPS: usize = 2;
+const LIMIT: u64 = 150;
+const GROUP_LIMIT: u64 = 2 * LIMIT;
+const CALLERS: usize = 12;
+const SECONDS: u64 = 6;
+
+type Two = Arc<SharedLimiter<PostgresStore, 2>>;
+
+async fn two_limits(url: &str) -> Two {
+    let store =
+        PostgresStore::builder(url).schema("disturbed").migrate_on_connect(true).connect().await.unwrap();
+    let window = |units| Limit::fixed_window(units, DAY).unwrap();
+    Arc::new(SharedLimiter::all(store, "p", [("u", window(LIMIT)), ("o", window(GROUP_LIMIT))]).unwrap())
+}
+
+/// How many requests of each key and each group were admitted.
+#[derive(Default)]
+struct Admitted {
+    keys: [AtomicU64; KEYS],
+    groups: [AtomicU64; GROUPS],
+    asked: AtomicU64,
+}
+
+async fn call_until(limiter: Two, admitted: Arc<Admitted>, stop: Arc<AtomicBool>, seed: u64) {
+    let mut dice = common::Dice(seed);
+    while !stop.load(Relaxed) {
+        let (key, group) = (dice.below(KEYS as u64) as usize, dice.below(GROUPS as u64) as usize);
+        let names = (format!("k{key}"), format!("o{group}"));
+        admitted.asked.fetch_add(1, Relaxed);
+        match limiter.check_all([Ask::of(&names.0), Ask::of(&names.1)]).await {
+            Ok(answer) if answer.outage.is_none() && answer.decision.allowed => {
+                admitted.keys[key].fetch_add(1, Relaxed);
+                admitted.groups[group].fetch_add(1, Relaxed);
+            }
+            Ok(answer) if answer.outage.is_none() => {}
+            _ => sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// Cancels and terminates our sessions, takes rows in another order than we do, and crashes the server once.
+async fn disturb(server: &Server) {
+    let begun = Instant::now();
+    let mut crashed = false;
+    for round in 0_u64.. {
+        let passed = begun.elapsed();
+        if passed > Duration::from_secs(SECONDS) {
+            return;
+        }
+        if !crashed && passed > Duration::from_secs(SECONDS / 2) {
+            server.stop("immediate");
+            server.start();
+            crashed = true;
+        }
+        let end = if round % 20 == 19 { "pg_terminate_backend" } else { "pg_cancel_backend" };
+        let hit = format!(
+            "SELECT count({end}(pid)) FROM pg_stat_activity
+             WHERE pid <> pg_backend_pid() AND query LIKE '%disturbed%admit%' AND random() < 0.3"
+        );
+        let lock = "BEGIN; SELECT 1 FROM disturbed.state ORDER BY key DESC FOR UPDATE; SELECT pg_sleep(0.03); ROLLBACK";
+        let beside = connect(&server.url()).await;
+        let _ = beside.batch_execute(&hit).await;
+        let _ = beside.batch_execute(lock).await;
+        sleep(Duration::from_millis(40)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancels_terminations_locks_and_a_crash_admit_no_more_than_the_limit() {
+    let server = Server::create();
+    server.start();
+    let mut limiters = Vec::new();
+    for _ in 0..3 {
+        limiters.push(two_limits(&server.url()).await);
+    }
+    let (admitted, stop) = (Arc::new(Admitted::default()), Arc::new(AtomicBool::new(false)));
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|i| {
+            let limiter = limiters[i % limiters.len()].clone();
+            tokio::spawn(call_until(limiter, admitted.clone(), stop.clone(), i as u64))
+        })
+        .collect();
+    disturb(&server).await;
+    stop.store(true, Relaxed);
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    println!("disturbed: {:?} asked, {:?} and {:?} admitted", admitted.asked, admitted.keys, admitted.groups);
+    let beside = connect(&server.url()).await;
+    let keys = admitted.keys.iter().enumerate().map(|(i, n)| (format!("k{i}"), n, LIMIT));
+    let groups = admitted.groups.iter().enumerate().map(|(i, n)| (format!("o{i}"), n, GROUP_LIMIT));
+    for (name, admitted, limit) in keys.chain(groups) {
+        let text = "SELECT coalesce(max(b), 0) FROM disturbed.state WHERE key LIKE '%' || $1";
+        let charged: i64 = beside.query_one(text, &[&name]).await.unwrap().get(0);
+        let admitted = admitted.load(Relaxed);
+        assert!(
+            admitted <= charged as u64 && charged as u64 <= limit,
+            "{name}: {admitted} of {charged} charged"
+        );
+        assert!(admitted > 0, "{name}");
+    }
+}
+
+/// A sweep of many rows beside callers, also where there is one connection for both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_beside_callers_is_no_outage() {
+    let schema = "tk_test_swept_beside";
+    clear(schema).await;
+    builder(schema).migrate().await.unwrap();
+    let fill = format!(
+        "INSERT INTO {schema}.state SELECT 'idle' || i, 1, 1, NULL, 1 FROM generate_series(1, 20000) i;
+         INSERT INTO {schema}.state SELECT 'live' || i, 1, 1, NULL, 1 << 61 FROM generate_series(1, 20000) i"
+    );
+    client().await.batch_execute(&fill.replace("1 << 61", "1::bigint << 61")).await.unwrap();
+    for connections in [1, 4] {
+        let store = builder(schema).connections(connections).connect().await.unwrap();
+        let limiter =
+            SharedLimiter::new(store.clone(), "p", Limit::fixed_window(1 << 40, DAY).unwrap()).unwrap();
+        let sweep = tokio::spawn(async move { store.sweep(10_000).await });
+        let mut answered = 0;
+        while !sweep.is_finished() {
+            let answer = limiter.check("k").await.unwrap();
+            assert!(answer.outage.is_none() && answer.decision.allowed, "{answer:?}");
+            answered += 1;
+        }
+        assert_eq!(sweep.await.unwrap(), Ok(10_000));
+        let stats = limiter.store().line_stats();
+        assert!(answered > 0 && stats.opened == 0, "{answered} beside it, {stats:?}");
+        limiter.store().reset(&["k"]).await.unwrap();
+    }
+}

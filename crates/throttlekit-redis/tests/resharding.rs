@@ -1,0 +1,163 @@
+//! Several charges of one ask whose keys are being moved to another node: tried again once, a moment later.
+
+mod common;
+mod rig;
+
+use std::time::Duration;
+
+use common::policy;
+use rig::{Cluster, DAY, Limiter, Server, is_own, until};
+use throttlekit::{Ask, Guarantee, Limit};
+use throttlekit_redis::{RedisStore, slot_of};
+
+const LIMIT: u64 = 1_000_000;
+/// One try in so many must come at a moment at which the second key arrives within the pause.
+const MOVES_MAX: usize = 200;
+
+/// Two limits whose keys share a slot, and that slot's way from one node to another.
+struct Moving {
+    cluster: Cluster,
+    limiter: Limiter<2>,
+    policy: String,
+    slot: u16,
+}
+
+impl Moving {
+    async fn start() -> Self {
+        let cluster = Cluster::start(&[]).await;
+        let policy = policy("resharding");
+        let builder = RedisStore::cluster(cluster.urls()).deadline(Duration::from_secs(5));
+        let limits = [
+            ("a", Limit::fixed_window(LIMIT, DAY).unwrap()),
+            ("b", Limit::fixed_window(LIMIT, DAY).unwrap()),
+        ];
+        let limiter = Limiter::all(builder.connect().await.unwrap(), &policy, limits).unwrap();
+        let slot = slot_of(&format!("tk:{{{policy}/}}"));
+        Self { cluster, limiter, policy, slot }
+    }
+
+    async fn check(&self) -> throttlekit::Answer {
+        self.limiter.check_all([Ask::of("alice"), Ask::of("bob")]).await.unwrap()
+    }
+
+    /// The node that has the slot, and another.
+    async fn ends(&self) -> (&Server, &Server) {
+        let nodes = &self.cluster.nodes;
+        let mine = |view: &str| {
+            view.lines().find(|line| line.contains("myself")).is_some_and(|line| {
+                line.split(' ').skip(8).any(|range| {
+                    let (first, last) = range.split_once('-').unwrap_or((range, range));
+                    let of = |text: &str| text.parse::<u16>().ok();
+                    of(first).zip(of(last)).is_some_and(|(first, last)| (first..=last).contains(&self.slot))
+                })
+            })
+        };
+        for (n, node) in nodes[..3].iter().enumerate() {
+            if mine(&node.ask::<String>("CLUSTER NODES").await) {
+                return (node, &nodes[(n + 1) % 3]);
+            }
+        }
+        panic!("nobody has slot {}", self.slot);
+    }
+
+    async fn begin(&self, from: &Server, to: &Server) {
+        let (from_id, to_id): (String, String) =
+            (from.ask("CLUSTER MYID").await, to.ask("CLUSTER MYID").await);
+        to.ask::<()>(&format!("CLUSTER SETSLOT {} IMPORTING {from_id}", self.slot)).await;
+        from.ask::<()>(&format!("CLUSTER SETSLOT {} MIGRATING {to_id}", self.slot)).await;
+    }
+
+    async fn migrate(&self, from: &Server, to: &Server, keys: &[String]) {
+        if !keys.is_empty() {
+            let keys = keys.join(" ");
+            // Words are separated by blanks, and the single key of the older form is empty.
+            from.ask::<String>(&format!("MIGRATE 127.0.0.1 {}  0 5000 KEYS {keys}", to.port)).await;
+        }
+    }
+
+    async fn end(&self, to: &Server) {
+        let id: String = to.ask("CLUSTER MYID").await;
+        to.ask::<()>(&format!("CLUSTER SETSLOT {} NODE {id}", self.slot)).await;
+        for node in &self.cluster.nodes[..3] {
+            node.ask::<()>(&format!("CLUSTER SETSLOT {} NODE {id}", self.slot)).await;
+        }
+    }
+
+    async fn keys(&self, at: &Server) -> Vec<String> {
+        at.ask::<Vec<String>>(&format!("CLUSTER GETKEYSINSLOT {} 100", self.slot)).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ask_whose_keys_are_apart_is_tried_again_once_and_passes_when_they_are_together() {
+    let moving = Moving::start().await;
+    assert!(is_own(moving.check().await.guarantee));
+    let (from, to) = moving.ends().await;
+    moving.begin(from, to).await;
+    let keys = moving.keys(from).await;
+    let state = |key: &&String| key.contains(&moving.policy);
+    let (first, second) = (keys.iter().find(state).unwrap(), keys.iter().rfind(state).unwrap());
+    assert_ne!(first, second, "{keys:?}");
+    moving.migrate(from, to, std::slice::from_ref(first)).await;
+
+    let apart = moving.check().await;
+    assert_eq!(
+        (apart.guarantee, moving.limiter.store().route_stats().tried_again),
+        (Guarantee::Closed, 1),
+        "{apart:?}"
+    );
+
+    moving.migrate(from, to, std::slice::from_ref(second)).await;
+    assert!(is_own(moving.check().await.guarantee), "sent on");
+    assert_eq!(moving.limiter.store().route_stats().tried_again, 1);
+    // The lineage record of the slot goes along like any other key.
+    moving.migrate(from, to, &moving.keys(from).await).await;
+    moving.end(to).await;
+    until("the slot is followed", DAY, async || is_own(moving.check().await.guarantee)).await;
+}
+
+/// Keys on the move under load: what one try would leave without an answer, two do not.
+#[tokio::test(flavor = "multi_thread")]
+async fn most_asks_that_meet_a_move_are_answered() {
+    let moving = std::sync::Arc::new(Moving::start().await);
+    assert!(is_own(moving.check().await.guarantee));
+    let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let callers: Vec<_> = (0..4)
+        .map(|_| {
+            let (moving, over) = (moving.clone(), over.clone());
+            tokio::spawn(async move {
+                let (mut closed, mut asked) = (0_u64, 0_u64);
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    asked += 1;
+                    closed += u64::from(moving.check().await.guarantee == Guarantee::Closed);
+                }
+                (asked, closed)
+            })
+        })
+        .collect();
+    for _ in 0..MOVES_MAX {
+        if moving.limiter.store().route_stats().tried_again >= 20 {
+            break;
+        }
+        let (from, to) = moving.ends().await;
+        moving.begin(from, to).await;
+        for key in moving.keys(from).await {
+            moving.migrate(from, to, &[key]).await;
+        }
+        moving.end(to).await;
+    }
+    over.store(true, std::sync::atomic::Ordering::Relaxed);
+    let (mut asked, mut closed) = (0, 0);
+    for caller in callers {
+        let (more, without) = caller.await.unwrap();
+        (asked, closed) = (asked + more, closed + without);
+    }
+    let tried_again = moving.limiter.store().route_stats().tried_again;
+    rig::figure(
+        "resharding",
+        "asks, tried again, without an answer",
+        format_args!("{asked}, {tried_again}, {closed}"),
+    );
+    assert!(tried_again > 0, "no ask met a move");
+    assert!(closed < tried_again, "of {tried_again} asks that met a move {closed} were not answered");
+}

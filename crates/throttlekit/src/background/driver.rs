@@ -1,0 +1,70 @@
+//! The driver thread of the process.
+
+use std::process;
+use std::sync::{PoisonError, RwLock};
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// The driver of this process, once somebody needed it.
+static DRIVER: RwLock<Option<Driver>> = RwLock::new(None);
+
+struct Driver {
+    runtime: Runtime,
+    /// The process that started it. After a fork the child has a copy of this value and no thread.
+    process: u32,
+}
+
+/// The runtime of the driver thread, which is started if there is none in this process.
+///
+/// # Panics
+///
+/// If the operating system gives no thread.
+pub(super) fn handle() -> Handle {
+    let process = process::id();
+    let known = DRIVER.read().unwrap_or_else(PoisonError::into_inner);
+    match &*known {
+        Some(driver) if driver.process == process => driver.runtime.handle().clone(),
+        _ => {
+            drop(known);
+            start(process)
+        }
+    }
+}
+
+/// Starts the driver, unless another thread just did.
+#[cold]
+fn start(process: u32) -> Handle {
+    let mut driver = DRIVER.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(driver) = driver.as_ref().filter(|driver| driver.process == process) {
+        return driver.runtime.handle().clone();
+    }
+    let runtime = runtime();
+    let handle = runtime.handle().clone();
+    if let Some(before) = driver.replace(Driver { runtime, process }) {
+        // The parent's: its thread is not in this process, so shutting it down would wait for ever.
+        std::mem::forget(before);
+    }
+    handle
+}
+
+/// One worker, of the scheduler for several: that one is woken only if it sleeps, where the scheduler for one thread is
+/// woken by a system call for each task that another thread spawns.
+fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(1).thread_name("throttlekit").enable_all();
+    builder.build().expect("no thread for background work: raise the process's thread limit")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_driver_serves_the_process_until_the_process_id_changes() {
+        let ours = handle();
+        assert_eq!(ours.id(), handle().id());
+        let child = start(process::id() + 1);
+        assert_ne!(ours.id(), child.id(), "a forked child has no thread of its parent");
+        assert_ne!(child.id(), handle().id(), "nor the parent one of its child");
+    }
+}

@@ -1,0 +1,144 @@
+//! How much memory the keys of a limiter may take, and what it is divided into.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Room for two million keys of one word at least: a key for each 32 bytes is promised. Memory is taken as keys come.
+pub(crate) const BUDGET_DEFAULT: usize = 64 << 20;
+/// Keys for which a table is laid out at once: 2.4 MiB.
+pub(crate) const EXPECTED_KEYS_DEFAULT: usize = 1 << 16;
+
+/// Of a budget, one part in this many is for estimates of keys beyond it. Chosen from the measured curve.
+pub(super) const ESTIMATES_PART: usize = 4;
+
+/// What a limiter's keys may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capacity {
+    pub(crate) bytes: usize,
+    pub(crate) expected_keys: usize,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self { bytes: BUDGET_DEFAULT, expected_keys: EXPECTED_KEYS_DEFAULT }
+    }
+}
+
+impl Capacity {
+    /// The part of each of so many limits.
+    pub(crate) fn each_of(self, limits: usize) -> Self {
+        Self { bytes: self.bytes / limits.max(1), ..self }
+    }
+}
+
+/// Bytes taken of a budget: by states, and by estimates of those that found no room.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    states: Purpose,
+    estimates: Purpose,
+}
+
+#[derive(Debug)]
+struct Purpose {
+    taken: AtomicUsize,
+    most: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes: usize) -> Self {
+        let estimates = bytes / ESTIMATES_PART;
+        let purpose = |most| Purpose { taken: AtomicUsize::new(0), most };
+        Self { states: purpose(bytes - estimates), estimates: purpose(estimates) }
+    }
+
+    /// All that is taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.states.taken.load(Relaxed) + self.estimates.taken.load(Relaxed)
+    }
+
+    /// All that may be.
+    pub(crate) fn most(&self) -> usize {
+        self.states.most + self.estimates.most
+    }
+}
+
+impl Purpose {
+    fn take(&self, bytes: usize) -> bool {
+        let more = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= self.most);
+        self.taken.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+}
+
+/// What the keys of one limit have taken of a budget that several may share. Dropped, it gives everything back.
+pub(super) struct Account {
+    budget: Arc<Budget>,
+    states: AtomicUsize,
+    estimates: AtomicUsize,
+}
+
+impl Account {
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, states: AtomicUsize::new(0), estimates: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Takes bytes for states if there are as many.
+    pub(super) fn take(&self, bytes: usize) -> bool {
+        let taken = self.budget.states.take(bytes);
+        self.states.fetch_add(if taken { bytes } else { 0 }, Relaxed);
+        taken
+    }
+
+    /// Takes bytes for estimates if there are as many.
+    pub(super) fn take_for_estimates(&self, bytes: usize) -> bool {
+        let taken = self.budget.estimates.take(bytes);
+        self.estimates.fetch_add(if taken { bytes } else { 0 }, Relaxed);
+        taken
+    }
+
+    /// Counts bytes that are taken already. Whether they are within the budget.
+    pub(super) fn add(&self, bytes: usize) -> bool {
+        self.states.fetch_add(bytes, Relaxed);
+        self.budget.states.taken.fetch_add(bytes, Relaxed) + bytes <= self.budget.states.most
+    }
+
+    pub(super) fn give_back(&self, bytes: usize) {
+        self.states.fetch_sub(bytes, Relaxed);
+        self.budget.states.taken.fetch_sub(bytes, Relaxed);
+    }
+
+    pub(super) fn estimates_max(&self) -> usize {
+        self.budget.estimates.most
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.budget.states.taken.fetch_sub(*self.states.get_mut(), Relaxed);
+        self.budget.estimates.taken.fetch_sub(*self.estimates.get_mut(), Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_never_exceeded_by_what_is_asked_for_and_comes_back() {
+        let budget = Arc::new(Budget::new(400));
+        let (one, other) = (Account::new(Arc::clone(&budget)), Account::new(Arc::clone(&budget)));
+        assert!(one.take(200) && other.take(100) && !other.take(1));
+        assert!(one.take_for_estimates(100) && !other.take_for_estimates(1));
+        one.give_back(10);
+        assert!(other.take(10) && !other.add(1));
+        assert_eq!((budget.taken(), budget.most()), (401, 400));
+        drop(one);
+        assert_eq!(budget.taken(), 111);
+        drop(other);
+        assert_eq!(budget.taken(), 0);
+    }
+}

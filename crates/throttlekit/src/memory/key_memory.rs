@@ -1,0 +1,60 @@
+//! How full the memory for keys is.
+
+/// How full the memory for keys is, and how many requests it was too small for.
+///
+/// While keys fit their budget every decision is exact. Watch [`live_keys`](Self::live_keys) against
+/// [`keys_max`](Self::keys_max), or [`used_bytes`](Self::used_bytes) against [`budget_bytes`](Self::budget_bytes) where
+/// states differ in size: beyond, new keys are counted in an estimate. It never admits more than the limit, and it may
+/// deny a key early that shares its cells with others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyMemory {
+    /// The most that keys may take.
+    pub budget_bytes: usize,
+    /// What they have taken. Memory that is free again is kept for the next keys.
+    pub used_bytes: usize,
+    /// Keys that are counted exactly and owe something now.
+    pub live_keys: usize,
+    /// How many keys can be counted exactly. Near it, from about nine in ten on, the first are estimated.
+    pub keys_max: usize,
+    /// Charges to keys that were estimated, since the limiter was built.
+    pub estimated: u64,
+    /// Of a million keys never seen before, how many would start short of their limit now.
+    pub strangers_short_ppm: u32,
+}
+
+#[cfg(feature = "store")]
+impl KeyMemory {
+    /// Of a budget that several limits share.
+    pub(crate) fn of(budget: &super::Budget) -> Self {
+        Self { budget_bytes: budget.most(), used_bytes: budget.taken(), ..Self::default() }
+    }
+
+    /// Adds the keys of one of them.
+    pub(crate) fn add(&mut self, one: &Self) {
+        self.live_keys += one.live_keys;
+        self.estimated += one.estimated;
+        self.strangers_short_ppm = self.strangers_short_ppm.max(one.strangers_short_ppm);
+        self.keys_max = self.live_keys.max(1) * self.budget_bytes / self.used_bytes.max(1);
+    }
+}
+
+/// Adds up how likely a key that was never seen is to find something in each of its rows.
+#[derive(Default)]
+pub(super) struct Collisions {
+    sum: f64,
+    sketches: usize,
+}
+
+impl Collisions {
+    /// A sketch of so many cells, some of which hold something.
+    pub(super) fn add(&mut self, held: usize, cells: usize) {
+        let part = held as f64 / cells.max(1) as f64;
+        self.sum += part.powi(throttlekit_core::rate::estimate::ROWS as i32);
+        self.sketches += 1;
+    }
+
+    pub(super) fn ppm(&self) -> u32 {
+        (self.sum / self.sketches.max(1) as f64 * 1e6).round() as u32
+    }
+}

@@ -1,0 +1,87 @@
+//! One wrong reading of the clock, or many: no window is used twice, and nobody waits for a day that was read by mistake.
+
+use std::time::Duration;
+
+use throttlekit::fair::{Escrow, FairShare, FairTree, Tree};
+use throttlekit::{Ask, Cadence, FairLimiter, ManualClock, Retry, Timestamp};
+
+const START: u64 = 1_800_000_000_000;
+const MINUTE_MS: u64 = 60_000;
+const DAY: Duration = Duration::from_secs(86_400);
+const LIMIT: u64 = 100;
+
+fn minute() -> Cadence {
+    Cadence::every(Duration::from_secs(60))
+}
+
+fn limiters(clock: &ManualClock) -> [FairLimiter<ManualClock>; 2] {
+    let escrow = FairLimiter::builder(Escrow::new(LIMIT, minute()).unwrap());
+    let share = FairLimiter::builder(FairShare::new(LIMIT, minute()).unwrap());
+    [escrow, share].map(|builder| builder.clock(clock.clone()).build())
+}
+
+fn admitted(fair: &FairLimiter<ManualClock>, tenant: &str) -> usize {
+    (0..2 * LIMIT).filter(|_| fair.check(tenant).allowed).count()
+}
+
+fn set_minute(clock: &ManualClock, minute: u64) {
+    clock.set(Timestamp::from_millis(START + minute * MINUTE_MS));
+}
+
+#[test]
+fn one_reading_ahead_by_a_day_freezes_no_fair_limiter() {
+    let clock = ManualClock::at(Timestamp::from_millis(START));
+    for fair in limiters(&clock) {
+        set_minute(&clock, 0);
+        assert_eq!(admitted(&fair, "a"), 100);
+        clock.advance(DAY);
+        assert!(fair.check("x").allowed);
+        for minute in 1..=4 {
+            set_minute(&clock, minute);
+            assert_eq!(admitted(&fair, "a"), 100, "minute {minute}");
+            let denied = fair.check(Ask::of("a").cost(60));
+            assert_eq!(denied.retry_after, Retry::After(Duration::from_secs(60)));
+        }
+    }
+}
+
+#[test]
+fn one_reading_ahead_by_a_day_freezes_no_tree() {
+    let clock = ManualClock::at(Timestamp::from_millis(START));
+    let tree = FairTree::new(Tree::new(LIMIT, minute()).unwrap()).clock(clock.clone());
+    let admitted = || (0..2 * LIMIT).filter(|_| tree.check(&["a"], 1).decision.allowed).count();
+    assert_eq!(admitted(), 100);
+    clock.advance(DAY);
+    assert!(tree.check(&["x"], 1).decision.allowed);
+    for minute in 1..=4 {
+        set_minute(&clock, minute);
+        assert_eq!(admitted(), 100, "minute {minute}");
+    }
+}
+
+#[test]
+fn a_clock_that_goes_back_and_forth_uses_no_window_twice() {
+    let clock = ManualClock::at(Timestamp::from_millis(START));
+    for fair in limiters(&clock) {
+        set_minute(&clock, 0);
+        assert!((0..30).all(|_| fair.check("a").allowed));
+        let mut admitted_in = [30, 0];
+        for _ in 0..50 {
+            set_minute(&clock, 1_440);
+            admitted_in[1] += (0..7).filter(|_| fair.check("b").allowed).count();
+            set_minute(&clock, 0);
+            admitted_in[0] += (0..7).filter(|_| fair.check("c").allowed).count();
+        }
+        assert_eq!(admitted_in, [100, 100]);
+    }
+}
+
+#[test]
+fn a_step_back_by_moments_around_the_end_of_a_window_keeps_who_has_used_what() {
+    let clock = ManualClock::at(Timestamp::from_millis(START));
+    let [fair, _] = limiters(&clock);
+    assert!(fair.check(Ask::of("a").cost(40)).allowed && fair.check(Ask::of("b").cost(1)).allowed);
+    clock.set(Timestamp::from_millis(START - 1));
+    assert!(!fair.check(Ask::of("a").cost(11)).allowed, "half of the window is reserved for b");
+    assert_eq!(fair.stats().used, 41);
+}

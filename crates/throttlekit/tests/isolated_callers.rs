@@ -1,0 +1,362 @@
+//! One caller's runtime does not decide what the callers on others get: it may be dropped, idle, blocked or missing.
+//!
+//! In real time, since runtimes are mixed: what must happen soon may take up to [`SOON`] on a busy machine, and what must
+//! not happen is given far longer than it takes where it does.
+#![cfg(feature = "store")]
+
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use throttlekit::admission::{Axis, SharedPolicy};
+use throttlekit::store::{Line, LineOptions, MemoryStore, StoreError};
+use throttlekit::tier::Mode;
+use throttlekit::{FleetGuard, Limit, SharedFairLimiter, SharedLimiter, SharedSlots, TokenBudget, TwoTier};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::{Instant, sleep, timeout};
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+/// No deadline of what is tested is longer.
+const SOON: Duration = Duration::from_secs(30);
+/// Far longer than the wait of a caller that does not depend on the thread that is blocked.
+const BLOCKED: Duration = Duration::from_secs(3);
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn window() -> Limit {
+    Limit::fixed_window(1_000, HOUR).unwrap()
+}
+
+fn leased() -> TwoTier<MemoryStore> {
+    TwoTier::builder(MemoryStore::new(), "p", window()).mode(Mode::Leased).build().unwrap()
+}
+
+fn fair() -> SharedFairLimiter<throttlekit::fair::Quanta<MemoryStore>> {
+    SharedFairLimiter::by_quanta(MemoryStore::new(), "p", window()).build().unwrap()
+}
+
+/// Polls once, and gives up.
+async fn give_up<T>(work: impl Future<Output = T>) {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        let _ = work.as_mut().poll(context);
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// An executor that has neither timers nor tasks nor I/O.
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let (mut work, until) = (pin!(work), Instant::now() + SOON);
+    loop {
+        if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        assert!(!left.is_zero(), "nothing for {SOON:?}");
+        thread::park_timeout(left);
+    }
+}
+
+fn eventually(what: &str, done: impl Fn() -> bool) {
+    let until = Instant::now() + SOON;
+    while !done() {
+        assert!(Instant::now() < until, "{what}: not within {SOON:?}");
+        thread::sleep(MS);
+    }
+}
+
+/// A line to an engine that is up or not.
+fn line(up: &Arc<AtomicBool>) -> Line {
+    let up = up.clone();
+    let options = LineOptions { probe_every: 20 * MS, ..LineOptions::default() };
+    let probe = move || -> std::pin::Pin<Box<dyn Future<Output = _> + Send>> {
+        let up = up.load(SeqCst);
+        Box::pin(async move { if up { Ok(()) } else { Err(StoreError::unavailable("down")) } })
+    };
+    Line::new(options, Box::new(probe))
+}
+
+async fn open_it(line: &Line) {
+    for _ in 0..5 {
+        let _ = line.call(async { Err::<(), _>(StoreError::unavailable("down")) }).await;
+    }
+    assert!(line.stats().open);
+}
+
+#[test]
+fn the_circuit_breaker_closes_after_the_runtime_that_opened_it_was_dropped() {
+    let up = Arc::new(AtomicBool::new(false));
+    let line = line(&up);
+    runtime().block_on(open_it(&line));
+    up.store(true, SeqCst);
+    eventually("the circuit breaker closes", || !line.stats().open);
+    assert_eq!(runtime().block_on(line.call(async { Ok(7) })), Ok(7));
+}
+
+#[test]
+fn the_circuit_breaker_closes_while_the_runtime_that_opened_it_is_idle() {
+    let up = Arc::new(AtomicBool::new(false));
+    let line = line(&up);
+    let idle = runtime();
+    idle.block_on(open_it(&line));
+    up.store(true, SeqCst);
+    eventually("the circuit breaker closes", || !line.stats().open);
+}
+
+/// The prober ends with the runtime that the line was given. The next call that is refused starts another.
+#[test]
+fn a_call_that_is_refused_starts_a_prober_where_there_is_none() {
+    let given = runtime();
+    let probed = Arc::new(AtomicU64::new(0));
+    let counts = probed.clone();
+    let probe = move || -> std::pin::Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> {
+        counts.fetch_add(1, SeqCst);
+        panic!("of the probe's own");
+    };
+    let background = throttlekit::store::Background::default().on(given.handle().clone());
+    let options = LineOptions { probe_every: 5 * MS, ..LineOptions::default() };
+    let line = Line::on(background, options, Box::new(probe));
+    given.block_on(async {
+        line.open();
+        while probed.load(SeqCst) < 3 {
+            let _ = line.call(async { Ok(()) }).await;
+            sleep(MS).await;
+        }
+    });
+    assert!(line.stats().open, "a probe that panics is no answer, and does not end the probing");
+}
+
+#[test]
+fn calls_that_their_callers_gave_up_count_as_failures() {
+    let line = Line::new(LineOptions::default(), Box::new(|| Box::pin(pending())));
+    runtime().block_on(async {
+        for _ in 0..5 {
+            let call = line.call(pending::<Result<(), StoreError>>());
+            assert!(timeout(MS, call).await.is_err());
+        }
+    });
+    eventually("the circuit breaker opens", || line.stats().open);
+    let stats = line.stats();
+    assert_eq!((stats.timed_out, stats.in_flight, stats.opened), (5, 0, 1));
+}
+
+#[test]
+fn short_timeouts_of_callers_of_a_healthy_engine_keep_the_circuit_breaker_closed() {
+    // No deadline that a busy machine misses.
+    let options = LineOptions { deadline: SOON, ..LineOptions::default() };
+    let line = Line::new(options, Box::new(|| Box::pin(pending())));
+    runtime().block_on(async {
+        for _ in 0..50 {
+            let call = line.call(async {
+                sleep(10 * MS).await;
+                Ok(())
+            });
+            let _ = timeout(MS, call).await;
+        }
+    });
+    eventually("every call ends", || line.stats().in_flight == 0);
+    let stats = line.stats();
+    assert_eq!((stats.calls, stats.timed_out, stats.failed, stats.open), (50, 0, 0, false));
+}
+
+#[test]
+fn a_call_that_panics_counts_and_leaves_no_place_taken() {
+    let line = Line::new(LineOptions::default(), Box::new(|| Box::pin(pending())));
+    let broken = || -> Result<(), StoreError> { panic!("of the test's own") };
+    let call = || runtime().block_on(line.call(async move { broken() }));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
+    assert!(panicked.is_err(), "the caller hears of it");
+    let stats = line.stats();
+    assert_eq!((stats.failed, stats.in_flight), (1, 0));
+}
+
+#[test]
+fn a_leased_limiter_answers_while_the_runtime_of_a_caller_that_gave_up_is_idle() {
+    let tier = leased();
+    let idle = runtime();
+    idle.block_on(give_up(tier.check("k")));
+    let answer = runtime().block_on(async { timeout(SOON, tier.check("k")).await });
+    assert!(answer.expect("nobody waits for the idle runtime").unwrap().decision.allowed);
+}
+
+#[test]
+fn a_fair_limiter_answers_while_the_runtime_of_a_caller_that_gave_up_is_idle() {
+    let fair = fair();
+    let idle = runtime();
+    idle.block_on(give_up(fair.check("t")));
+    for tenant in ["t", "another"] {
+        let answer = runtime().block_on(async { timeout(SOON, fair.check(tenant)).await });
+        assert!(answer.expect("nobody waits for the idle runtime").unwrap().decision.allowed);
+    }
+}
+
+/// A thread-per-core server: one request has been sent when another of the same worker computes.
+fn while_a_worker_is_blocked<F: Future + Send + 'static>(first: F, then: impl FnOnce()) {
+    let (blocks, blocked) = mpsc::channel();
+    let worker = thread::spawn(move || {
+        runtime().block_on(async move {
+            give_up(first).await;
+            blocks.send(()).unwrap();
+            thread::sleep(BLOCKED);
+        });
+    });
+    blocked.recv().unwrap();
+    let began = Instant::now();
+    then();
+    let took = began.elapsed();
+    assert!(took < BLOCKED - Duration::from_secs(1), "it waited for the blocked worker: {took:?}");
+    worker.join().unwrap();
+}
+
+#[test]
+fn a_leased_limiter_answers_while_the_worker_that_asked_first_is_blocked() {
+    let (tier, other) = (leased(), runtime());
+    let first = tier.clone();
+    while_a_worker_is_blocked(async move { first.check("k").await }, || {
+        assert!(other.block_on(tier.check("k")).unwrap().decision.allowed);
+    });
+}
+
+#[test]
+fn a_fair_limiter_answers_while_the_worker_that_asked_first_is_blocked() {
+    let (fair, other) = (fair(), runtime());
+    let first = fair.clone();
+    while_a_worker_is_blocked(async move { first.check("t").await }, || {
+        assert!(other.block_on(fair.check("t")).unwrap().decision.allowed);
+    });
+}
+
+#[test]
+fn slots_are_kept_while_the_runtime_of_the_first_call_is_idle() {
+    let lives = Duration::from_secs(2);
+    let slots = SharedSlots::builder(MemoryStore::new(), "gpu", 2).lives(lives).build().unwrap();
+    let idle = runtime();
+    let first = idle.block_on(slots.admit("k")).unwrap();
+    idle.block_on(first.slot.unwrap().release()).unwrap();
+    let worked = runtime().block_on(async {
+        let slot = slots.admit("k").await.unwrap().slot.unwrap();
+        slot.run(sleep(lives + lives / 2)).await
+    });
+    let stats = slots.stats();
+    assert!(worked.is_ok() && stats.beats > 0 && stats.keeper_alive, "{worked:?}, {stats:?}");
+}
+
+#[test]
+fn slots_that_are_dropped_on_no_runtime_go_back() {
+    let slots = SharedSlots::builder(MemoryStore::new(), "gpu", 1).build().unwrap();
+    let held = runtime().block_on(slots.admit("k")).unwrap();
+    drop(held);
+    eventually("the slot is free", || block_on(slots.occupancy("k")) == Ok(0));
+}
+
+/// The keeper has stopped: `keeper_alive` says so, though its task exists.
+#[test]
+fn a_keeper_that_is_not_driven_is_not_alive() {
+    let given = runtime();
+    let store = MemoryStore::new().runtime(given.handle().clone());
+    let lives = Duration::from_millis(200);
+    let slots = SharedSlots::builder(store, "gpu", 1).lives(lives).build().unwrap();
+    let held = given.block_on(slots.admit("k")).unwrap();
+    assert!(slots.stats().keeper_alive);
+    thread::sleep(lives);
+    assert!(!slots.stats().keeper_alive);
+    drop(held);
+}
+
+#[test]
+fn what_a_stream_leaves_goes_back_while_the_runtime_of_the_first_one_is_idle() {
+    let limit = Limit::token_budget(1_000, HOUR).unwrap();
+    let budget = TokenBudget::builder(MemoryStore::new(), "tokens", limit).build().unwrap();
+    let left = || block_on(budget.shared().peek_each([b"k"])).unwrap()[0].remaining;
+    let (idle, other) = (runtime(), runtime());
+    drop(idle.block_on(budget.open("k", Some(10))).unwrap());
+    let second = other.block_on(budget.open("k", Some(10))).unwrap().stream.unwrap();
+    assert!(left() < 1_000);
+    drop(second);
+    eventually("it goes back", || left() == 1_000);
+}
+
+#[test]
+fn a_fleet_guard_keeps_its_grant_while_the_runtime_that_built_it_is_idle() {
+    let idle = runtime();
+    let lives = Duration::from_millis(500);
+    let build = async { FleetGuard::builder(MemoryStore::new(), "api", 4).lives(lives).build() };
+    let guard = idle.block_on(build);
+    eventually("it is granted a share", || guard.try_acquire().is_ok());
+    let grants = guard.stats().grants;
+    eventually("the grant is renewed", || guard.stats().grants > grants + 2);
+}
+
+/// Everything that waits for a store does so on any executor.
+#[test]
+fn a_caller_without_a_runtime_is_answered() {
+    let store = Arc::new(MemoryStore::new());
+    let strict = SharedLimiter::new(store.clone(), "strict", window()).unwrap();
+    assert!(block_on(strict.check("k")).unwrap().decision.allowed);
+    assert!(block_on(leased().check("k")).unwrap().decision.allowed);
+    assert!(block_on(fair().check("k")).unwrap().decision.allowed);
+
+    let slots = SharedSlots::builder(store.clone(), "gpu", 1).build().unwrap();
+    let slot = block_on(slots.admit("k")).unwrap().slot.unwrap();
+    assert_eq!(block_on(slot.run(async { 7 })), Ok(7));
+    assert_eq!(block_on(slot.release()), Ok(true));
+
+    let budget = Limit::token_budget(1_000, HOUR).unwrap();
+    let budget = TokenBudget::builder(store.clone(), "tokens", budget).build().unwrap();
+    let mut stream = block_on(budget.open("k", Some(10))).unwrap().stream.unwrap();
+    assert!(block_on(stream.debit(5)).unwrap().decision.allowed);
+    assert_eq!(block_on(stream.settle()), Ok(()));
+
+    let policy = SharedPolicy::builder("policy").together(strict, [Axis::Rate]).build().unwrap();
+    let permit = block_on(policy.admit("k")).unwrap().permit.unwrap();
+    assert_eq!(block_on(permit.close(throttlekit::guard::Ending::Success)), Ok(()));
+
+    let line = line(&Arc::default());
+    assert_eq!(block_on(line.call(async { Ok(7) })), Ok(7));
+}
+
+/// Tasks end with the last handle. Counted on a runtime of the test's own.
+#[test]
+fn nothing_is_left_when_the_last_handle_is_dropped() {
+    let given = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let store = Arc::new(MemoryStore::new().runtime(given.handle().clone()));
+    let tasks = || Handle::metrics(given.handle()).num_alive_tasks();
+    {
+        let tier = TwoTier::builder(store.clone(), "tier", window()).mode(Mode::Leased);
+        let tier = tier.return_after(Some(MS)).build().unwrap();
+        let fair = SharedFairLimiter::by_quanta(store.clone(), "fair", window()).build().unwrap();
+        let slots = SharedSlots::builder(store.clone(), "gpu", 1).build().unwrap();
+        let limit = Limit::token_budget(1_000, HOUR).unwrap();
+        let budget = TokenBudget::builder(store.clone(), "tokens", limit);
+        let budget = budget.silence_max(20 * MS).build().unwrap();
+        let guard = FleetGuard::builder(store.clone(), "api", 4).build();
+        let line = line(&Arc::default());
+        block_on(async {
+            assert!(tier.check("k").await.unwrap().decision.allowed);
+            assert!(fair.check("k").await.unwrap().decision.allowed);
+            let slot = slots.admit("k").await.unwrap().slot;
+            let stream = budget.open("k", None).await.unwrap().stream;
+            line.open();
+            assert!(slot.is_some() && stream.is_some() && line.stats().open);
+        });
+        assert!(tasks() > 0);
+        drop((tier, fair, slots, budget, guard, line));
+    }
+    eventually("every task ends", || tasks() == 0);
+    eventually("nobody holds the store", || Arc::strong_count(&store) == 1);
+}

@@ -1,0 +1,106 @@
+//! A PostgreSQL server whose commits hang: the store takes no more connections than it was given, other applications go on,
+//! and decisions are good again soon after commits are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::json;
+use throttlekit::{Limit, SharedLimiter};
+use throttlekit_conformance::postgres::{Exhaustion, Load, Second, Server, hang_commits};
+use throttlekit_postgres::{PostgresStore, SeededBug};
+
+const SECONDS: u64 = 60;
+const SECONDS_SMALL: u64 = 5;
+/// A seeded bug shows itself within this time.
+const SECONDS_SEEDED: u64 = 5;
+const RATE: u64 = 100;
+const CONNECTIONS: u64 = 4;
+/// One more stands beside those of calls, for probes.
+const CONNECTIONS_MAX: u64 = CONNECTIONS + 1;
+/// While commits hang and the circuit breaker is open, only a probe's may.
+const HUNG_MAX: u64 = 1;
+const RECOVERY_MAX: Duration = Duration::from_secs(1);
+/// A small run says what recovery took, and judges it by what a busy machine may need.
+const RECOVERY_MAX_SMALL: Duration = Duration::from_secs(5);
+
+/// What each bug must be found by is any of the checks.
+const BUGS: [(&str, SeededBug); 3] = [
+    ("a call that is given up is not cancelled", SeededBug::NoCancel),
+    ("a connection that is given up does not count", SeededBug::AbandonedNotCounted),
+    ("the probe reads only", SeededBug::ProbeReads),
+];
+
+pub(crate) fn run(args: &[&str]) -> Result<()> {
+    let (seconds, recovery_max) = match args {
+        [] => (SECONDS, RECOVERY_MAX),
+        ["--small"] => (SECONDS_SMALL, RECOVERY_MAX_SMALL),
+        ["--seconds", n] => {
+            (n.parse().with_context(|| format!("--seconds {n}: write a whole number"))?, RECOVERY_MAX)
+        }
+        _ => bail!("prove exhaustion takes --small or --seconds N, not {}", args.join(" ")),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(prove(seconds, recovery_max))
+}
+
+async fn prove(seconds: u64, recovery_max: Duration) -> Result<()> {
+    println!("{:<8}{:>13}{:>8}  circuit breaker", "second", "connections", "hung");
+    let seen = play(None, seconds, |second, Second { connections, hung, open }| {
+        println!("{second:<8}{connections:>13}{hung:>8}  {}", if open { "open" } else { "closed" });
+    })
+    .await?;
+    let problems = problems(&seen, recovery_max);
+    let mut missed = Vec::new();
+    println!("{:<48}found by", "seeded bug");
+    for (name, bug) in BUGS {
+        let found = self::problems(&play(Some(bug), SECONDS_SEEDED, |_, _| {}).await?, RECOVERY_MAX_SMALL);
+        println!("{name:<48}{}", found.first().map_or("NOT FOUND", String::as_str));
+        if found.is_empty() {
+            missed.push(name);
+        }
+    }
+    println!("figure: {}", figure(&seen, seconds, &missed));
+    ensure!(problems.is_empty(), "not proved: {}", problems.join("; "));
+    ensure!(missed.is_empty(), "blind to the seeded bugs: {}", missed.join(", "));
+    Ok(())
+}
+
+/// Lets commits hang for some seconds on a server of its own.
+async fn play(bug: Option<SeededBug>, seconds: u64, progress: impl FnMut(u64, Second)) -> Result<Exhaustion> {
+    let server = Server::create();
+    server.start();
+    let store =
+        PostgresStore::builder(server.url()).connections(CONNECTIONS as usize).migrate_on_connect(true);
+    let store = store.seeded(bug).connect().await?;
+    let limit = Limit::fixed_window(1_000_000, Duration::from_secs(3_600))?;
+    let limiter = Arc::new(SharedLimiter::new(store, "p", limit)?);
+    let load = Load { seconds, rate: RATE };
+    Ok(hang_commits(Arc::new(server), limiter, PostgresStore::line_stats, load, progress).await)
+}
+
+fn problems(seen: &Exhaustion, recovery_max: Duration) -> Vec<String> {
+    let (most, hung, closed) = (seen.connections_max(), seen.hung_late(), seen.closed_seconds());
+    let checks = [
+        (most > CONNECTIONS_MAX, format!("{most} connections, not {CONNECTIONS_MAX} at the most")),
+        (hung > HUNG_MAX, format!("{hung} calls hang on the server that nobody waits for")),
+        (closed > 0, format!("the circuit breaker was closed in {closed} seconds while commits hung")),
+        (
+            seen.others.1 < seen.others.0,
+            format!("others connected {} times of {}", seen.others.1, seen.others.0),
+        ),
+        (seen.recovery > recovery_max, format!("recovery took {:?}", seen.recovery)),
+    ];
+    checks.into_iter().filter(|(wrong, _)| *wrong).map(|(_, what)| what).collect()
+}
+
+fn figure(seen: &Exhaustion, seconds: u64, missed: &[&str]) -> serde_json::Value {
+    json!({
+        "name": "prove-exhaustion", "seconds": seconds, "rate": RATE, "requests": seen.requests,
+        "connections_configured": CONNECTIONS, "connections_max": seen.connections_max(),
+        "hung_late_max": seen.hung_late(), "breaker_opened": seen.opened, "breaker_closed_seconds": seen.closed_seconds(),
+        "others_tried": seen.others.0, "others_connected": seen.others.1,
+        "recovery_ms": seen.recovery.as_millis() as u64,
+        "seeded": BUGS.len(), "found": BUGS.len() - missed.len(),
+    })
+}

@@ -1,0 +1,84 @@
+//! How a server loses charges.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::sleep;
+
+use super::world::World;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    FlushAll,
+    FlushDb,
+    /// Another database takes the place of the one in use.
+    SwapDb,
+    /// Keys that expire are evicted; the lineage record is none.
+    EvictVolatile,
+    /// Any keys are evicted.
+    EvictAll,
+    /// `kill -9`, and an empty start.
+    Restart,
+    /// `kill -9`, and a start from the append-only file.
+    RestartAof,
+    /// The primary dies, and a replica takes over that was cut off before, unless its word is waited for.
+    Promote,
+}
+
+impl Fault {
+    pub(super) const ALL: [Self; 8] = [
+        Self::FlushAll,
+        Self::FlushDb,
+        Self::SwapDb,
+        Self::EvictVolatile,
+        Self::EvictAll,
+        Self::Restart,
+        Self::RestartAof,
+        Self::Promote,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::FlushAll => "flushall",
+            Self::FlushDb => "flushdb",
+            Self::SwapDb => "swapdb",
+            Self::EvictVolatile => "evict volatile",
+            Self::EvictAll => "evict allkeys",
+            Self::Restart => "restart",
+            Self::RestartAof => "restart aof",
+            Self::Promote => "promote",
+        }
+    }
+
+    /// Whether charges are lost for sure. A file that is written before each answer has all of them.
+    pub(super) fn loses(self) -> bool {
+        self != Self::RestartAof
+    }
+
+    pub(super) async fn strike(self, world: &mut World) -> Result<()> {
+        match self {
+            Self::FlushAll => world.primary().ask::<()>("FLUSHALL").await,
+            Self::FlushDb => world.primary().ask::<()>("FLUSHDB").await,
+            Self::SwapDb => world.primary().ask::<()>("SWAPDB 0 1").await,
+            Self::EvictVolatile => evict(world, "volatile-ttl").await,
+            Self::EvictAll => evict(world, "allkeys-lru").await,
+            Self::Restart => world.restart(&[]).await,
+            Self::RestartAof => {
+                world.primary().ask::<()>("CONFIG SET appendonly yes").await?;
+                world.primary().until_said("INFO persistence", "aof_rewrite_in_progress:0").await?;
+                world.restart(&["--appendonly", "yes"]).await
+            }
+            Self::Promote => world.fail_over().await,
+        }
+    }
+}
+
+/// As an operator does who makes a cache of it: the policy first, then a limit that is below what is in use.
+async fn evict(world: &World, policy: &str) -> Result<()> {
+    let primary = world.primary();
+    primary.ask::<()>(&format!("CONFIG SET maxmemory-policy {policy}")).await?;
+    primary.ask::<()>("CONFIG SET maxmemory 1").await?;
+    sleep(Duration::from_millis(5)).await;
+    primary.ask::<()>("CONFIG SET maxmemory 0").await?;
+    primary.ask::<()>("CONFIG SET maxmemory-policy noeviction").await
+}

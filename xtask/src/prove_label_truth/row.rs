@@ -1,0 +1,137 @@
+//! The rounds of one scenario, and what they show.
+
+use serde_json::json;
+
+/// What one round showed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Round {
+    pub(crate) limit: u64,
+    /// Units admitted in the window that saw the fault.
+    pub(crate) admitted: u64,
+    /// Of these, labelled `exact`.
+    pub(crate) exact: u64,
+    /// Units admitted before the fault, on a healthy engine, and how many of them were labelled `exact`.
+    pub(crate) healthy: u64,
+    pub(crate) healthy_exact: u64,
+    /// Whether the label is `exact` once the longest window has passed, and is not a moment before.
+    pub(crate) came_back: bool,
+}
+
+/// The rounds of one scenario.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) engine: &'static str,
+    pub(crate) mode: &'static str,
+    pub(crate) fault: &'static str,
+    /// The bug that was seeded, if one was.
+    pub(crate) seeded: Option<&'static str>,
+    /// Whether the mode promises the limit itself, whatever happens.
+    pub(crate) keeps_limit: bool,
+    /// Whether the fault must take rounds beyond the limit: where it never does, the rounds show nothing.
+    pub(crate) must_lose: bool,
+    pub(crate) rounds: u64,
+    /// Rounds beyond the limit.
+    pub(crate) over: u64,
+    /// Rounds in which decisions beyond the limit were labelled `exact`.
+    pub(crate) exact_beyond: u64,
+    /// Rounds after which the label did not come back when it should.
+    pub(crate) not_back: u64,
+    pub(crate) healthy: u64,
+    pub(crate) healthy_exact: u64,
+}
+
+/// Fewer rounds may lose nothing by chance.
+const ROUNDS_TELLING: u64 = 20;
+
+impl Row {
+    pub(crate) fn new(engine: &'static str, mode: &'static str, fault: &'static str) -> Self {
+        Self {
+            engine,
+            mode,
+            fault,
+            seeded: None,
+            keeps_limit: false,
+            must_lose: false,
+            rounds: 0,
+            over: 0,
+            exact_beyond: 0,
+            not_back: 0,
+            healthy: 0,
+            healthy_exact: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, round: Round) {
+        self.rounds += 1;
+        self.over += u64::from(round.admitted > round.limit);
+        self.exact_beyond += u64::from(round.exact > round.limit);
+        self.not_back += u64::from(!round.came_back);
+        self.healthy += round.healthy;
+        self.healthy_exact += round.healthy_exact;
+    }
+
+    /// The share of a healthy engine's admissions that are labelled `exact`.
+    pub(crate) fn healthy_share(&self) -> f64 {
+        if self.healthy == 0 { 1.0 } else { self.healthy_exact as f64 / self.healthy as f64 }
+    }
+
+    /// What is wrong with these rounds: a label that is not true, a limit that is not kept, a label that says too little.
+    fn violation(&self) -> Option<String> {
+        if self.exact_beyond > 0 {
+            return Some(format!(
+                "{} rounds have decisions beyond the limit labelled exact",
+                self.exact_beyond
+            ));
+        }
+        if self.keeps_limit && self.over > 0 {
+            return Some(format!("{} rounds are beyond the limit", self.over));
+        }
+        if self.healthy_exact < self.healthy {
+            return Some(format!("{} of {} healthy decisions are exact", self.healthy_exact, self.healthy));
+        }
+        (self.not_back > 0).then(|| format!("after {} rounds the label did not come back", self.not_back))
+    }
+
+    pub(crate) fn is_found(&self) -> bool {
+        self.seeded.is_some() && self.violation().is_some()
+    }
+
+    /// What is wrong with the scenario, or with the proof of it.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let name = format!("{} {} {}", self.engine, self.mode, self.fault);
+        match (self.seeded, self.violation()) {
+            (Some(bug), None) => Some(format!("{name}: the seeded bug {bug:?} was not found")),
+            (None, Some(what)) => Some(format!("{name}: {what}")),
+            (None, None) if self.must_lose && self.over == 0 && self.rounds >= ROUNDS_TELLING => {
+                Some(format!("{name}: no round went beyond the limit, so labels were not put to the test"))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn print(&self) {
+        let Self { engine, mode, fault, rounds, over, exact_beyond, not_back, .. } = self;
+        let seeded = self.seeded.map_or(String::new(), |bug| {
+            format!("{}: {bug}", if self.is_found() { "found" } else { "NOT FOUND" })
+        });
+        let share = self.healthy_share();
+        println!(
+            "{engine:<10}{mode:<8}{fault:<18}{rounds:>7}{over:>8}{exact_beyond:>14}{not_back:>10}{share:>14.3}  {seeded}"
+        );
+    }
+
+    pub(crate) fn figure(&self) -> serde_json::Value {
+        json!({
+            "engine": self.engine, "mode": self.mode, "fault": self.fault, "seeded": self.seeded,
+            "found": self.is_found(), "rounds": self.rounds, "over": self.over,
+            "exact_beyond": self.exact_beyond, "not_back": self.not_back, "healthy_exact": self.healthy_share(),
+        })
+    }
+}
+
+pub(crate) fn print_head() {
+    println!(
+        "{:<10}{:<8}{:<18}{:>7}{:>8}{:>14}{:>10}{:>14}  seeded bug",
+        "engine", "mode", "fault", "rounds", "over L", "exact over L", "not back", "healthy exact"
+    );
+}
