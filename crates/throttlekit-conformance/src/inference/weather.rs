@@ -14,6 +14,9 @@ pub const WEATHER_THROUGHPUT_BAR: f64 = 0.85;
 /// from a queue; then it is told how ceilings do, and only judged that they do not stick.
 const DRIFT_JUDGED_MAX: f64 = 0.1;
 
+/// Completions of a stretch at the least. Where all work drifts by a fifth, a ceiling may be too low for some thousand calls.
+const COMPLETIONS_MIN: u64 = 8_000;
+
 const CALM: Weather = Weather { drift: 0.0, outliers_per_mille: 0, failures_per_mille: 0 };
 
 /// The weathers: a common factor that drifts by a tenth and a fifth, outliers, failures, and all at once.
@@ -51,10 +54,11 @@ impl Row {
 /// Every weather over every capacity, and what did not hold.
 pub fn examine_weather(make: &impl Make, size: Size) -> (Vec<Row>, Vec<String>) {
     let (mut rows, mut broken) = (Vec::new(), Vec::new());
+    let completions = size.completions.max(COMPLETIONS_MIN);
     for (name, weather) in WEATHERS {
         let mut stretches = Vec::new();
         for (discipline, capacity, seed) in worlds(size) {
-            let world = World::steady(discipline, Service::Jittered, capacity, size.completions);
+            let world = World::steady(discipline, Service::Jittered, capacity, completions);
             let (stretch, stuck) = weathered(make, World { weather, ..world }, seed);
             stretches.push(stretch);
             broken.extend(stuck.err().map(|story| format!("{name}, {capacity}, seed {seed}: {story}")));
