@@ -51,7 +51,7 @@ pub(super) enum Book {
     Bucket { used: Band, written: Timestamp, pace: Pace },
     /// A window that is counted in until its end.
     Window { used: Band, end: Timestamp },
-    /// So little was handed back that rounding decides whether anything was. Nothing is known from then on.
+    /// So little was handed back, or so much is owed, that rounding decides. Nothing is known from then on.
     Lost,
 }
 
@@ -196,11 +196,9 @@ impl Known {
         let used = self.used(book, now).plus(units);
         match (book, self.pace) {
             (Some(Book::Lost), _) => Book::Lost,
-            (_, Some(pace)) => {
-                let most = pace.comes_back(DEBT_MAX_NANOS);
-                let used = Band { low: used.low.min(most[0]), high: used.high.min(most[1].max(used.low)) };
-                Book::Bucket { used, written: now, pace }
-            }
+            // Nobody owes more than a hundred years. Whether a debt is cut there or not written at all depends on rounding.
+            (_, Some(pace)) if used.high > pace.comes_back(DEBT_MAX_NANOS)[0] => Book::Lost,
+            (_, Some(pace)) => Book::Bucket { used, written: now, pace },
             (Some(&Book::Window { end, .. }), None) if now < end => Book::Window { used: used.capped(), end },
             _ => Book::Window { used: used.capped(), end: self.limit.decide(&State::Fresh, 0, now).reset_at },
         }

@@ -367,11 +367,13 @@ impl<'a, S: Store> Play<'a, S> {
 
     fn note_settled(&mut self, name: &str, version: usize, paid: &Paid, actual: Cost) {
         let (now, charged) = (self.clock.now(), paid.cost);
+        if actual > charged {
+            self.touched.insert(name.into());
+        }
         let Some(known) = self.known[version] else { return };
         if actual > charged {
             let book = known.charge(self.books.get(name), actual - charged, now);
             self.books.insert(name.into(), book);
-            self.touched.insert(name.into());
         } else if let Some(book) = self.books.get(name).filter(|book| book.end().is_none()) {
             let book = if actual < charged {
                 known.hand_back(book, charged - actual, paid.at, now)

@@ -363,7 +363,18 @@ impl Settle for Limit {
 
     fn owe(&self, state: &mut State, units: Cost, now: Timestamp) {
         match self {
-            Self::Gcra(rule) => with_mut(rule, carried(rule, state, now), |r, s| r.owe(s, units, now)),
+            Self::Gcra(rule) => match state {
+                State::Bucket(bucket) => {
+                    let before = rule.carried(bucket, now);
+                    let mut owing = before;
+                    rule.owe(&mut owing, units, now);
+                    // A key that owes as much as anyone can stays as it is, in its own pace.
+                    if owing.0 > before.0 {
+                        *state = State::Tat(owing);
+                    }
+                }
+                _ => with_mut(rule, state, |r, s| r.owe(s, units, now)),
+            },
             Self::Window(rule) => with_mut(rule, state, |r, s| r.owe(s, units, now)),
             Self::SlidingWindow(rule) => with_mut(rule, state, |r, s| r.owe(s, units, now)),
             Self::SlidingLog(rule) => with_mut(rule, state, |r, s| r.owe(s, units, now)),
