@@ -13,6 +13,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,7 +27,7 @@ use tokio::time::sleep;
 use tokio_postgres::types::Type;
 use tokio_postgres::{CancelToken, Client, Error, Statement};
 
-use crate::dial::Dialer;
+use crate::dial::{Dialer, Driver};
 use crate::seeded::{Seeded, SeededBug};
 
 /// The wait between cancel requests for one connection doubles from the one to the other: a server that is stopped
@@ -37,6 +38,9 @@ const CANCEL_AGAIN_MAX: Duration = Duration::from_secs(10);
 /// and would then end the next one. The connection rests for this long before it is used again. One that comes later
 /// still costs one call its answer; that call is undone.
 const CANCEL_SETTLES: Duration = Duration::from_millis(100);
+/// The longest that a connection stays open which nobody holds any more: a peer that has fallen silent never answers what
+/// still runs on it.
+const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 
 /// The connections of one kind to one server.
 #[derive(Clone)]
@@ -58,6 +62,8 @@ pub(crate) struct Connection {
     prepared: Mutex<HashMap<Arc<str>, Statement>>,
     /// The generation of histories of the server that it was found to be in; zero until somebody looked.
     generation: AtomicU64,
+    /// Dropped with the connection, which then closes.
+    _held: oneshot::Sender<Infallible>,
 }
 
 impl Connections {
@@ -120,9 +126,10 @@ impl Shared {
 
     async fn dial(&self) -> Result<Connection, StoreError> {
         let (client, driver) = self.dialer.dial().await?;
-        self.background.spawn(driver);
+        let (held, dropped) = oneshot::channel();
+        self.background.spawn(drive(driver, dropped));
         let (client, generation) = (Arc::new(client), AtomicU64::new(0));
-        Ok(Connection { client, prepared: Mutex::default(), generation })
+        Ok(Connection { client, prepared: Mutex::default(), generation, _held: held })
     }
 
     /// The connection is idle before its permit is free, so whoever gets the permit finds it.
@@ -199,6 +206,15 @@ impl Drop for Held {
             connections.background.spawn(reclaim(Arc::downgrade(connections), connection, permit));
         }
     }
+}
+
+/// Carries a connection until it ends, or until it has been dropped and does not end by itself.
+async fn drive(driver: Driver, dropped: oneshot::Receiver<Infallible>) {
+    let closes = async {
+        let _ = dropped.await;
+        sleep(CLOSES_WITHIN).await;
+    };
+    first(pin!(driver), pin!(closes)).await;
 }
 
 /// Cancels what runs on an abandoned connection, and gives it back once the server has answered.

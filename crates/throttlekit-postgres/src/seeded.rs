@@ -2,6 +2,7 @@
 
 /// A part of the store that does not do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "seeded"), allow(unreachable_pub, reason = "public with the feature alone"))]
 pub enum SeededBug {
     /// A call that is given up is not cancelled on the server.
     NoCancel,

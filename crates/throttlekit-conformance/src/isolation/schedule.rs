@@ -84,7 +84,10 @@ impl Engine {
             Self::Memory | Self::Redis => {
                 &[Trouble::Refuses, Trouble::Hangs, Trouble::Silent, Trouble::Unusable]
             }
-            Self::Postgres | Self::Server => &[Trouble::Refuses, Trouble::Hangs, Trouble::Silent],
+            // A connection that is given up counts there until the peer has closed it, and a silent one never does: to open
+            // others instead would take the server's connections from everybody while its commits hang.
+            Self::Postgres => &[Trouble::Refuses, Trouble::Hangs],
+            Self::Server => &[Trouble::Refuses, Trouble::Hangs, Trouble::Silent],
         }
     }
 }
@@ -207,7 +210,7 @@ impl Schedule {
         let count = dice.between(RUNTIMES[0], RUNTIMES[1]) as usize;
         let runtimes = runtimes(&mut dice, misbehaviour, count);
         let callers = callers(&mut dice, misbehaviour, at, timing, count);
-        let recovered = recovered(engine, fault, timing, &callers);
+        let recovered = recovered(engine, kind, fault, timing, &callers);
         let mut ends = ends(at, recovered, misbehaviour, timing, &callers);
         if kind.holds_work() {
             ends = ends.max(callers[1].starts + work_of(timing) + ms(200));
@@ -226,14 +229,20 @@ impl Schedule {
     ///
     /// A connection that fell silent has to be found out first, by as many calls in a row as open the breaker.
     pub fn recovered(&self) -> Duration {
-        recovered(self.engine, self.fault, self.timing, &self.callers)
+        recovered(self.engine, self.kind, self.fault, self.timing, &self.callers)
     }
 }
 
-fn recovered(engine: Engine, fault: Option<Fault>, timing: Timing, callers: &[Caller]) -> Duration {
+fn recovered(
+    engine: Engine,
+    kind: Kind,
+    fault: Option<Fault>,
+    timing: Timing,
+    callers: &[Caller],
+) -> Duration {
     match fault {
         None => Duration::ZERO,
-        Some(Fault { trouble: Trouble::Silent, from, .. }) => from + found_out(timing, callers),
+        Some(Fault { trouble: Trouble::Silent, from, .. }) => from + found_out(kind, timing, callers),
         Some(Fault { trouble: Trouble::Unusable, until, .. }) if engine == Engine::Redis => {
             until + REDIS_UNUSABLE_FOR
         }
@@ -241,9 +250,11 @@ fn recovered(engine: Engine, fault: Option<Fault>, timing: Timing, callers: &[Ca
     }
 }
 
-/// As many calls in a row as open the breaker, one after the other, by the most patient caller.
-fn found_out(timing: Timing, callers: &[Caller]) -> Duration {
-    let pause = callers.iter().map(|caller| caller.pause).max().unwrap_or_default();
+/// As many calls in a row as open the breaker, one after the other, by the most patient caller. While work is held, only
+/// heartbeats may call: each third of a lease.
+fn found_out(kind: Kind, timing: Timing, callers: &[Caller]) -> Duration {
+    let beats = if kind.holds_work() { timing.lives / 3 } else { Duration::ZERO };
+    let pause = callers.iter().map(|caller| caller.pause).max().unwrap_or_default().max(beats);
     let starts = callers.iter().map(|caller| caller.starts).max().unwrap_or_default();
     starts + (timing.deadline + pause) * (timing.opens_after + 1)
 }
