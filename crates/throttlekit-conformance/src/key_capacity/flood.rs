@@ -143,10 +143,10 @@ impl<S: Subject, C: Fn() -> u64> Run<'_, S, C> {
         }
     }
 
-    /// Once nobody owes anything, fifteen of sixteen keys fit that did at first. Not all: small tables stay as large as the
+    /// Once nobody owes anything, as many keys fit as at first, but for one in a thousand: small tables stay as large as the
     /// keys before made them.
     fn expired(&mut self) {
-        let fitting = self.flood.fitting * 15 / 16;
+        let fitting = self.flood.fitting;
         self.subject.set(NOON + LATER);
         let exact =
             |reply: super::Reply, units| reply.decision.remaining + 1 == units && reply.exact != Some(false);
@@ -154,7 +154,7 @@ impl<S: Subject, C: Fn() -> u64> Run<'_, S, C> {
         let wrong = (first..first + fitting)
             .filter(|key| !exact(self.subject.check(*key), self.limit.units()))
             .count();
-        if wrong > 0 {
+        if wrong as u64 * 1_000 > fitting {
             self.violated(format!("{wrong} of {fitting} keys were short when all others were over"));
         }
     }
