@@ -96,7 +96,7 @@ fn rule(u: &mut Unstructured<'_>) -> Result<RuleSpec> {
 }
 
 /// A rule, what stood at its entries, and the key that was made of it.
-type Found<'a> = (*const RuleSpec, Vec<Vec<&'a str>>, Vec<String>);
+type Found<'a> = (*const RuleSpec, Vec<Vec<&'a str>>, Vec<Vec<u8>>);
 
 impl Case {
     /// Whether a descriptor found a rule.

@@ -85,6 +85,24 @@ async fn limits_of_one_policy_are_charged_together_or_not_at_all() {
     assert_eq!(ask("d").await, 429);
 }
 
+/// Envoy lets a request pass whose answer is an error, so no header may cause one.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_header_takes_a_client_past_a_limit_that_it_has_used_up() {
+    let stand = Stand::start("hostile", false).await;
+    let mallory = [("x-tenant", "acme"), ("x-member", "mallory")];
+    for _ in 0..3 {
+        assert_eq!(stand.get("/", &mallory).await.status, 200);
+    }
+    let long = |length: usize| vec![b'a'; length];
+    let values =
+        [long(0), long(1_025), long(8_193), long(50 << 10), vec![0xff, 0xfe, 0x80], b"|\\#\t*".to_vec()];
+    for value in values {
+        let reply = stand.get_with(&mallory, "x-user", &value).await;
+        assert_eq!(reply.status, 429, "{} bytes: {:?}", value.len(), &value[..value.len().min(4)]);
+    }
+    assert_eq!(stand.served(), 3);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_are_counted_when_the_response_has_ended() {
     let stand = Stand::start("tokens", false).await;

@@ -117,7 +117,8 @@ fn envoy() -> Vec<Vec<u8>> {
         &[("s", "")],
     ];
     let one = |list: &[(&str, &str)]| {
-        let entries = list.iter().map(|(key, value)| Entry { key: (*key).into(), value: (*value).into() });
+        let entries =
+            list.iter().map(|(key, value)| Entry { key: (*key).into(), value: value.to_string().into() });
         RateLimitDescriptor { entries: entries.collect(), hits_addend: Some(2), ..Default::default() }
     };
     let mut requests = Vec::new();

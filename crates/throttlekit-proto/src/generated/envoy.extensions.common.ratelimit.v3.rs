@@ -23,9 +23,10 @@ pub mod rate_limit_descriptor {
         /// The key.
         #[prost(string, tag = "1")]
         pub key: ::prost::alloc::string::String,
-        /// The value.
-        #[prost(string, tag = "2")]
-        pub value: ::prost::alloc::string::String,
+        /// The value: what a client of the proxy wrote, in any bytes. Envoy's own file says `string`, which is the same on the
+        /// wire, and refuses a whole request for one byte that is no UTF-8.
+        #[prost(bytes = "bytes", tag = "2")]
+        pub value: ::prost::bytes::Bytes,
     }
     /// A limit that the proxy brings along, in place of the configured one.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

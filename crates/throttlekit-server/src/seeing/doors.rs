@@ -71,7 +71,7 @@ impl DoorsSeen {
     }
 
     fn write_envoy(&self, page: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let EnvoyStats { requests, unmatched, overrides_ignored, refunds_ignored } = self.envoy;
+        let EnvoyStats { requests, unmatched, overrides_ignored, refunds_ignored, refused } = self.envoy;
         for (name, help, count) in [
             ("envoy_requests", "Requests of Envoy's rate limit service", requests),
             ("envoy_unmatched", "Descriptors that no rule matched: they passed", unmatched),
@@ -81,6 +81,7 @@ impl DoorsSeen {
                 overrides_ignored,
             ),
             ("envoy_refunds_ignored", "Descriptors that wanted units back: none were given", refunds_ignored),
+            ("envoy_refused", "Descriptors that could not be counted: they did not pass", refused),
         ] {
             ConstCounter::new(count).encode(page.encode_descriptor(
                 name,

@@ -107,6 +107,14 @@ impl Stand {
         fetch(self.listener, &written(path, headers)).await
     }
 
+    /// The same with a header of any bytes.
+    pub(crate) async fn get_with(&self, headers: &[(&str, &str)], name: &str, value: &[u8]) -> Reply {
+        let mut request = written("/", headers);
+        request.truncate(request.len() - 2);
+        request.extend([name.as_bytes(), b": ", value, b"\r\n\r\n"].concat());
+        fetch(self.listener, &request).await
+    }
+
     pub(crate) async fn get_at_once(&self, times: usize, path: &str, headers: &[(&str, &str)]) -> Vec<Reply> {
         let (listener, request) = (self.listener, written(path, headers));
         let asks = (0..times).map(|_| {
@@ -225,15 +233,15 @@ fn ops(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ops/envoy").join(name)
 }
 
-fn written(path: &str, headers: &[(&str, &str)]) -> String {
+fn written(path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
     let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{lines}\r\n")
+    format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{lines}\r\n").into_bytes()
 }
 
-async fn fetch(at: SocketAddr, request: &str) -> Reply {
+async fn fetch(at: SocketAddr, request: &[u8]) -> Reply {
     let fetching = async {
         let mut stream = TcpStream::connect(at).await?;
-        stream.write_all(request.as_bytes()).await?;
+        stream.write_all(request).await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;
         Ok::<_, std::io::Error>(text)

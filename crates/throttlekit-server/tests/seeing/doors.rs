@@ -66,6 +66,7 @@ async fn connections_requests_and_what_envoy_asked_are_counted_by_listener() {
     assert_eq!(at("envoy_requests_total"), 1.0);
     assert_eq!(at("envoy_unmatched_total"), 2.0);
     assert_eq!((at("envoy_refunds_ignored_total"), at("envoy_overrides_ignored_total")), (1.0, 0.0));
+    assert_eq!(at("envoy_refused_total"), 0.0);
     drop(envoy);
     server.stop().await;
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use throttlekit::{Decision, Retry, Timestamp};
 use throttlekit_proto::envoy::{Code, DescriptorStatus, HeaderValue, RateLimit, RateLimitResponse};
 
-use super::charge::Charge;
+use super::charge::{Charge, Judged};
 use super::metadata;
 use super::spec::HeadersSpec;
 use super::table::Table;
-use crate::engine::Answered;
+use crate::engine::{Answered, Refusal};
 
 /// The longest time that a duration on the wire may be.
 const SECONDS_MAX: u64 = 315_576_000_000;
@@ -17,14 +17,24 @@ const SECONDS_MAX: u64 = 315_576_000_000;
 /// One descriptor: what it asked, and what it was told.
 pub(super) struct Told<'a> {
     pub(super) charge: &'a Charge<'a>,
-    pub(super) answer: Option<Answered>,
+    pub(super) judged: Judged,
 }
 
 impl Told<'_> {
     /// The policy and its answer.
     pub(super) fn answered(&self) -> Option<(&str, &Answered)> {
-        let Charge::Of { policy, .. } = self.charge else { return None };
-        Some((policy, self.answer.as_ref()?))
+        match (self.charge, &self.judged) {
+            (Charge::Of { policy, .. }, Judged::Answered(answer)) => Some((policy, answer)),
+            _ => None,
+        }
+    }
+
+    /// Why nobody answered.
+    pub(super) fn failure(self) -> Option<Refusal> {
+        match self.judged {
+            Judged::Failed(failure) => Some(failure),
+            _ => None,
+        }
     }
 }
 
@@ -41,13 +51,16 @@ pub(super) fn response(
         overall_code: if over { Code::OverLimit } else { Code::Ok }.into(),
         statuses,
         response_headers_to_add: binding.map_or_else(Vec::new, |(_, answer)| written(headers, answer, now)),
-        dynamic_metadata: binding.map(|(policy, answer)| metadata::of(policy, answer, told)),
+        dynamic_metadata: metadata::of(binding, told),
         ..Default::default()
     }
 }
 
 fn status(table: &Table, told: &Told<'_>, now: Timestamp) -> DescriptorStatus {
     let passes = DescriptorStatus { code: Code::Ok.into(), ..Default::default() };
+    if matches!(told.judged, Judged::Refused) {
+        return DescriptorStatus { code: Code::OverLimit.into(), ..passes };
+    }
     let Some((policy, answer)) = told.answered() else {
         let unlimited = *told.charge == Charge::Unlimited;
         return DescriptorStatus { limit_remaining: if unlimited { u32::MAX } else { 0 }, ..passes };

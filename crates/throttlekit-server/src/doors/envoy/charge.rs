@@ -6,17 +6,17 @@ use std::pin::Pin;
 use throttlekit_proto::envoy::{RateLimitDescriptor, RateLimitRequest};
 use tonic::Status;
 
+use super::key::fitted;
 use super::table::Table;
+use crate::access::{Caller, Door};
 use crate::engine::{Answered, Ask, Engine, Refusal};
 
 /// The most descriptors of one request.
 pub const DESCRIPTORS_MAX: usize = 64;
-/// The most entries of one descriptor.
-pub const ENTRIES_MAX: usize = 16;
-/// The longest domain, or key of an entry.
-pub const NAME_BYTES_MAX: usize = 1_024;
-/// The longest value of an entry: a header of a request fits.
-pub const VALUE_BYTES_MAX: usize = 8_192;
+/// The most units of one descriptor. More are no limit's, and counted as this many.
+const UNITS_MAX: u64 = i64::MAX as u64;
+/// The longest domain.
+pub const DOMAIN_BYTES_MAX: usize = 1_024;
 
 /// What one descriptor asks.
 #[derive(Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub(super) enum Charge<'a> {
     /// Nothing: a rule says that it passes.
     Unlimited,
     /// This of a policy.
-    Of { policy: &'a str, keys: Vec<String>, how: How },
+    Of { policy: &'a str, keys: Vec<Vec<u8>>, how: How },
 }
 
 /// How a policy is asked.
@@ -42,30 +42,29 @@ pub(super) enum How {
 
 type Later<'a> = Pin<Box<dyn Future<Output = Result<Answered, Refusal>> + Send + 'a>>;
 
-/// Refuses what is too large to be a descriptor of anything.
-pub(super) fn judge(request: &RateLimitRequest) -> Result<(), Status> {
-    let wrong = |why: &str| Err(Status::invalid_argument(why));
-    if request.domain.is_empty() || request.domain.len() > NAME_BYTES_MAX {
-        return wrong("a request has a domain, of 1024 bytes at the most");
+/// What became of one descriptor.
+pub(super) enum Judged {
+    /// It asks nobody.
+    Passes,
+    /// A policy answered.
+    Answered(Answered),
+    /// It cannot be asked for: it is not the caller's, or no policy could count it. So it does not pass.
+    Refused,
+    /// Nobody answered, for a reason that no client of the proxy chose.
+    Failed(Refusal),
+}
+
+/// Refuses what only a proxy that is set up wrongly sends. No client of the proxy can write any of it: Envoy lets a
+/// request pass whose answer is an error.
+pub(super) fn check_form(request: &RateLimitRequest) -> Result<(), Status> {
+    let wrong = |why: String| Err(Status::invalid_argument(why));
+    if request.domain.is_empty() || request.domain.len() > DOMAIN_BYTES_MAX {
+        return wrong(format!(
+            "a request needs a domain of at most {DOMAIN_BYTES_MAX} bytes: set `domain` of the filter"
+        ));
     }
     if request.descriptors.is_empty() || request.descriptors.len() > DESCRIPTORS_MAX {
-        return wrong("a request has 1 to 64 descriptors");
-    }
-    for descriptor in &request.descriptors {
-        if descriptor.entries.len() > ENTRIES_MAX {
-            return wrong("a descriptor has at most 16 entries");
-        }
-        let fits = |text: &str, most| text.len() <= most;
-        if !descriptor
-            .entries
-            .iter()
-            .all(|entry| fits(&entry.key, NAME_BYTES_MAX) && fits(&entry.value, VALUE_BYTES_MAX))
-        {
-            return wrong("a key of an entry has at most 1024 bytes and a value 8192");
-        }
-        if descriptor.hits_addend.is_some_and(|units| i64::try_from(units).is_err()) {
-            return wrong("an addend is below 2^63");
-        }
+        return wrong(format!("a request needs 1 to {DESCRIPTORS_MAX} descriptors: send fewer actions"));
     }
     Ok(())
 }
@@ -75,6 +74,7 @@ impl<'a> Charge<'a> {
         let Some(found) = table.find(&request.domain, descriptor) else { return Self::NoRule };
         let Some(policy) = found.policy else { return Self::Unlimited };
         let units = descriptor.hits_addend.unwrap_or_else(|| request.hits_addend.max(1).into());
+        let units = units.min(UNITS_MAX);
         let how = match units {
             0 => How::Look,
             // What is given back goes into the window it was charged to, by the receipt of its admission. Envoy sends none,
@@ -86,19 +86,15 @@ impl<'a> Charge<'a> {
         Self::Of { policy, keys: found.keys, how }
     }
 
-    /// The policy and the keys that a caller must be allowed to use.
-    pub(super) fn target(&self) -> Option<(&str, Vec<&[u8]>)> {
-        match self {
-            Self::Of { policy, keys, .. } => Some((policy, keys.iter().map(String::as_bytes).collect())),
-            Self::NoRule | Self::Unlimited => None,
+    /// Asks, if the caller may ask for these keys as its clients wrote them.
+    pub(super) async fn ask(&self, caller: &Caller, engine: &Engine) -> Judged {
+        let Self::Of { policy, keys, how } = self else { return Judged::Passes };
+        if !keys.iter().all(|key| caller.allows(Door::Envoy, policy, key)) {
+            return Judged::Refused;
         }
-    }
-
-    /// Asks. Nothing, where there is nobody to ask.
-    pub(super) async fn ask(&self, engine: &Engine) -> Result<Option<Answered>, Refusal> {
-        let Self::Of { policy, keys, how } = self else { return Ok(None) };
-        let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
-        let Some((key, others)) = keys.split_first() else { return Ok(None) };
+        let keys: Vec<_> = keys.iter().map(|key| fitted(key)).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let Some((key, others)) = keys.split_first() else { return Judged::Passes };
         let ask = |cost| Ask { policy, key, others, cost };
         let answer: Later<'_> = match *how {
             How::Look => Box::pin(engine.peek(ask(1))),
@@ -106,10 +102,11 @@ impl<'a> Charge<'a> {
             How::Debit(tokens) => Box::pin(engine.debit(ask(tokens), None)),
         };
         match answer.await {
-            Ok(answer) => Ok(Some(answer)),
+            Ok(answer) => Judged::Answered(answer),
             // A policy with slots, of which whoever loaded the file was warned; or one that went with a new file.
-            Err(Refusal::Unsupported(_) | Refusal::UnknownPolicy(_)) => Ok(None),
-            Err(refusal) => Err(refusal),
+            Err(Refusal::Unsupported(_) | Refusal::UnknownPolicy(_)) => Judged::Passes,
+            Err(Refusal::Invalid(_) | Refusal::Forbidden(_)) => Judged::Refused,
+            Err(failure @ (Refusal::TooMany(_) | Refusal::Store(_))) => Judged::Failed(failure),
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct Found<'a> {
     /// The policy; none where the rule says that the descriptor always passes.
     pub policy: Option<&'a str>,
     /// What it is counted under: the policy's key, and its further keys if the rule names some.
-    pub keys: Vec<String>,
+    pub keys: Vec<Vec<u8>>,
 }
 
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl Matcher {
     }
 
     /// The most specific rule that matches the whole descriptor, and what it is counted under.
-    pub fn find(&self, domain: &str, entries: &[(&str, &str)]) -> Option<Found<'_>> {
+    pub fn find<V: AsRef<[u8]>>(&self, domain: &str, entries: &[(&str, V)]) -> Option<Found<'_>> {
         let domain = self.domains.get(domain)?;
         let rule = domain.root.find(entries, domain.tree)?;
         Some(Found { policy: rule.policy.as_deref(), keys: rule.keys(entries) })
@@ -93,9 +93,9 @@ impl Node {
     }
 
     /// Visits each node once at the most, the most specific first. In a tree the first of each level is kept.
-    fn find(&self, entries: &[(&str, &str)], tree: bool) -> Option<&Rule> {
+    fn find<V: AsRef<[u8]>>(&self, entries: &[(&str, V)], tree: bool) -> Option<&Rule> {
         let Some(((key, value), rest)) = entries.split_first() else { return self.rule.as_ref() };
-        let mut fits = self.next.get(*key)?.fits(value.as_bytes());
+        let mut fits = self.next.get(*key)?.fits(value.as_ref());
         if tree { fits.next()?.find(rest, tree) } else { fits.find_map(|node| node.find(rest, tree)) }
     }
 }
@@ -118,11 +118,11 @@ impl Rule {
         Self { policy, counted: counted.collect() }
     }
 
-    fn keys(&self, entries: &[(&str, &str)]) -> Vec<String> {
+    fn keys<V: AsRef<[u8]>>(&self, entries: &[(&str, V)]) -> Vec<Vec<u8>> {
         let last = self.counted.iter().map(|(_, by)| *by).max().unwrap_or(0);
         let values_of = |key: u8| {
             let counted = self.counted.iter().filter(move |(_, by)| *by == key);
-            counted.filter_map(|(place, _)| entries.get(*place).map(|(_, value)| *value))
+            counted.filter_map(|(place, _)| entries.get(*place).map(|(_, value)| value))
         };
         (0..=last).map(|key| joined(values_of(key))).collect()
     }

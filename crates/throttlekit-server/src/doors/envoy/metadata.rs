@@ -5,21 +5,32 @@ use prost_types::{ListValue, Struct, Value};
 use throttlekit::{Guarantee, Retry};
 
 use super::answer::Told;
-use super::charge::Charge;
+use super::charge::{Charge, Judged};
 use crate::engine::Answered;
 
-/// The answer that binds, and all of them in the order of the descriptors.
-pub(super) fn of(policy: &str, binding: &Answered, told: &[Told<'_>]) -> Struct {
-    let mut fields = fields(policy, binding);
+/// The answer that binds, and all of them in the order of the descriptors. Nothing where no descriptor was counted or
+/// refused.
+pub(super) fn of(binding: Option<(&str, &Answered)>, told: &[Told<'_>]) -> Option<Struct> {
+    let refused = told.iter().any(|told| matches!(told.judged, Judged::Refused));
+    let mut fields = binding.map_or_else(Vec::new, |(policy, answer)| fields(policy, answer));
+    if refused {
+        fields.push(("refused", Kind::BoolValue(true)));
+    }
+    if fields.is_empty() {
+        return None;
+    }
     let each = told.iter().map(|told| Kind::StructValue(descriptor(told)).into());
     fields.push(("descriptors", Kind::ListValue(ListValue { values: each.collect() })));
-    structure(fields)
+    Some(structure(fields))
 }
 
 fn descriptor(told: &Told<'_>) -> Struct {
     match (told.answered(), told.charge) {
         (Some((policy, answer)), _) => structure(fields(policy, answer)),
         (None, Charge::Unlimited) => structure(vec![("unlimited", Kind::BoolValue(true))]),
+        (None, _) if matches!(told.judged, Judged::Refused) => {
+            structure(vec![("refused", Kind::BoolValue(true))])
+        }
         (None, _) => structure(vec![("unlimited", Kind::BoolValue(false))]),
     }
 }

@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use throttlekit::{Clock, WallClock};
 use throttlekit_proto::envoy::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
-use throttlekit_proto::envoy::{RateLimitRequest, RateLimitResponse};
+use throttlekit_proto::envoy::{Code, RateLimitRequest, RateLimitResponse};
 use tonic::{Request, Response, Status};
 
-pub use charge::{DESCRIPTORS_MAX, ENTRIES_MAX, NAME_BYTES_MAX, VALUE_BYTES_MAX};
+pub use charge::{DESCRIPTORS_MAX, DOMAIN_BYTES_MAX};
 pub use key::joined;
 pub use matcher::{Found, Matcher};
 pub use spec::{DomainSpec, EntrySpec, HeadersSpec, RuleSpec};
@@ -33,11 +33,11 @@ use crate::access::{Caller, Door};
 use crate::doors::grpc::status;
 use crate::engine::Engine;
 use answer::Told;
-use charge::Charge;
+use charge::{Charge, Judged};
 use table::Table;
 
-/// The largest request. Envoy's have some hundred bytes.
-const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// The largest request: the longest header that Envoy takes by default, in each of the descriptors.
+const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// The service. Cheap to clone.
 #[derive(Clone)]
@@ -59,6 +59,7 @@ struct Counts {
     unmatched: AtomicU64,
     overrides_ignored: AtomicU64,
     refunds_ignored: AtomicU64,
+    refused: AtomicU64,
 }
 
 /// What this door has seen, since it was opened.
@@ -72,6 +73,8 @@ pub struct EnvoyStats {
     pub overrides_ignored: u64,
     /// Descriptors that wanted units back. Nothing was given back, and nothing charged.
     pub refunds_ignored: u64,
+    /// Descriptors that could not be counted: not the caller's, or more than any limit. They did not pass.
+    pub refused: u64,
 }
 
 impl EnvoyDoor {
@@ -89,12 +92,13 @@ impl EnvoyDoor {
 
     /// What it has seen.
     pub fn stats(&self) -> EnvoyStats {
-        let Counts { requests, unmatched, overrides_ignored, refunds_ignored } = &self.shared.counts;
+        let Counts { requests, unmatched, overrides_ignored, refunds_ignored, refused } = &self.shared.counts;
         EnvoyStats {
             requests: requests.load(Relaxed),
             unmatched: unmatched.load(Relaxed),
             overrides_ignored: overrides_ignored.load(Relaxed),
             refunds_ignored: refunds_ignored.load(Relaxed),
+            refused: refused.load(Relaxed),
         }
     }
 
@@ -116,26 +120,34 @@ impl EnvoyDoor {
         table
     }
 
-    /// Decides about every descriptor of a request. Where that fails, Envoy's own `failure_mode_deny` says what becomes
-    /// of the request.
+    /// Decides about every descriptor of a request, each by itself.
+    ///
+    /// An error says that a proxy is set up wrongly, or that a descriptor got no answer and none was over its limit. Then
+    /// Envoy's `failure_mode_deny` says what becomes of the request, which is to pass by default. So no client of the
+    /// proxy can cause one: a descriptor that cannot be counted is over its limit.
     pub async fn decide(
         &self,
         caller: &Caller,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, Status> {
-        charge::judge(request)?;
+        charge::check_form(request)?;
+        caller.may_use(Door::Envoy).map_err(status)?;
         let table = self.table();
         let each = request.descriptors.iter();
         let charges: Vec<_> = each.map(|descriptor| Charge::of(&table, request, descriptor)).collect();
         self.count(request, &charges);
-        for (policy, keys) in charges.iter().filter_map(Charge::target) {
-            caller.may_each(Door::Envoy, policy, &keys).map_err(status)?;
-        }
         let engine = &self.shared.engine;
-        let answers = try_join_all(charges.iter().map(|charge| charge.ask(engine))).await.map_err(status)?;
+        let judged = join_all(charges.iter().map(|charge| charge.ask(caller, engine))).await;
         let told: Vec<_> =
-            charges.iter().zip(answers).map(|(charge, answer)| Told { charge, answer }).collect();
-        Ok(answer::response(&table, table.headers(&request.domain), &told, WallClock.now()))
+            charges.iter().zip(judged).map(|(charge, judged)| Told { charge, judged }).collect();
+        let refused = told.iter().filter(|told| matches!(told.judged, Judged::Refused)).count();
+        self.shared.counts.refused.fetch_add(refused as u64, Relaxed);
+        let response = answer::response(&table, table.headers(&request.domain), &told, WallClock.now());
+        let failure = told.into_iter().find_map(Told::failure);
+        match failure.filter(|_| response.overall_code() == Code::Ok) {
+            Some(failure) => Err(status(failure)),
+            None => Ok(response),
+        }
     }
 
     fn count(&self, request: &RateLimitRequest, charges: &[Charge<'_>]) {

@@ -49,7 +49,7 @@ impl Table {
     }
 
     pub(super) fn find(&self, domain: &str, descriptor: &RateLimitDescriptor) -> Option<Found<'_>> {
-        let entries = descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str()));
+        let entries = descriptor.entries.iter().map(|entry| (entry.key.as_str(), &entry.value));
         self.matcher.find(domain, &entries.collect::<Vec<_>>())
     }
 

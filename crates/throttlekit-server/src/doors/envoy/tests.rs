@@ -11,6 +11,7 @@ use throttlekit_proto::envoy::{
 };
 
 use super::*;
+use crate::access::Access;
 use crate::engine::{Backend, EngineOptions};
 use crate::policy::PolicyFile;
 
@@ -62,7 +63,7 @@ fn door() -> EnvoyDoor {
 }
 
 fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: value.to_string().into() };
     RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..Default::default() }
 }
 
@@ -258,25 +259,74 @@ async fn a_new_file_brings_new_rules_and_counts_go_on() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused_before_anything_is_charged() {
+async fn what_only_a_proxy_can_send_wrongly_is_refused_before_anything_is_charged() {
     let door = door();
     let one = || descriptor(&[("user", "a")]);
-    let long = "x".repeat(VALUE_BYTES_MAX + 1);
     let wrong = [
         request(vec![]),
         request(vec![one(); DESCRIPTORS_MAX + 1]),
-        request(vec![one(), descriptor(&[("user", "a"); ENTRIES_MAX + 1])]),
-        request(vec![one(), descriptor(&[("user", &long)])]),
         RateLimitRequest { domain: String::new(), ..request(vec![one()]) },
-        request(vec![one(), hits(1 << 63, &[("user", "b")])]),
+        RateLimitRequest { domain: "d".repeat(DOMAIN_BYTES_MAX + 1), ..request(vec![one()]) },
     ];
     for request in wrong {
         let status = door.decide(&Caller::anyone(), &request).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status:?}");
     }
     assert_eq!(remaining(&ask(&door, vec![one()]).await), [9]);
-    let most = ask(&door, vec![descriptor(&[("ip", &long[1..])]); DESCRIPTORS_MAX]).await;
-    assert_eq!(most.statuses.iter().filter(|status| status.code() == Code::Ok).count(), 3);
+}
+
+/// What a client of the proxy can write, beside a limit that it has used up.
+#[tokio::test]
+async fn no_value_takes_a_client_past_a_limit() {
+    let door = door();
+    let ip = || descriptor(&[("ip", "mallory")]);
+    for _ in 0..3 {
+        assert_eq!(ask(&door, vec![ip()]).await.overall_code(), Code::Ok);
+    }
+    let long = |length: usize| vec![b'a'; length];
+    let values = [long(0), long(1_025), long(8_193), long(60 << 10), vec![0xff, 0xfe], b"\0\n|\\#".to_vec()];
+    for value in values {
+        let hostile = RateLimitDescriptor {
+            entries: vec![Entry { key: "user".into(), value: value.clone().into() }],
+            ..Default::default()
+        };
+        for _ in 0..10 {
+            let response = ask(&door, vec![hostile.clone(), ip()]).await;
+            let codes: Vec<_> = response.statuses.iter().map(DescriptorStatus::code).collect();
+            assert_eq!(codes, [Code::Ok, Code::OverLimit], "{} bytes", value.len());
+            assert_eq!(response.overall_code(), Code::OverLimit);
+        }
+        let counted = ask(&door, vec![hostile]).await;
+        assert_eq!(counted.overall_code(), Code::OverLimit, "ten a minute of {} bytes too", value.len());
+    }
+    let beyond = ask(&door, vec![hits(u64::MAX, &[("user", "b")]), descriptor(&[("smooth", "x")])]).await;
+    let codes: Vec<_> = beyond.statuses.iter().map(DescriptorStatus::code).collect();
+    assert_eq!(codes, [Code::OverLimit, Code::Ok]);
+    let many = ask(&door, vec![descriptor(&[("user", "a"); 1_000]), ip()]).await;
+    assert_eq!(many.overall_code(), Code::OverLimit);
+}
+
+/// A proxy that may ask for keys of one prefix. Long values are compared before they are hashed.
+#[tokio::test]
+async fn keys_that_are_not_the_proxys_do_not_pass_and_the_others_are_charged() {
+    let door = door();
+    let access = serde_json::json!({
+        "anonymous": [{ "doors": ["envoy"], "policies": ["minute"], "keys": "acme/" }],
+    });
+    let access = Access::of(&serde_json::from_value(access).unwrap()).unwrap();
+    let caller = access.identify(&http::HeaderMap::new(), None).unwrap();
+    let ask = async |values: &[&str]| {
+        let descriptors = values.iter().map(|value| descriptor(&[("user", value)])).collect();
+        let response = door.decide(&caller, &request(descriptors)).await.unwrap();
+        response.statuses.iter().map(DescriptorStatus::code).collect::<Vec<_>>()
+    };
+    let long = format!("acme/{}", "x".repeat(2_000));
+    assert_eq!(ask(&["acme/a", "other/a", &long]).await, [Code::Ok, Code::OverLimit, Code::Ok]);
+    for _ in 0..9 {
+        assert_eq!(ask(&[&long]).await, [Code::Ok]);
+    }
+    assert_eq!(ask(&[&long, "acme/a"]).await, [Code::OverLimit, Code::Ok]);
+    assert_eq!(door.stats().refused, 1);
 }
 
 #[tokio::test]
@@ -293,7 +343,8 @@ fn domain(rules: Vec<RuleSpec>, tree: bool) -> Matcher {
 
 fn found(matcher: &Matcher, entries: &[(&str, &str)]) -> Option<(String, String)> {
     let found = matcher.find("d", entries)?;
-    Some((found.policy.unwrap_or("-").to_owned(), found.keys.join(" + ")))
+    let keys: Vec<_> = found.keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
+    Some((found.policy.unwrap_or("-").to_owned(), keys.join(" + ")))
 }
 
 #[test]
@@ -338,7 +389,7 @@ fn values_go_to_the_keys_that_their_entries_name() {
     let entries = [entry("a", None), EntrySpec { by: 2, ..entry("b", None) }, entry("c", None)];
     let matcher = domain(vec![rule(&entries, "p")], false);
     let found = matcher.find("d", &[("a", "1"), ("b", "2"), ("c", "3")]).unwrap();
-    assert_eq!(found.keys, ["1|3", "", "2"]);
+    assert_eq!(found.keys, [&b"1|3"[..], b"", b"2"]);
 }
 
 #[test]
