@@ -161,10 +161,24 @@ async fn only_the_store_crosses_the_edge_and_only_once() {
     assert_eq!(left(&budget).await, 50);
     assert!(passes(&mut streams[0], 60).await, "it crosses the edge");
     assert!(!passes(&mut streams[0], 1).await);
-    assert!(!passes(&mut streams[1], 301).await, "its part goes back");
-    assert!(passes(&mut streams[1], 300).await && passes(&mut streams[2], 300).await);
+    assert!(passes(&mut streams[1], 290).await && passes(&mut streams[2], 300).await);
+    assert!(!passes(&mut streams[1], 11).await, "the ten that it holds are what the budget is over by");
+    assert_eq!(streams[1].reserved(), 0, "they went back");
     let produced: u64 = streams.iter().map(TokenStream::produced).sum();
-    assert_eq!(produced, BUDGET + 10);
+    assert_eq!(produced, BUDGET);
+    assert_eq!(left(&budget).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_tokens_of_a_budget_can_be_used_by_the_stream_that_holds_them() {
+    let (budget, ..) = fixed(1);
+    let mut first = open(&budget).await;
+    assert!(passes(&mut first, BUDGET - 1).await);
+    let mut last = open(&budget).await;
+    assert_eq!((left(&budget).await, last.reserved()), (0, 1));
+    assert!(passes(&mut last, 16).await, "one token is left, and the stream itself holds it");
+    assert_eq!((last.produced(), last.reserved()), (16, 0));
+    assert!(!passes(&mut first, 1).await && !passes(&mut last, 1).await, "the edge is crossed once");
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,6 +14,7 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 /// What a terminal is told when a command takes the whole of it, and gives it back.
 const LEAVES_SCREEN: &str = "\x1b[?1049l";
 const SHOWS_CURSOR: &str = "\x1b[?25h";
+const HIDES_CURSOR: &str = "\x1b[?25l";
 /// How often it is looked, 20 ms apart, until something has to be there.
 const LOOKS_MAX: u32 = 1_500;
 
@@ -87,8 +88,10 @@ impl Pty {
     /// The screen from before, a cursor, and keys that mean what they meant.
     pub fn assert_given_back(&self) {
         self.wait_for(LEAVES_SCREEN);
-        let shown = self.shown();
-        assert!(shown.rfind(SHOWS_CURSOR) > shown.rfind("\x1b[?25l"), "{shown:?}");
+        self.until("the cursor is shown", || {
+            let shown = self.shown();
+            shown.rfind(SHOWS_CURSOR) > shown.rfind(HIDES_CURSOR)
+        });
         let now = tcgetattr(&self.user).unwrap();
         assert_eq!(now.local_modes, self.before.local_modes);
         assert_eq!(now.input_modes, self.before.input_modes);

@@ -106,9 +106,10 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     /// generating.
     ///
     /// From what is set aside this takes no call to the store. Beyond that the store decides: a chunk passes while the
-    /// budget has any tokens left, and is counted in full. A debit that gets no answer is sent again under its name, up
-    /// to three times, and counts once; then [`OnOutage`](crate::OnOutage) answers. If the same number of tokens is
-    /// debited again after that refused, or after this was dropped while it waited, it goes under the same name.
+    /// budget has any tokens left, those set aside for this stream among them, and is counted in full. A debit that gets
+    /// no answer is sent again under its name, up to three times, and counts once; then
+    /// [`OnOutage`](crate::OnOutage) answers. If the same number of tokens is debited again after that refused, or after
+    /// this was dropped while it waited, it goes under the same name.
     pub async fn debit(&mut self, tokens: Cost) -> Result<Answer, StoreError> {
         let slip = self.slip.clone();
         let drawn = Drawn::of(&slip.purse, tokens);
@@ -116,8 +117,25 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         slip.stir(now);
         let part = drawn.alive(now);
         let answer = if part == tokens { self.local() } else { self.debit_beyond(tokens - part).await? };
+        if !answer.decision.allowed && answer.outage.is_none() && part > 0 {
+            drop(drawn);
+            return self.debit_whole(tokens, answer).await;
+        }
         if answer.decision.allowed {
             drawn.spend();
+            self.produced = self.produced.saturating_add(tokens);
+        }
+        Ok(answer)
+    }
+
+    /// Asks again for a chunk that was denied, after giving back what is set aside. That may be all that the budget has
+    /// left, and the chunk may then cross the edge; otherwise the last tokens could never be used.
+    async fn debit_whole(&mut self, tokens: Cost, denied: Answer) -> Result<Answer, StoreError> {
+        if self.return_reserve().await.is_err() {
+            return Ok(denied);
+        }
+        let answer = self.debit_beyond(tokens).await?;
+        if answer.decision.allowed {
             self.produced = self.produced.saturating_add(tokens);
         }
         Ok(answer)
@@ -131,6 +149,10 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     /// Gives back what is left of what was set aside, and says whether that was counted. If not, or if this is dropped
     /// while it waits, it is tried again in the background.
     pub async fn settle(mut self) -> Result<(), StoreError> {
+        self.return_reserve().await
+    }
+
+    async fn return_reserve(&mut self) -> Result<(), StoreError> {
         self.hand_in();
         if let Some(owed) = self.owed.clone() {
             let ledger = self.ledger.clone();
