@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::HeaderName;
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use throttlekit_server::access::{PROXY_TOKEN, Secret, Secrets};
+use throttlekit_server::engine::Backend;
 use throttlekit_server::listen::{Tls, TlsFiles, judge_bind};
 use throttlekit_server::seeing::{LogFormat, logs};
 use throttlekit_server::{Server, ServerOptions, StoreUrl};
@@ -58,6 +59,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Store")]
     store_ca: Option<PathBuf>,
 
+    /// How much memory keys may take where counts are kept in this process, in MiB; beyond it keys are estimated
+    #[arg(long, env = "THROTTLEKIT_MEMORY_BUDGET_MIB", default_value_t = 64, value_name = "MIB")]
+    #[arg(help_heading = "Limits")]
+    memory_budget_mib: usize,
     /// How many leases clients may hold at this instance
     #[arg(long, default_value_t = 100_000, value_name = "LEASES", help_heading = "Limits")]
     leases_max: u32,
@@ -153,7 +158,10 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     }
     let ca = args.store_ca.map(|path| file::read(&path)).transpose()?;
     let deadline = args.store_deadline_ms.map(Duration::from_millis);
-    let backend = url.connect(deadline, ca).await.map_err(|error| store_fails(&url, &error))?;
+    let backend = match url {
+        StoreUrl::Memory => Backend::memory_within(args.memory_budget_mib.saturating_mul(1 << 20)),
+        _ => url.connect(deadline, ca).await.map_err(|error| store_fails(&url, &error))?,
+    };
     let mut options = ServerOptions::new(args.policies, backend);
     options.reload_every = Duration::from_millis(args.reload_every_ms.max(10));
     options.engine.region = args.region;

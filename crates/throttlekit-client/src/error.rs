@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use throttlekit::store::StoreError;
+use throttlekit_proto::{CAUSE, STORE_OUTAGE};
 use tonic::{Code, Status};
 
 /// Nothing was decided, and why. A denial never comes this way.
@@ -12,6 +13,9 @@ use tonic::{Code, Status};
 pub enum ClientError {
     /// The server cannot be reached, did not answer in time, or its own store is away. Time may heal it.
     Outage(StoreError),
+    /// The server's store is away, and the policy refuses meanwhile. No [`OnOutage`](crate::OnOutage) of a client overrules
+    /// that.
+    Closed(Arc<str>),
     /// The server runs no policy of this name.
     UnknownPolicy(Arc<str>),
     /// The policy does not do this.
@@ -53,6 +57,9 @@ pub(crate) fn lost(status: &Status) -> Option<StoreError> {
 impl From<Status> for ClientError {
     fn from(status: Status) -> Self {
         let why = || status.message().into();
+        if status.metadata().get(CAUSE).is_some_and(|cause| cause == STORE_OUTAGE) {
+            return Self::Closed(why());
+        }
         match status.code() {
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {
                 Self::Outage(StoreError::unavailable(status.message()))
@@ -72,7 +79,7 @@ impl From<ClientError> for StoreError {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Outage(error) => error,
-            busy @ ClientError::Busy(_) => Self::unavailable(busy),
+            busy @ (ClientError::Busy(_) | ClientError::Closed(_)) => Self::unavailable(busy),
             other => Self::misconfigured(other),
         }
     }
@@ -93,6 +100,7 @@ impl fmt::Display for ClientError {
             | Self::Invalid(why)
             | Self::Forbidden(why)
             | Self::Busy(why)
+            | Self::Closed(why)
             | Self::Failed(why) => f.write_str(why),
         }
     }

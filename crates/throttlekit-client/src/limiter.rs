@@ -255,8 +255,11 @@ impl RemoteLimiter {
                 self.note(&answer);
                 Ok(answer)
             }
-            Err(error) if error.is_outage() => {
-                let (decision, guarantee) = self.stand_in.answer(ask, self.units());
+            Err(error) if error.is_outage() || matches!(error, ClientError::Closed(_)) => {
+                let (decision, guarantee) = match error {
+                    ClientError::Closed(_) => StandIn::Closed.answer(ask, self.units()),
+                    _ => self.stand_in.answer(ask, self.units()),
+                };
                 let outage = Some(error);
                 Ok(RemoteAnswer { decision, guarantee, binding_axis: None, shadow_denied: false, outage })
             }

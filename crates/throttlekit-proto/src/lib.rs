@@ -27,6 +27,11 @@
 /// Every file of the wire and what these import, as an encoded `google.protobuf.FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
 
+/// The metadata of a status that says why a request got no answer.
+pub const CAUSE: &str = "throttlekit-cause";
+/// The [cause](CAUSE) of an UNAVAILABLE where the server's store is away and the policy refuses until it is back.
+pub const STORE_OUTAGE: &str = "store_outage";
+
 // Laid out as the packages are, because generated code names its neighbours by way of their parents.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 mod generated {

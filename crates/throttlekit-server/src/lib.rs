@@ -10,6 +10,7 @@ pub mod policy;
 pub mod reload;
 pub mod seeing;
 mod server;
+mod share;
 mod store_url;
 mod traces;
 

@@ -26,6 +26,7 @@ use crate::engine::{Backend, Engine, EngineOptions};
 use crate::listen::{self, Counters, ListenOptions, Speaks, Tls};
 use crate::reload::{Loaded, Reloader};
 use crate::seeing::{DoorsSeen, Hub, HubOptions, METRICS_CONTENT_TYPE, metrics, mind_store};
+use crate::share::{FairUse, Shares};
 use crate::traces::Traces;
 
 /// How often certificates are looked at.
@@ -98,13 +99,16 @@ struct Seen {
     http: Arc<Counters>,
     metrics: Arc<Counters>,
     envoy: EnvoyDoor,
+    shares: Arc<Shares>,
 }
 
 impl Seen {
     fn now(&self) -> DoorsSeen {
         let listeners =
             vec![("grpc", self.grpc.stats()), ("http", self.http.stats()), ("metrics", self.metrics.stats())];
-        DoorsSeen { listeners, envoy: self.envoy.stats() }
+        let (deciding, waiting) = self.shares.load();
+        let principals = self.shares.principals();
+        DoorsSeen { listeners, envoy: self.envoy.stats(), deciding, waiting, principals }
     }
 }
 
@@ -143,6 +147,7 @@ impl Server {
             http: Arc::default(),
             metrics: Arc::default(),
             envoy: EnvoyDoor::new(engine.clone()),
+            shares: Shares::new(options.limits.clone()),
         };
         let mut server = Self {
             seen: Arc::new(seen),
@@ -160,19 +165,22 @@ impl Server {
         };
         let identify = Identify::by(server.reloader.access()).proxy_token(options.proxy_token.clone());
         let spans = server.traces.spans();
-        let grpc_doors = identify.layer(spans.layer(server.grpc_doors(&options, stopped.clone())?));
+        let seen = server.seen.clone();
+        let fair = |counters: &Arc<Counters>| FairUse::new(seen.shares.clone(), counters.clone());
+        let grpc_doors = spans.layer(server.grpc_doors(&options, stopped.clone())?);
+        let grpc_doors = identify.layer(fair(&seen.grpc).layer(grpc_doors));
         let listening = |speaks, counters: &Arc<Counters>| {
             let (limits, tls) = (options.limits.clone(), options.tls.clone());
             ListenOptions { limits, tls, speaks, counters: counters.clone() }
         };
-        let seen = server.seen.clone();
         let grpc = listening(Speaks::Http2, &seen.grpc);
         server.open("grpc", grpc_listener, grpc_doors, grpc, stopped.clone());
         if let Some(address) = options.http {
             let (listener, address) = bind(address, "--http").await?;
             server.http = Some(address);
             let door = HttpDoor::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_router();
-            let (door, http) = (identify.layer(spans.layer(door)), listening(Speaks::Http, &seen.http));
+            let door = identify.layer(fair(&seen.http).layer(spans.layer(door)));
+            let http = listening(Speaks::Http, &seen.http);
             server.open("http", listener, door, http, stopped.clone());
         }
         if let Some(address) = options.metrics {
@@ -195,6 +203,7 @@ impl Server {
 
     fn grpc_doors(&self, options: &ServerOptions, stopped: watch::Receiver<bool>) -> Result<Routes, String> {
         let (engine, bytes_max) = (&self.engine, options.limits.message_bytes_max);
+        let shares = self.seen.shares.clone();
         let rate_limiter = RateLimiterServer::new(RateLimiterDoor::new(engine.clone()));
         let fleet = FleetServer::new(FleetDoor::new(engine.clone()));
         let monitor = MonitorDoor::new(self.hub.clone(), engine.clone(), self.reloader.clone());
@@ -202,7 +211,7 @@ impl Server {
             .add_service(fleet.max_decoding_message_size(bytes_max))
             .add_service(MonitorServer::new(monitor).max_decoding_message_size(bytes_max))
             .add_service(self.seen.envoy.clone().into_service())
-            .add_service(health(engine.clone(), stopped).max_decoding_message_size(bytes_max));
+            .add_service(health(engine.clone(), shares, stopped).max_decoding_message_size(bytes_max));
         if options.reflection {
             let known = tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(throttlekit_proto::DESCRIPTORS);

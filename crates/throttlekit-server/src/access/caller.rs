@@ -1,5 +1,6 @@
 //! Who asks, and what it may.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -7,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Principal;
 use super::grant::Grant;
-use crate::engine::{Engine, Refusal};
+use crate::engine::{Answered, Engine, Refusal};
+use crate::share::Turn;
 
 /// What can be asked, for allow-lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +36,11 @@ pub enum Door {
 pub struct Caller {
     principal: Principal,
     rights: Rights,
+    weight: NonZeroU32,
+    /// Of the request that it sent.
+    turn: Option<Arc<Turn>>,
+    /// Whether there was none for that request.
+    crowded: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -48,7 +55,36 @@ pub(super) enum Rights {
 
 impl Caller {
     pub(super) fn new(principal: Principal, rights: Rights) -> Self {
-        Self { principal, rights }
+        Self { principal, rights, weight: NonZeroU32::MIN, turn: None, crowded: false }
+    }
+
+    /// What it counts for beside others, where they share the server.
+    pub(crate) fn weight(&self) -> NonZeroU32 {
+        self.weight
+    }
+
+    /// Gives it the turn of its request, or says that there was none.
+    pub(crate) fn takes(&mut self, turn: Option<Turn>) {
+        self.crowded = turn.is_none();
+        self.turn = turn.map(Arc::new);
+    }
+
+    /// Whether its request is to be answered without a decision, as too much of it is under way.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
+    /// Says how many decisions its request asks for.
+    pub(crate) fn asks_for(&self, decisions: usize) {
+        self.turn.iter().for_each(|turn| turn.weigh(decisions));
+    }
+
+    /// Takes note of the decisions that it got.
+    pub(crate) fn got<'a>(&self, answers: impl IntoIterator<Item = &'a Answered>) {
+        if let Some(turn) = &self.turn {
+            let denied = answers.into_iter().filter(|answer| !answer.decision.allowed).count();
+            turn.denied(denied as u64);
+        }
     }
 
     /// Nobody in particular, who may do everything: where the file lists nobody, and nobody looked who it is.

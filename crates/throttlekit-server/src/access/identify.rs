@@ -18,6 +18,11 @@ use crate::listen::{Peer, is_grpc, say};
 /// What is answered to everybody: whether the server is well, which whoever sends traffic to it must know.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 const OPEN_SERVICE: &str = "/grpc.health.v1.Health/";
+/// Whether a request to this path is answered to everybody, at once: of health.
+pub(crate) fn is_open(path: &str) -> bool {
+    OPEN_PATHS.contains(&path) || path.starts_with(OPEN_SERVICE)
+}
+
 /// In which header a proxy shows its own token, unless told otherwise.
 pub const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-throttlekit-token");
 
@@ -45,7 +50,7 @@ impl Identify {
 
     fn judge<B>(&self, request: &mut Request<B>) -> Result<(), Status> {
         let path = request.uri().path();
-        if OPEN_PATHS.contains(&path) || path.starts_with(OPEN_SERVICE) {
+        if is_open(path) {
             return Ok(());
         }
         let peer = request.extensions().get::<Peer>();

@@ -10,6 +10,7 @@ mod spec;
 
 pub use caller::{Caller, Door};
 pub(crate) use grant::judge as judge_grant;
+pub(crate) use identify::is_open;
 pub use identify::{Identified, Identify, PROXY_TOKEN};
 pub use known::{Access, PRINCIPALS_MAX, Secrets, Unknown};
 pub(crate) use known::{judge_certificate, judge_digest, unreadable};

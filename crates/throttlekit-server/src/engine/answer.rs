@@ -22,10 +22,20 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// What was decided, on an axis that denied if any did.
+    /// What was decided, on an axis that denied if any did. Where the store was away none did.
     pub(super) fn of(decision: Decision, guarantee: Guarantee, axis: Axis) -> Self {
-        let binding_axis = (!decision.allowed).then_some(axis);
+        let binding_axis = (!decision.allowed && guarantee != Guarantee::Closed).then_some(axis);
         Self { decision, guarantee, binding_axis, policy_denied: false, shadow_denied: false }
+    }
+
+    /// Whether it is no decision, but a policy's `on_outage: closed` while the store is away.
+    pub fn is_outage(&self) -> bool {
+        !self.decision.allowed && self.guarantee == Guarantee::Closed
+    }
+
+    /// The decision, or why there is none. For doors that can say so.
+    pub(crate) fn decided(self) -> Result<Self, Refusal> {
+        if self.is_outage() { Err(Refusal::Outage) } else { Ok(self) }
     }
 
     /// Nobody was asked.
@@ -37,10 +47,16 @@ impl Answered {
         Self {
             decision: admission.decision,
             guarantee: admission.guarantee,
-            binding_axis: admission.binding_axis(),
+            binding_axis: admission.binding_axis().filter(|_| admission.guarantee != Guarantee::Closed),
             policy_denied: admission.policy_denied,
             shadow_denied: false,
         }
+    }
+
+    /// The decisions, or why there are none. Where only some are none, each says so by its guarantee.
+    pub(crate) fn all_decided(answers: Vec<Self>) -> Result<Vec<Self>, Refusal> {
+        let none = !answers.is_empty() && answers.iter().all(Self::is_outage);
+        if none { Err(Refusal::Outage) } else { Ok(answers) }
     }
 
     /// The answer of a policy that only looks: everything passes, and what would not have is marked.
@@ -141,6 +157,8 @@ pub enum Refusal {
     Forbidden(String),
     /// As much as is allowed at a time is under way.
     TooMany(String),
+    /// The store is away, and the policy refuses meanwhile (`on_outage: closed`).
+    Outage,
     /// The store is away and its policy has no word for this request, or it is set up wrongly.
     Store(StoreError),
 }
@@ -152,6 +170,9 @@ impl fmt::Display for Refusal {
             Self::Unsupported(why) | Self::Invalid(why) | Self::Forbidden(why) | Self::TooMany(why) => {
                 f.write_str(why)
             }
+            Self::Outage => f.write_str(
+                "the store does not answer, and this policy refuses until it does (`on_outage: closed`)",
+            ),
             Self::Store(error) => error.fmt(f),
         }
     }

@@ -10,7 +10,7 @@ use throttlekit::store::{
     LocalShares, MemoryStore, Occupancy, Outcome, RegionAsk, RegionGrant, RegionPool, RollStore, Settlement,
     Sight, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError, Swapped,
 };
-use throttlekit::{Clock, Guarantee, WallClock};
+use throttlekit::{Clock, Guarantee, KeyMemory, WallClock};
 use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
 
@@ -36,6 +36,12 @@ impl Backend {
         Self::memory_with_clock(Arc::new(WallClock))
     }
 
+    /// This process's memory, of which keys take so many bytes at the most.
+    pub fn memory_within(bytes: usize) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(WallClock);
+        Self::Memory(Arc::new(MemoryStore::with_clock(clock).memory_budget(bytes)))
+    }
+
     /// This process's memory, by another clock.
     pub fn memory_with_clock(clock: Arc<dyn Clock>) -> Self {
         Self::Memory(Arc::new(MemoryStore::with_clock(clock)))
@@ -56,6 +62,14 @@ impl Backend {
             Self::Memory(_) => Ok(()),
             Self::Redis(store) => SlotStore::occupancy(store, &[PROBE]).await.map(drop),
             Self::Postgres(store) => SlotStore::occupancy(store, &[PROBE]).await.map(drop),
+        }
+    }
+
+    /// How full the memory for keys is. Nothing where it is not this process's.
+    pub fn key_memory(&self) -> Option<KeyMemory> {
+        match self {
+            Self::Memory(store) => Some(store.memory()),
+            Self::Redis(_) | Self::Postgres(_) => None,
         }
     }
 

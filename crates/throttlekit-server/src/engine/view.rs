@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use throttlekit::KeyMemory;
 use throttlekit::fair::TenantShare;
 
 use super::Engine;
@@ -83,6 +84,11 @@ impl Engine {
     /// How the store is doing.
     pub fn store_health(&self) -> StoreHealth {
         StoreHealth::of(&self.shared.options.backend, &self.shared.failures)
+    }
+
+    /// How full the memory for keys is, where it is this process's.
+    pub fn key_memory(&self) -> Option<KeyMemory> {
+        self.shared.options.backend.key_memory()
     }
 
     /// Asks the store for nothing, to find out whether it answers.

@@ -4,8 +4,6 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
@@ -32,8 +30,6 @@ type BoxError = Box<dyn Error + Send + Sync>;
 pub(super) struct Shared {
     pub(super) options: ListenOptions,
     pub(super) http: auto::Builder<TokioExecutor>,
-    /// Requests whose answer has not begun.
-    pub(super) asking: AtomicUsize,
 }
 
 /// How HTTP is spoken, every limit set: what is not set here is up to the versions of others.
@@ -190,23 +186,6 @@ fn blame(shared: &Shared, error: &(dyn Error + 'static)) {
     count(&counters.broken);
 }
 
-/// One place among the requests that may run at a time.
-struct Place<'a>(&'a AtomicUsize);
-
-impl<'a> Place<'a> {
-    fn take(taken: &'a AtomicUsize, most: usize) -> Option<Self> {
-        // Counted first and then looked at, so that there are never more than may be.
-        let place = Self(taken);
-        (taken.fetch_add(1, Relaxed) < most).then_some(place)
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
 async fn answer<S, B>(
     service: S,
     request: Request<Incoming>,
@@ -221,24 +200,16 @@ where
     let exchange = Exchange::begin(conduct);
     count(&counters.requests);
     let is_grpc = is_grpc(&request);
-    let response = match Place::take(&shared.asking, limits.requests_max) {
-        None => {
-            count(&counters.shed);
-            say(is_grpc, Status::unavailable("as many requests as may be are under way: come back"))
-        }
-        Some(_place) => {
-            // A proxy passes on what its client sent, who has no say in how long the proxy waits.
-            let time = match asks_for_another(&request) {
-                true => limits.request_max,
-                false => deadline(request.headers(), limits.request_max),
-            };
-            match timeout(time, service.oneshot(request)).await {
-                Ok(Ok(response)) => response,
-                Err(_) => {
-                    count(&counters.late);
-                    say(is_grpc, Status::deadline_exceeded("not answered in time"))
-                }
-            }
+    // A proxy passes on what its client sent, who has no say in how long the proxy waits.
+    let time = match asks_for_another(&request) {
+        true => limits.request_max,
+        false => deadline(request.headers(), limits.request_max),
+    };
+    let response = match timeout(time, service.oneshot(request)).await {
+        Ok(Ok(response)) => response,
+        Err(_) => {
+            count(&counters.late);
+            say(is_grpc, Status::deadline_exceeded("not answered in time"))
         }
     };
     response.map(|body| Delivery::new(body, exchange))
@@ -266,6 +237,7 @@ pub(crate) fn say<B: Default>(is_grpc: bool, status: Status) -> Response<B> {
         tonic::Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         tonic::Code::PermissionDenied => StatusCode::FORBIDDEN,
         tonic::Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        tonic::Code::Cancelled => StatusCode::BAD_REQUEST,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     let (name, value) = match status.code() {

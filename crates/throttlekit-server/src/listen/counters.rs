@@ -60,13 +60,23 @@ pub struct Stats {
     pub cut_off: u64,
     /// Requests.
     pub requests: u64,
-    /// Requests told to come back, as there were as many as may be.
+    /// Requests told to come back, as their caller had as many under way as it may.
     pub shed: u64,
-    /// Requests that were not answered in time.
+    /// Requests that did not come, or were not answered, in time.
     pub late: u64,
 }
 
 impl Counters {
+    /// One more request told to come back.
+    pub(crate) fn count_shed(&self) {
+        count(&self.shed);
+    }
+
+    /// One more request that did not come in time.
+    pub(crate) fn count_late(&self) {
+        count(&self.late);
+    }
+
     /// The counts now.
     pub fn stats(&self) -> Stats {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);

@@ -9,8 +9,19 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections of one address, or of one IPv6 network of 64 bits, at a time: 1 000. Loopback is exempt.
     pub connections_per_peer_max: usize,
-    /// Requests at a time, over all connections. The next is told to come back at once: 4 096.
+    /// Decisions at a time, over all listeners; further requests take turns. One that asks for several may go beyond it:
+    /// 1 024.
     pub requests_max: usize,
+    /// Requests that wait for their turn, over all listeners. Whoever has more of them than there is room left is told to
+    /// come back: 4 096.
+    pub queue_max: usize,
+    /// How long a request may wait for its turn: 1 s.
+    pub queue_for: Duration,
+    /// Bytes of requests that have begun to come and are not there yet, over all listeners. Each counts for 4 KiB more;
+    /// whoever has more than there is room left is told to come back: 32 MiB.
+    pub bodies_bytes_max: u64,
+    /// Time for the body of a request, from its headers: 2 s.
+    pub body_for: Duration,
     /// Streams of one connection at a time: 256.
     pub streams_max: u32,
     /// Streams a client took back before they were looked at, until its connection ends: 20.
@@ -60,7 +71,11 @@ impl Default for Limits {
         Self {
             connections_max: 10_000,
             connections_per_peer_max: 1_000,
-            requests_max: 4_096,
+            requests_max: 1_024,
+            queue_max: 4_096,
+            queue_for: Duration::from_secs(1),
+            bodies_bytes_max: 32 << 20,
+            body_for: Duration::from_secs(2),
             streams_max: 256,
             pending_resets_max: 20,
             error_resets_max: 256,

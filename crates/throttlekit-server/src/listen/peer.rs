@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Who is at the other end of a connection, as far as the connection itself shows it. No header changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,12 +11,21 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The names in its client certificate, if it was asked for one: `dns:host`, or a URI such as `spiffe://…`.
     pub names: Arc<[String]>,
+    /// The number of the connection, among all of this process; 0 if there is none.
+    pub(crate) connection: u64,
 }
 
 impl Peer {
     /// One without a certificate.
     pub fn at(address: SocketAddr) -> Self {
-        Self { address: SocketAddr::new(address.ip().to_canonical(), address.port()), names: Arc::default() }
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        Self { address, names: Arc::default(), connection: 0 }
+    }
+
+    /// The same on a connection of its own.
+    pub(super) fn connected(self) -> Self {
+        static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+        Self { connection: CONNECTIONS.fetch_add(1, Relaxed), ..self }
     }
 
     /// The same with the names of a certificate that was verified.
@@ -30,7 +40,7 @@ impl Peer {
 
     /// What its connections are counted by: an IPv4 address, or an IPv6 network of 64 bits, which is what one host is
     /// usually given.
-    pub(super) fn network(&self) -> IpAddr {
+    pub(crate) fn network(&self) -> IpAddr {
         match self.address.ip() {
             IpAddr::V6(six) => IpAddr::V6((u128::from(six) >> 64 << 64).into()),
             four => four,

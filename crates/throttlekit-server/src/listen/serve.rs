@@ -5,7 +5,6 @@ use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -64,7 +63,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let http = connection::http(&options);
-    let shared = Arc::new(Shared { options, http, asking: AtomicUsize::new(0) });
+    let shared = Arc::new(Shared { options, http });
     let ListenOptions { limits, counters, .. } = &shared.options;
     let (room, (close, closing)) = (Arc::<Room>::default(), watch::channel(false));
     // Never sent on: it ends when the last connection has dropped its end.
@@ -77,7 +76,7 @@ where
             accepted = listener.accept() => accepted,
         };
         let Some((tcp, address)) = taken(accepted, counters).await else { continue };
-        let peer = Peer::at(address);
+        let peer = Peer::at(address).connected();
         let seat = match room.seat(&peer, limits) {
             Ok(seat) => seat,
             Err(full) => {

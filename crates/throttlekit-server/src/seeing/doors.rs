@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::doors::envoy::EnvoyStats;
 use crate::listen::Stats;
+use crate::share::PrincipalSeen;
 
 /// What was seen at the doors so far.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,12 @@ pub struct DoorsSeen {
     pub listeners: Vec<(&'static str, Stats)>,
     /// What Envoy's rate limit service was asked.
     pub envoy: EnvoyStats,
+    /// Decisions under way.
+    pub deciding: u64,
+    /// Requests that wait for their turn.
+    pub waiting: u64,
+    /// What each principal asked and got.
+    pub principals: Vec<PrincipalSeen>,
 }
 
 /// A count of a listener.
@@ -33,6 +40,16 @@ const COUNTERS: &[(&str, &str, Count)] = &[
     ("requests", "Requests", |stats| stats.requests),
     ("requests_shed", "Requests told to come back, as there were as many as may be", |stats| stats.shed),
     ("requests_late", "Requests that were not answered in time", |stats| stats.late),
+];
+
+/// A count of a principal.
+type PrincipalCount = fn(&PrincipalSeen) -> u64;
+
+const PRINCIPAL_COUNTERS: &[(&str, &str, PrincipalCount)] = &[
+    ("principal_requests", "Requests whose turn came, by principal", |seen| seen.requests),
+    ("principal_decisions", "Decisions asked for, by principal", |seen| seen.decisions),
+    ("principal_denied", "Decisions that denied, by principal", |seen| seen.denied),
+    ("principal_shed", "Requests told to come back, by principal", |seen| seen.shed),
 ];
 
 /// Why connections were not taken.
@@ -66,6 +83,30 @@ impl DoorsSeen {
                 let labels = [("listener", *listener), ("reason", *reason)];
                 ConstCounter::new(count(stats)).encode(family.encode_family(&labels)?)?;
             }
+        }
+        Ok(())
+    }
+
+    fn write_shares(&self, page: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, help, level) in [
+            ("deciding", "Decisions under way", self.deciding),
+            ("waiting", "Requests that wait for their turn", self.waiting),
+        ] {
+            let level = ConstGauge::new(i64::try_from(level).unwrap_or(i64::MAX));
+            level.encode(page.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        for (name, help, count) in PRINCIPAL_COUNTERS {
+            let mut family = page.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for seen in &self.principals {
+                let labels = [("principal", seen.name.as_str())];
+                ConstCounter::new(count(seen)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "What part of all decisions since the last look were asked for by a principal";
+        let mut family = page.encode_descriptor("principal_share", help, None, MetricType::Gauge)?;
+        for seen in &self.principals {
+            let labels = [("principal", seen.name.as_str())];
+            ConstGauge::new(seen.share as f64 / 1_000.0).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
     }
@@ -114,6 +155,7 @@ impl Collector for DoorsSeen {
         self.write_reasons(page, "connections_refused", help, REFUSED)?;
         let help = "Connections that the server closed or told to go, or that broke";
         self.write_reasons(page, "connections_closed", help, CLOSED)?;
+        self.write_shares(page)?;
         self.write_envoy(page)
     }
 }

@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use throttlekit::Guarantee;
+use throttlekit::{Guarantee, KeyMemory};
 use throttlekit_telemetry::{GUARANTEES, OTHER, prometheus};
 
 use super::doors::DoorsSeen;
@@ -44,6 +44,7 @@ struct Page {
     leases: u64,
     health: StoreHealth,
     store: StoreSeen,
+    keys: KeyMemory,
     config: ConfigStatus,
     watchers: u64,
     watch_dropped: u64,
@@ -68,6 +69,7 @@ impl Page {
             leases: engine.leases_held(),
             health: engine.store_health(),
             store: hub.store(),
+            keys: engine.key_memory().unwrap_or_default(),
             config: config.clone(),
             watchers: hub.watchers().count() as u64,
             watch_dropped: hub.watchers().dropped(),
@@ -154,6 +156,24 @@ impl Page {
         )?;
         page.counter("store_outages", "Times that the store went away", self.store.went_away)?;
         page.gauge("store_in_flight", "Calls to the store under way", self.health.in_flight)?;
+
+        let KeyMemory {
+            budget_bytes, used_bytes, live_keys, keys_max, estimated, strangers_short_ppm, ..
+        } = self.keys;
+        for (name, help, level) in [
+            ("key_memory_budget_bytes", "What keys may take; 0 where the store is elsewhere", budget_bytes),
+            ("key_memory_bytes", "What keys have taken", used_bytes),
+            ("keys_live", "Keys that are counted exactly and owe something", live_keys),
+            ("keys_max", "Keys that can be counted exactly", keys_max),
+            (
+                "keys_short_ppm",
+                "Of a million new keys, how many would start short of their limit",
+                strangers_short_ppm as usize,
+            ),
+        ] {
+            page.gauge(name, help, level as u64)?;
+        }
+        page.counter("keys_estimated", "Charges to keys beyond the memory for keys", estimated)?;
 
         let version = [("version", self.config.hash.as_str())];
         let mut family = page.family("config_info", "The policy file in force", MetricType::Gauge)?;

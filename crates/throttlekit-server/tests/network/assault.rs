@@ -88,6 +88,9 @@ pub(crate) const ATTACKS: &[Attack] = attacks![
     (slow, "connections"),
     (zero_window, "streams"),
     (slow_watchers, "denials"),
+    (withheld_bodies, "streams"),
+    (health_watchers, "streams"),
+    (batches, "keys"),
     (huge_messages, "messages"),
     (deep_messages, "messages"),
     (guessed_leases, "guesses"),
@@ -160,6 +163,34 @@ async fn zero_window(doors: &Doors, tally: &Tally) {
         tally.did(STREAMS.into());
         wire.ended_within(Duration::from_millis(300)).await;
     }
+}
+
+/// Twenty connections with as many requests as they may have, of which none comes to its end.
+async fn withheld_bodies(doors: &Doors, tally: &Tally) {
+    let each = join_all((0..20).map(|_| attack::withheld_bodies(doors.grpc, 256))).await;
+    tally.did(256 * each.iter().flatten().count() as u64);
+    sleep(Duration::from_millis(500)).await;
+}
+
+/// Fifty connections with as many streams of health as they may have, open for as long as they are let.
+async fn health_watchers(doors: &Doors, tally: &Tally) {
+    let each = join_all((0..50).map(|_| attack::health_watches(doors.grpc, 256))).await;
+    tally.did(256 * each.iter().flatten().count() as u64);
+    sleep(Duration::from_secs(1)).await;
+}
+
+/// A hundred batches of a thousand keys at a time, over one connection.
+async fn batches(doors: &Doors, tally: &Tally) {
+    let Ok(client) = Client::connect(doors.grpc).await else { return };
+    let keys = (0..1_000).map(|key| key.to_string()).collect();
+    let ask = CheckManyRequest { policy: "api".into(), keys, ..CheckManyRequest::default() };
+    let (client, ask) = (&client, &ask);
+    let one = |_| async move {
+        // Whoever sends too many is told to come back.
+        let _ = client.call::<CheckManyResponse>(CHECK_MANY, &[], ask).await;
+        tally.did(1_000);
+    };
+    join_all((0..100).map(one)).await;
 }
 
 /// Three hundred streams of denials that nobody reads, and denials as fast as they go.

@@ -224,6 +224,31 @@ pub(crate) async fn unread_watches(address: SocketAddr, streams: u32) -> io::Res
     Ok(wire)
 }
 
+/// Requests whose bodies never come, as many as a connection may have.
+pub(crate) async fn withheld_bodies(address: SocketAddr, streams: u32) -> io::Result<Wire> {
+    let wire = Wire::open(address, &[]).await?;
+    let headers = request_headers(CHECK);
+    for stream in 0..streams {
+        if !wire.send(&frame(HEADERS, END_HEADERS, 2 * stream + 1, &headers)).await {
+            break;
+        }
+    }
+    Ok(wire)
+}
+
+/// Streams of health, whose answers are read.
+pub(crate) async fn health_watches(address: SocketAddr, streams: u32) -> io::Result<Wire> {
+    let wire = Wire::open(address, &[]).await?;
+    let headers = request_headers("/grpc.health.v1.Health/Watch");
+    for stream in (0..streams).map(|stream| 2 * stream + 1) {
+        let asks = [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &[0; 5])];
+        if !wire.send(&asks.concat()).await {
+            break;
+        }
+    }
+    Ok(wire)
+}
+
 /// Begins the headers of a request over HTTP/2 and never ends them. A ping cannot be answered in the middle of them:
 /// who keeps to that stays silent, and who answers breaks the rules of HTTP/2.
 pub(crate) async fn unended_headers(address: SocketAddr, answers_pings: bool) -> io::Result<Wire> {

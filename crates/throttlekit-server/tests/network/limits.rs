@@ -34,26 +34,6 @@ async fn a_request_has_the_servers_time_or_its_clients_if_that_is_less() {
 }
 
 #[tokio::test]
-async fn beyond_so_many_at_a_time_requests_are_sent_back_at_once() {
-    let (address, stop, done) = start(with(Limits { requests_max: 2, ..Limits::default() })).await;
-    let client = Client::connect(address).await.unwrap();
-    let long = || {
-        let client = client.clone();
-        tokio::spawn(async move { code(&client, "/500", &[]).await })
-    };
-    let busy = [long(), long()];
-    sleep(Duration::from_millis(150)).await;
-    let refused = timeout(Duration::from_millis(200), code(&client, "/0", &[])).await;
-    assert_eq!(refused.expect("at once"), Code::Unavailable);
-    for one in busy {
-        assert_eq!(one.await.unwrap(), Code::Ok);
-    }
-    assert_eq!(code(&client, "/0", &[]).await, Code::Ok);
-    stop.send(()).unwrap();
-    assert_eq!(done.await.unwrap().shed, 1);
-}
-
-#[tokio::test]
 async fn beyond_so_many_connections_the_next_is_closed_and_a_place_comes_free() {
     let (address, stop, done) = start(with(Limits { connections_max: 1, ..Limits::default() })).await;
     let first = Client::connect(address).await.unwrap();

@@ -8,6 +8,7 @@ mod burn;
 mod callers;
 mod client;
 mod drain;
+mod fair;
 mod figures;
 mod limits;
 mod siege;

@@ -17,7 +17,7 @@ use throttlekit_server::access::Secrets;
 use throttlekit_server::engine::{Ask, Backend, Engine, EngineOptions};
 use throttlekit_server::listen::Stats;
 use throttlekit_server::reload::{Loaded, Reloader};
-use throttlekit_server::seeing::{DoorsSeen, Hub, HubOptions};
+use throttlekit_server::seeing::{DoorsSeen, Hub, HubOptions, PrincipalSeen};
 
 /// `api` lets 3 a minute pass, `tried` would let 1, `slots` holds 2.
 const FILE: &str = "
@@ -63,9 +63,12 @@ fn started_over(backend: Backend, options: HubOptions) -> (Arc<Hub>, Engine, InF
     (hub, Engine::start(options, loaded.file).unwrap(), InFolder(reloader, folder))
 }
 
-/// One listener, where nobody was.
+/// One listener and one principal, of whom nothing was seen.
 fn doors() -> DoorsSeen {
-    DoorsSeen { listeners: vec![("grpc", Stats::default())], ..DoorsSeen::default() }
+    let name = "acme".to_owned();
+    let principal = PrincipalSeen { name, requests: 0, decisions: 0, denied: 0, shed: 0, share: 0 };
+    let listeners = vec![("grpc", Stats::default())];
+    DoorsSeen { listeners, principals: vec![principal], ..DoorsSeen::default() }
 }
 
 /// Asks five times each of `api` and `tried`, and three times for a slot, which are held.

@@ -163,7 +163,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         let mut tries = 1;
         loop {
             match self.send_back(&backs).await {
-                Err(error) if error.is_outage() && tries < RETURN_TRIES_MAX => tries += 1,
+                Err(error) if error.may_pass() && tries < RETURN_TRIES_MAX => tries += 1,
                 done => return done,
             }
             tokio::time::sleep(RETURN_PAUSE).await;

@@ -110,20 +110,27 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     /// no answer is sent again under its name, up to three times, and counts once; then
     /// [`OnOutage`](crate::OnOutage) answers. If the same number of tokens is debited again after that refused, or after
     /// this was dropped while it waited, it goes under the same name.
+    ///
+    /// A denial says [`Retry::OnRelease`] while tokens are set aside for other streams of this process: one that ends may
+    /// give them back before the window ends.
     pub async fn debit(&mut self, tokens: Cost) -> Result<Answer, StoreError> {
         let slip = self.slip.clone();
         let drawn = Drawn::of(&slip.purse, tokens);
         let now = self.ledger.clock.now();
         slip.stir(now);
         let part = drawn.alive(now);
-        let answer = if part == tokens { self.local() } else { self.debit_beyond(tokens - part).await? };
-        if !answer.decision.allowed && answer.outage.is_none() && part > 0 {
-            drop(drawn);
-            return self.debit_whole(tokens, answer).await;
-        }
+        let mut answer = if part == tokens { self.local() } else { self.debit_beyond(tokens - part).await? };
         if answer.decision.allowed {
             drawn.spend();
+        } else if answer.outage.is_none() && part > 0 {
+            drop(drawn);
+            answer = self.debit_whole(tokens, answer).await?;
+        }
+        if answer.decision.allowed {
             self.produced = self.produced.saturating_add(tokens);
+        } else if answer.outage.is_none() && self.ledger.held_for(&self.slip.key) > 0 {
+            // Any token that another stream here gives back lets the next chunk pass.
+            answer.decision.retry_after = Retry::OnRelease;
         }
         Ok(answer)
     }
@@ -134,11 +141,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         if self.return_reserve().await.is_err() {
             return Ok(denied);
         }
-        let answer = self.debit_beyond(tokens).await?;
-        if answer.decision.allowed {
-            self.produced = self.produced.saturating_add(tokens);
-        }
-        Ok(answer)
+        self.debit_beyond(tokens).await
     }
 
     /// Says that the stream goes on, though it has nothing to debit.
@@ -209,7 +212,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         loop {
             self.ledger.counters.debits.fetch_add(1, Relaxed);
             match self.ledger.shared.try_debit(&self.slip.key, tokens, id).await {
-                Err(error) if error.is_outage() && tries < DEBIT_TRIES_MAX => tries += 1,
+                Err(error) if error.may_pass() && tries < DEBIT_TRIES_MAX => tries += 1,
                 done => return done,
             }
         }

@@ -142,7 +142,7 @@ async fn release<S: SlotStore, C: LeaseClock>(
                     book.counters.released.fetch_add(u64::from(held), Relaxed);
                     leave.told.map(|told| told.send(Ok(held)));
                 }
-                Err(error) if error.is_outage() && tries < RELEASE_TRIES_MAX => again.push(leave),
+                Err(error) if error.may_pass() && tries < RELEASE_TRIES_MAX => again.push(leave),
                 Err(error) => {
                     book.counters.lapsed.fetch_add(1, Relaxed);
                     leave.told.map(|told| told.send(Err(error)));

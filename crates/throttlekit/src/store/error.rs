@@ -8,13 +8,17 @@ use std::time::Duration;
 /// Nothing was decided, and why.
 ///
 /// A denial is an answer and never comes this way. The first two are outages, for which the limiter's policy
-/// stands in; the others are for people to look at, and no policy hides them.
+/// stands in. The third is not: a policy that lets pass in an outage would let everybody pass who sends enough. The others
+/// are for people to look at, and no policy hides them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// The engine cannot be reached, refuses, or has too many calls waiting.
+    /// The engine cannot be reached, or refuses.
     Unavailable(Arc<str>),
     /// No answer in time. The charge may or may not have been made.
     Deadline(Duration),
+    /// The engine answers, and this process sends it more than it answers in time. The charge may or may not have been
+    /// made.
+    Overloaded,
     /// The engine answers, and cannot be used as it is set up.
     Misconfigured(Arc<str>),
     /// Under one of our keys lies something that we did not write.
@@ -40,9 +44,14 @@ impl StoreError {
         Self::BadState(cause.to_string().into())
     }
 
-    /// Whether time may heal it.
+    /// Whether the engine is away: [`OnOutage`](crate::OnOutage) answers for it.
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Deadline(_))
+    }
+
+    /// Whether the same call may succeed later: in an outage, and in an overload.
+    pub fn may_pass(&self) -> bool {
+        self.is_outage() || *self == Self::Overloaded
     }
 }
 
@@ -51,6 +60,9 @@ impl fmt::Display for StoreError {
         match self {
             Self::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
             Self::Deadline(limit) => write!(f, "the store did not answer within {limit:?}"),
+            Self::Overloaded => f.write_str(
+                "more calls wait for the store than it answers in time: send fewer at a time, or lease units",
+            ),
             Self::Misconfigured(cause) => write!(f, "the store cannot be used as it is set up: {cause}"),
             Self::BadState(cause) => {
                 write!(

@@ -20,6 +20,9 @@ pub use self::stats::LineStats;
 use super::breaker::Breaker;
 use super::{Background, StoreError, TaskSlot};
 
+/// How many calls were under way before one that is late, at the least, for it to be late because of them.
+const OWN_QUEUE_MIN: u64 = 64;
+
 /// Asks an engine whether it answers. Called while the breaker is open; may reconnect or look for another node.
 pub type Probe = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> + Send + Sync>;
 
@@ -72,6 +75,10 @@ struct Inner {
 impl Inner {
     fn away(&self) -> MutexGuard<'_, StoreError> {
         self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.options.in_flight_max.saturating_sub(self.slots.available_permits()) as u64
     }
 
     fn is_away_since(&self, cause: &StoreError) {
@@ -127,7 +134,7 @@ impl Line {
             let in_flight = self.enter()?;
             let deadline = self.0.options.deadline;
             let work = async move {
-                let result = timeout(deadline, work).await.map_err(|_| StoreError::Deadline(deadline));
+                let result = timeout(deadline, work).await.map_err(|_| in_flight.late());
                 match &result {
                     Ok(result) => in_flight.end(failure(result).as_ref()),
                     Err(late) => in_flight.end(Some(late)),
@@ -147,10 +154,11 @@ impl Line {
         &self,
         work: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let abandoned = Abandoned::watch(self.enter()?);
-        let deadline = self.0.options.deadline;
+        let in_flight = self.enter()?;
+        let (deadline, answers, ahead) = (self.0.options.deadline, in_flight.answers, in_flight.ahead);
+        let abandoned = Abandoned::watch(in_flight);
         let result = self.0.background.within(deadline, work).await;
-        let result = result.unwrap_or(Err(StoreError::Deadline(deadline)));
+        let result = result.unwrap_or_else(|| Err(self.late(answers, ahead)));
         abandoned.end(result.as_ref().err());
         result
     }
@@ -170,11 +178,22 @@ impl Line {
         }
         let Ok(slot) = inner.slots.try_acquire() else {
             inner.counters.refused_full.fetch_add(1, Relaxed);
-            return Err(StoreError::unavailable("too many calls are waiting for it"));
+            return Err(StoreError::Overloaded);
         };
         slot.forget();
         inner.counters.calls.fetch_add(1, Relaxed);
-        Ok(InFlight { line: self.clone(), noted: false })
+        let ahead = inner.in_flight().saturating_sub(1);
+        Ok(InFlight { line: self.clone(), answers: inner.answers.load(Relaxed), ahead, noted: false })
+    }
+
+    /// Why a call is late that began after so many answers, behind so many others. An engine that answers is not away:
+    /// where the calls before it were many, it is late because of them.
+    fn late(&self, answers: u64, ahead: u64) -> StoreError {
+        let is_silent = self.0.answers.load(Relaxed) == answers;
+        if is_silent || ahead < OWN_QUEUE_MIN {
+            return StoreError::Deadline(self.0.options.deadline);
+        }
+        StoreError::Overloaded
     }
 
     /// Where its calls and probes run.
@@ -184,7 +203,7 @@ impl Line {
 
     /// What it has seen so far.
     pub fn stats(&self) -> LineStats {
-        let Inner { options, breaker, slots, counters, .. } = &*self.0;
+        let Inner { breaker, counters, .. } = &*self.0;
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         LineStats {
             calls: read(&counters.calls),
@@ -194,7 +213,7 @@ impl Line {
             refused_full: read(&counters.refused_full),
             opened: read(&counters.opened),
             probes: read(&counters.probes),
-            in_flight: options.in_flight_max.saturating_sub(slots.available_permits()) as u64,
+            in_flight: self.0.in_flight(),
             open: breaker.is_open(),
         }
     }
@@ -209,20 +228,24 @@ impl Line {
     fn note(&self, error: Option<&StoreError>) {
         let Inner { breaker, counters, answers, .. } = &*self.0;
         match error {
-            Some(StoreError::Deadline(_)) => counters.timed_out.fetch_add(1, Relaxed),
+            Some(StoreError::Deadline(_) | StoreError::Overloaded) => {
+                counters.timed_out.fetch_add(1, Relaxed)
+            }
             Some(_) => counters.failed.fetch_add(1, Relaxed),
             None => 0,
         };
-        match error.filter(|error| error.is_outage()) {
-            None => {
-                answers.fetch_add(1, Relaxed);
-                breaker.answered();
-            }
-            Some(outage) => {
+        match error {
+            Some(outage) if outage.is_outage() => {
                 if breaker.failed() {
                     self.0.is_away_since(outage);
                     self.opened();
                 }
+            }
+            // Of the engine it says nothing.
+            Some(StoreError::Overloaded) => {}
+            _ => {
+                answers.fetch_add(1, Relaxed);
+                breaker.answered();
             }
         }
     }
@@ -242,6 +265,10 @@ impl Line {
 /// A call in flight. Dropped before its end is noted, it panicked or its runtime ended: then it got no answer.
 struct InFlight {
     line: Line,
+    /// How many answers there were when it began.
+    answers: u64,
+    /// How many calls were under way when it began.
+    ahead: u64,
     noted: bool,
 }
 
@@ -249,6 +276,10 @@ impl InFlight {
     fn end(mut self, error: Option<&StoreError>) {
         self.noted = true;
         self.line.note(error);
+    }
+
+    fn late(&self) -> StoreError {
+        self.line.late(self.answers, self.ahead)
     }
 
     /// Ends it as a failure, or as a call of which nothing is known.
@@ -263,15 +294,12 @@ impl InFlight {
 struct Abandoned {
     in_flight: Option<InFlight>,
     began: Instant,
-    /// How many answers there were when it began.
-    answers: u64,
 }
 
 impl Abandoned {
     fn watch(in_flight: InFlight) -> Self {
-        let inner = &in_flight.line.0;
-        let (began, answers) = (inner.background.enter(Instant::now), inner.answers.load(Relaxed));
-        Self { in_flight: Some(in_flight), began, answers }
+        let began = in_flight.line.0.background.enter(Instant::now);
+        Self { in_flight: Some(in_flight), began }
     }
 
     fn end(mut self, error: Option<&StoreError>) {
@@ -282,12 +310,12 @@ impl Abandoned {
 impl Drop for Abandoned {
     fn drop(&mut self) {
         let Some(in_flight) = self.in_flight.take() else { return };
-        let (line, answers) = (in_flight.line.clone(), self.answers);
+        let line = in_flight.line.clone();
         let until = self.began + line.0.options.deadline;
         line.0.background.spawn(async move {
             sleep_until(until).await;
             let inner = &in_flight.line.0;
-            let silent = inner.answers.load(Relaxed) == answers;
+            let silent = inner.answers.load(Relaxed) == in_flight.answers;
             let late = StoreError::Deadline(inner.options.deadline);
             in_flight.judge(silent.then_some(&late));
         });

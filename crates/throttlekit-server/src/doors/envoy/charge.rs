@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use throttlekit::store::StoreError;
 use throttlekit_proto::envoy::{RateLimitDescriptor, RateLimitRequest};
 use tonic::Status;
 
@@ -48,7 +49,7 @@ pub(super) enum Judged {
     Passes,
     /// A policy answered.
     Answered(Answered),
-    /// It cannot be asked for: it is not the caller's, or no policy could count it. So it does not pass.
+    /// It cannot be asked for: it is not the caller's, no policy could count it, or too much is asked. So it does not pass.
     Refused,
     /// Nobody answered, for a reason that no client of the proxy chose.
     Failed(Refusal),
@@ -89,7 +90,7 @@ impl<'a> Charge<'a> {
     /// Asks, if the caller may ask for these keys as its clients wrote them.
     pub(super) async fn ask(&self, caller: &Caller, engine: &Engine) -> Judged {
         let Self::Of { policy, keys, how } = self else { return Judged::Passes };
-        if !keys.iter().all(|key| caller.allows(Door::Envoy, policy, key)) {
+        if caller.is_crowded() || !keys.iter().all(|key| caller.allows(Door::Envoy, policy, key)) {
             return Judged::Refused;
         }
         let keys: Vec<_> = keys.iter().map(|key| fitted(key)).collect();
@@ -105,7 +106,12 @@ impl<'a> Charge<'a> {
             Ok(answer) => Judged::Answered(answer),
             // A policy with slots, of which whoever loaded the file was warned; or one that went with a new file.
             Err(Refusal::Unsupported(_) | Refusal::UnknownPolicy(_)) => Judged::Passes,
-            Err(Refusal::Invalid(_) | Refusal::Forbidden(_)) => Judged::Refused,
+            Err(
+                Refusal::Invalid(_)
+                | Refusal::Forbidden(_)
+                | Refusal::Outage
+                | Refusal::Store(StoreError::Overloaded),
+            ) => Judged::Refused,
             Err(failure @ (Refusal::TooMany(_) | Refusal::Store(_))) => Judged::Failed(failure),
         }
     }

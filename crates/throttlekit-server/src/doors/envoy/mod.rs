@@ -37,7 +37,7 @@ use charge::{Charge, Judged};
 use table::Table;
 
 /// The largest request: the longest header that Envoy takes by default, in each of the descriptors.
-const REQUEST_BYTES_MAX: usize = 4 << 20;
+pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// The service. Cheap to clone.
 #[derive(Clone)]
@@ -73,7 +73,8 @@ pub struct EnvoyStats {
     pub overrides_ignored: u64,
     /// Descriptors that wanted units back. Nothing was given back, and nothing charged.
     pub refunds_ignored: u64,
-    /// Descriptors that could not be counted: not the caller's, or more than any limit. They did not pass.
+    /// Descriptors that could not be counted: not the caller's, more than any limit, or more than is decided in time. They did
+    /// not pass.
     pub refused: u64,
 }
 
@@ -136,6 +137,7 @@ impl EnvoyDoor {
         let each = request.descriptors.iter();
         let charges: Vec<_> = each.map(|descriptor| Charge::of(&table, request, descriptor)).collect();
         self.count(request, &charges);
+        caller.asks_for(charges.len());
         let engine = &self.shared.engine;
         let judged = join_all(charges.iter().map(|charge| charge.ask(caller, engine))).await;
         let told: Vec<_> =

@@ -9,7 +9,7 @@ mod status;
 
 pub use fleet::FleetDoor;
 pub(crate) use fleet::lease;
-pub use health::health;
+pub(crate) use health::health;
 pub use monitor::MonitorDoor;
 pub use rate_limiter::RateLimiterDoor;
 pub use status::status;

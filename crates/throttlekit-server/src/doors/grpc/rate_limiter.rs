@@ -85,7 +85,8 @@ impl RateLimiter for RateLimiterDoor {
         caller.may(Door::Check, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Door::Check, &policy, &others).map_err(status)?;
         let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
-        let answer = self.engine.check(ask).await.map_err(status)?;
+        let answer = self.engine.check(ask).await.and_then(Answered::decided).map_err(status)?;
+        caller.got([&answer]);
         Ok(Response::new(CheckResponse { decision: Some(decision(&answer)) }))
     }
 
@@ -100,7 +101,10 @@ impl RateLimiter for RateLimiterDoor {
         for keys in &calls {
             caller.may_each(Door::Check, &policy, keys).map_err(status)?;
         }
-        let answers = self.engine.check_many(&policy, &calls, units("cost", cost)?).await.map_err(status)?;
+        caller.asks_for(calls.len());
+        let answers = self.engine.check_many(&policy, &calls, units("cost", cost)?).await;
+        let answers = answers.and_then(Answered::all_decided).map_err(status)?;
+        caller.got(&answers);
         Ok(Response::new(CheckManyResponse { decisions: answers.iter().map(decision).collect() }))
     }
 
@@ -110,7 +114,7 @@ impl RateLimiter for RateLimiterDoor {
         caller.may(Door::Peek, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Door::Peek, &policy, &others).map_err(status)?;
         let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: 1 };
-        let answer = self.engine.peek(ask).await.map_err(status)?;
+        let answer = self.engine.peek(ask).await.and_then(Answered::decided).map_err(status)?;
         Ok(Response::new(PeekResponse { decision: Some(decision(&answer)) }))
     }
 
@@ -153,7 +157,9 @@ impl RateLimiter for RateLimiterDoor {
                 None => Err(Refusal::Invalid("lease_id is none that Admit gave".into())),
             }
         };
-        Ok(Response::new(DebitResponse { decision: Some(decision(&answer.map_err(status)?)) }))
+        let answer = answer.and_then(Answered::decided).map_err(status)?;
+        caller.got([&answer]);
+        Ok(Response::new(DebitResponse { decision: Some(decision(&answer)) }))
     }
 
     async fn admit(&self, request: Request<AdmitRequest>) -> Result<Response<AdmitResponse>, Status> {
@@ -167,6 +173,8 @@ impl RateLimiter for RateLimiterDoor {
         let hold = u64::try_from(hold).map_err(|_| Status::invalid_argument("hold is negative"))?;
         let hold = (hold > 0).then(|| Duration::from_millis(hold).as_secs_f64());
         let admitted = self.engine.admit(caller.principal(), ask, value, hold).await.map_err(status)?;
+        caller.got([&admitted.answer]);
+        admitted.answer.decided().map_err(status)?;
         let (lease_id, lease_expires_at, lives) = match admitted.lease {
             Some(held) => (lease_id::written(held.id), millis_at(held.until), held.lives),
             None => (String::new(), 0, Duration::ZERO),
@@ -208,6 +216,7 @@ impl RateLimiter for RateLimiterDoor {
         if lease_ids.len() > BEATS_MAX {
             return Err(Status::invalid_argument(format!("at most {BEATS_MAX} leases at once")));
         }
+        caller.asks_for(lease_ids.len());
         let known: Vec<_> = lease_ids.iter().filter_map(|name| lease_id::read(name)).collect();
         let beats = self.engine.heartbeat(caller.principal(), &known);
         let alive: HashSet<LeaseId> = beats.live.into_iter().collect();

@@ -1,6 +1,8 @@
 //! What a refusal is on the wire. A denial is none: it is an answer.
 
 use throttlekit::store::StoreError;
+use throttlekit_proto::{CAUSE, STORE_OUTAGE};
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 use crate::engine::Refusal;
@@ -14,9 +16,14 @@ pub fn status(refusal: Refusal) -> Status {
         Refusal::Invalid(_) => Code::InvalidArgument,
         Refusal::Forbidden(_) => Code::PermissionDenied,
         Refusal::TooMany(_) => Code::ResourceExhausted,
-        Refusal::Store(error) if error.is_outage() => Code::Unavailable,
+        Refusal::Outage => Code::Unavailable,
+        Refusal::Store(error) if error.may_pass() => Code::Unavailable,
         Refusal::Store(StoreError::Misconfigured(_)) => Code::FailedPrecondition,
         Refusal::Store(_) => Code::Internal,
     };
-    Status::new(code, refusal.to_string())
+    let mut status = Status::new(code, refusal.to_string());
+    if refusal == Refusal::Outage {
+        status.metadata_mut().insert(CAUSE, MetadataValue::from_static(STORE_OUTAGE));
+    }
+    status
 }

@@ -130,7 +130,7 @@ impl Admit for Answers {
 
     fn admit(self: &Arc<Self>, _: throttlekit::Ask<'_>) -> Self::Answer {
         let Answered { decision, guarantee, .. } = self.answer;
-        if !decision.allowed && guarantee == Guarantee::Closed {
+        if self.answer.is_outage() {
             // The client is told of an outage, not of a limit.
             return ready(Err(AdmitError::new("the store does not answer")));
         }

@@ -7,6 +7,7 @@ use http::{HeaderValue, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 use throttlekit::store::StoreError;
+use throttlekit_proto::STORE_OUTAGE;
 
 use crate::engine::Refusal;
 
@@ -24,13 +25,16 @@ pub(super) struct Problem {
     status: u16,
     /// What is wrong, and what to do next.
     detail: String,
+    /// `store_outage` where the store does not answer and the policy refuses meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
 }
 
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let kind = if status == StatusCode::SERVICE_UNAVAILABLE { TYPE_DOWN } else { "about:blank" };
         let title = status.canonical_reason().unwrap_or_default().to_owned();
-        Self { kind: kind.into(), title, status: status.as_u16(), detail: detail.into() }
+        Self { kind: kind.into(), title, status: status.as_u16(), detail: detail.into(), cause: None }
     }
 
     pub(super) fn bad(detail: impl Into<String>) -> Self {
@@ -65,6 +69,10 @@ impl From<Refusal> for Problem {
             Refusal::Invalid(_) => Self::bad(why),
             Refusal::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, why),
             Refusal::TooMany(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, why),
+            Refusal::Outage => {
+                Self { cause: Some(STORE_OUTAGE), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, why) }
+            }
+            Refusal::Store(StoreError::Overloaded) => Self::new(StatusCode::SERVICE_UNAVAILABLE, why),
             Refusal::Store(error) if error.is_outage() => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!("{why}: try again soon, or give the policy an `on_outage`"),

@@ -19,7 +19,7 @@ use crate::access::Door;
 use crate::doors::debits::{self, Stream};
 use crate::doors::grpc::{self, lease_id};
 use crate::doors::words::{calls, held, millis_down, slices};
-use crate::engine::{Ask, Ended, HandBack};
+use crate::engine::{Answered, Ask, Ended, HandBack};
 
 type Answer = Result<Response, Problem>;
 
@@ -29,7 +29,8 @@ pub(super) async fn check(State(door): State<HttpDoor>, asked: Asked<CheckReques
     asked.caller.may(Door::Check, policy, key.as_bytes())?;
     asked.caller.may_each(Door::Check, policy, &others)?;
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
-    let answer = door.engine.check(ask).await?;
+    let answer = door.engine.check(ask).await?.decided()?;
+    asked.caller.got([&answer]);
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
 }
 
@@ -42,7 +43,9 @@ pub(super) async fn check_many(State(door): State<HttpDoor>, asked: Asked<CheckM
     for keys in &calls {
         asked.caller.may_each(Door::Check, policy, keys)?;
     }
-    let answers = door.engine.check_many(policy, &calls, units(*cost)).await?;
+    asked.caller.asks_for(calls.len());
+    let answers = Answered::all_decided(door.engine.check_many(policy, &calls, units(*cost)).await?)?;
+    asked.caller.got(&answers);
     Ok(json(StatusCode::OK, &DecidedMany { decisions: answers.iter().map(Into::into).collect() }))
 }
 
@@ -52,7 +55,7 @@ pub(super) async fn peek(State(door): State<HttpDoor>, asked: Asked<PeekRequest>
     asked.caller.may(Door::Peek, policy, key.as_bytes())?;
     asked.caller.may_each(Door::Peek, policy, &others)?;
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: 1 };
-    let answer = door.engine.peek(ask).await?;
+    let answer = door.engine.peek(ask).await?.decided()?;
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
 }
 
@@ -81,6 +84,8 @@ pub(super) async fn debit(State(door): State<HttpDoor>, asked: Asked<DebitReques
         asked.caller.may_each(Door::Debit, &policy, &held(&keys))?;
         door.engine.debit_held(asked.caller.principal(), lease, tokens).await?
     };
+    asked.caller.got([&answer]);
+    let answer = answer.decided()?;
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
 }
 
@@ -92,6 +97,8 @@ pub(super) async fn admit(State(door): State<HttpDoor>, asked: Asked<AdmitReques
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let hold = (*hold > 0).then(|| Duration::from_millis(*hold).as_secs_f64());
     let admitted = door.engine.admit(asked.caller.principal(), ask, units(*value) as f64, hold).await?;
+    asked.caller.got([&admitted.answer]);
+    admitted.answer.decided()?;
     let body = Admitted {
         decision: (&admitted.answer).into(),
         lease_id: admitted.lease.map(|held| lease_id::written(held.id)).unwrap_or_default(),
@@ -115,6 +122,7 @@ pub(super) async fn release(State(door): State<HttpDoor>, asked: Asked<ReleaseRe
 
 pub(super) async fn heartbeat(State(door): State<HttpDoor>, asked: Asked<HeartbeatRequest>) -> Answer {
     asked.caller.may_use(Door::Admit)?;
+    asked.caller.asks_for(asked.body.lease_ids.len());
     let known: Vec<_> = asked.body.lease_ids.iter().filter_map(|name| lease_id::read(name)).collect();
     let beats = door.engine.heartbeat(asked.caller.principal(), &known);
     let live: HashSet<_> = beats.live.into_iter().collect();

@@ -317,7 +317,7 @@ async fn draw_named<S: Store, const N: usize>(
     let mut tries = 1;
     let answer = loop {
         match debit.send().await {
-            Err(error) if error.is_outage() && tries < DEBIT_TRIES_MAX => tries += 1,
+            Err(error) if error.may_pass() && tries < DEBIT_TRIES_MAX => tries += 1,
             answer => break answer,
         }
     };
@@ -399,7 +399,7 @@ async fn again<T, F: Future<Output = Result<T, StoreError>>>(
     let mut pause = SETTLE_PAUSE;
     for _ in 1..SETTLE_TRIES_MAX {
         match send().await {
-            Err(error) if error.is_outage() => {}
+            Err(error) if error.may_pass() => {}
             done => return done,
         }
         pauses.notify_one();

@@ -87,8 +87,46 @@ async fn one_call_too_many_is_refused_at_once() {
     let line = line(Arc::default(), LineOptions { in_flight_max: 1, ..LineOptions::default() });
     let (waiting, refused) = tokio::join!(line.call(pending::<Result<(), _>>()), line.call(down()));
     assert!(matches!(waiting, Err(StoreError::Deadline(_))));
-    assert!(matches!(refused, Err(StoreError::Unavailable(_))));
+    assert_eq!(refused, Err(StoreError::Overloaded), "the engine may be well");
     assert_eq!(line.stats().refused_full, 1);
+}
+
+/// Sends `calls` at once to an engine that answers one each millisecond, in order, and says how they ended.
+async fn burst(line: &Line, calls: u32) -> Vec<Result<(), StoreError>> {
+    let answered = |place: u32| async move {
+        sleep(Duration::from_millis(1) * place).await;
+        Ok(())
+    };
+    at_once(line, (1..=calls).map(answered)).await
+}
+
+async fn at_once<F>(line: &Line, work: impl Iterator<Item = F>) -> Vec<Result<(), StoreError>>
+where
+    F: Future<Output = Result<(), StoreError>> + Send + 'static,
+{
+    let calls = work.map(|work| {
+        let line = line.clone();
+        async move { line.call(work).await }
+    });
+    calls.collect::<tokio::task::JoinSet<_>>().join_all().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_late_behind_our_own_are_no_outage_and_open_nothing() {
+    let line = line(Arc::default(), LineOptions::default());
+    let ends = burst(&line, 1_000).await;
+    let late: Vec<_> = ends.iter().filter_map(|end| end.as_ref().err()).collect();
+    assert!(late.len() > 800 && late.iter().all(|error| **error == StoreError::Overloaded), "{late:?}");
+    assert_eq!((line.stats().open, line.stats().opened), (false, 0));
+    assert!(late.iter().all(|error| error.may_pass() && !error.is_outage()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_answers_nobody_is_away_however_many_wait() {
+    let line = line(Arc::default(), LineOptions::default());
+    let ends = at_once(&line, (0..1_000).map(|_| pending())).await;
+    assert!(ends.iter().all(|end| matches!(end, Err(StoreError::Deadline(_)))));
+    assert!(line.stats().open);
 }
 
 #[tokio::test]

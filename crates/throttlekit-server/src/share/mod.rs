@@ -1,0 +1,240 @@
+//! Fair use of the server itself: no caller takes from others what it needs to decide.
+//!
+//! A request is known by its headers, its body comes, it gets its turn, and then it is decided. Room for bodies, room in
+//! line and turns are shared by weight: between principals, or addresses where nobody has a name, and then between the
+//! connections of each.
+
+mod body;
+mod crowd;
+mod layer;
+mod tally;
+mod turns;
+mod who;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::Extensions;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+pub(crate) use layer::FairUse;
+pub use tally::PrincipalSeen;
+use tally::{Tallies, Tally};
+use turns::{Asked, Turns};
+use who::Who;
+
+use crate::listen::Limits;
+use crowd::Crowd;
+
+/// Streams that stay open to tell of changes, over all listeners.
+const STREAMS_MAX: u64 = 1_024;
+
+/// What all listeners of a server share.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    turns: Mutex<Turns<oneshot::Sender<()>>>,
+    bodies: Mutex<Crowd>,
+    streams: Mutex<Crowd>,
+    tallies: Tallies,
+    limits: Limits,
+}
+
+impl Shares {
+    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self {
+            turns: Mutex::new(Turns::new(limits.requests_max as u64, limits.queue_max as u64)),
+            bodies: Mutex::new(Crowd::new(limits.bodies_bytes_max)),
+            streams: Mutex::new(Crowd::new(STREAMS_MAX)),
+            tallies: Tallies::default(),
+            limits,
+        })
+    }
+
+    /// Units that are being decided, and requests that wait for their turn.
+    pub(crate) fn load(&self) -> (u64, u64) {
+        lock(&self.turns).load()
+    }
+
+    /// What each principal asked and got.
+    pub(crate) fn principals(&self) -> Vec<PrincipalSeen> {
+        self.tallies.seen()
+    }
+
+    /// Room for a stream that stays open, of whoever sent a request with these extensions; nothing if it has too many.
+    pub(crate) fn stream(self: &Arc<Self>, extensions: &Extensions) -> Option<OpenStream> {
+        let who = Who::of(extensions);
+        let enters = lock(&self.streams).enter(&who, 1);
+        enters.then(|| OpenStream { shares: self.clone(), who })
+    }
+
+    /// The turn of a request, once it comes; nothing if too many of its caller wait, or if it did not come in time.
+    async fn turn(self: &Arc<Self>, who: Who) -> Option<Turn> {
+        let tally = self.tallies.of(&who.group);
+        let (told, turn) = oneshot::channel();
+        let asked = lock(&self.turns).ask(&who, || told);
+        let ticket = match asked {
+            Asked::Begins => return Some(self.begun(who, tally)),
+            Asked::Full => {
+                tally.shed();
+                return None;
+            }
+            Asked::Waits(ticket) => ticket,
+        };
+        let waiting = Waiting { shares: self, who: Some(who), ticket };
+        if timeout(self.limits.queue_for, turn).await.is_ok() {
+            return waiting.begun().map(|who| self.begun(who, tally));
+        }
+        tally.shed();
+        None
+    }
+
+    fn begun(self: &Arc<Self>, who: Who, tally: Arc<Tally>) -> Turn {
+        tally.begun();
+        Turn { shares: self.clone(), who, tally, units: AtomicU64::new(1) }
+    }
+
+    fn end(&self, who: &Who, units: u64) {
+        let told = lock(&self.turns).end(who, units);
+        // Whoever stopped waiting meanwhile finds itself told, and ends its turn.
+        for next in told {
+            let _ = next.send(());
+        }
+    }
+}
+
+/// Nothing under these locks runs code of others, so a panic leaves nothing half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A request in line. Dropped, it leaves the line, or ends the turn that came in that instant.
+struct Waiting<'a> {
+    shares: &'a Shares,
+    who: Option<Who>,
+    ticket: u64,
+}
+
+impl Waiting<'_> {
+    fn begun(mut self) -> Option<Who> {
+        self.who.take()
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Some(who) = self.who.take() else { return };
+        let was_in_line = lock(&self.shares.turns).give_up(&who, self.ticket);
+        if !was_in_line {
+            self.shares.end(&who, 1);
+        }
+    }
+}
+
+/// Room for a stream, given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenStream {
+    shares: Arc<Shares>,
+    who: Who,
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        lock(&self.shares.streams).leave(&self.who, 1);
+    }
+}
+
+/// The turn of one request, which ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    shares: Arc<Shares>,
+    who: Who,
+    tally: Arc<Tally>,
+    units: AtomicU64,
+}
+
+impl Turn {
+    /// Says how many decisions it comes to, if that is more than one: its caller waits the longer for the next.
+    pub(crate) fn weigh(&self, decisions: usize) {
+        let more = (decisions as u64).saturating_sub(1);
+        if more > 0 {
+            self.units.fetch_add(more, Relaxed);
+            self.tally.weighed(more);
+            lock(&self.shares.turns).weigh(&self.who, more);
+        }
+    }
+
+    /// Counts decisions that denied.
+    pub(crate) fn denied(&self, decisions: u64) {
+        self.tally.denied(decisions);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.shares.end(&self.who, self.units.load(Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use super::who::Group;
+    use super::*;
+
+    /// A connection of a group.
+    pub(super) fn who(group: u64, weight: u32, connection: u64) -> Who {
+        let group = Group::At(IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(group).unwrap())));
+        Who { group, weight: NonZeroU32::new(weight).unwrap(), connection }
+    }
+
+    fn shares() -> Arc<Shares> {
+        let queue_for = Duration::from_secs(1);
+        Shares::new(Limits { requests_max: 1, queue_max: 100, queue_for, ..Limits::default() })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_ends_when_it_is_dropped_and_the_next_begins() {
+        let shares = shares();
+        let first = shares.turn(who(1, 1, 1)).await.unwrap();
+        first.weigh(10);
+        assert_eq!(shares.load(), (10, 0));
+        let second = tokio::spawn({
+            let shares = shares.clone();
+            async move { shares.turn(who(2, 1, 2)).await.is_some() }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(shares.load(), (10, 1));
+        drop(first);
+        assert!(second.await.unwrap());
+        assert_eq!(shares.load(), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_too_long_or_leaves_holds_up_nobody() {
+        let shares = shares();
+        let first = shares.turn(who(1, 1, 1)).await.unwrap();
+        assert!(shares.turn(who(2, 1, 2)).await.is_none(), "its time is over");
+        let left = timeout(Duration::from_millis(1), shares.turn(who(3, 1, 3))).await;
+        assert!(left.is_err());
+        assert_eq!(shares.load(), (1, 0));
+        drop(first);
+        assert!(shares.turn(who(1, 1, 1)).await.is_some());
+        assert_eq!(shares.load(), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_in_the_instant_of_its_turn_ends_it() {
+        let shares = shares();
+        let first = shares.turn(who(1, 1, 1)).await.unwrap();
+        let mut second = Box::pin(shares.turn(who(2, 1, 2)));
+        assert!(futures_util::poll!(second.as_mut()).is_pending());
+        drop(first);
+        assert_eq!(shares.load(), (1, 0), "it was told");
+        drop(second);
+        assert_eq!(shares.load(), (0, 0));
+    }
+}

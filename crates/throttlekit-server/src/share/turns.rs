@@ -1,0 +1,343 @@
+//! Whose request is decided next.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::num::NonZeroU32;
+
+use super::crowd::Crowd;
+use super::who::{Group, Who};
+
+/// What one unit adds to the virtual time of a group of weight 1.
+const STEP: u64 = 1 << 20;
+/// Groups that are remembered though nothing of theirs is under way, at the most.
+const IDLE_GROUPS_MAX: usize = 4_096;
+
+/// Whose request is decided next, where more come than can be decided at once.
+///
+/// Start-time fair queueing (Goyal, Vin and Cheng, 1997): each group has a virtual time that goes on by the units of its
+/// requests over its weight, and of those who wait the one with the earliest goes first. Its connections take turns. So
+/// whoever asks for less than its share waits for the requests that are being decided, and for nobody's backlog.
+///
+/// Decides only; `T` is how whoever waits is told.
+#[derive(Debug)]
+pub(super) struct Turns<T> {
+    /// Units that are decided at a time. The last to come may go beyond it.
+    capacity: u64,
+    held: u64,
+    queue: Crowd,
+    /// The virtual time of the last request that began.
+    now: u64,
+    flows: HashMap<Group, Flow<T>>,
+    /// Groups that wait, by the virtual time at which they may begin, and then by age.
+    order: BTreeMap<(u64, u64), Group>,
+    /// Numbers for flows and tickets.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Flow<T> {
+    number: u64,
+    weight: NonZeroU32,
+    /// The virtual time before which its next request does not begin.
+    due: u64,
+    held: u64,
+    /// Where it stands in `order`, while it waits.
+    stands: Option<u64>,
+    /// Connections with requests that wait, in turn.
+    ring: VecDeque<u64>,
+    lines: HashMap<u64, VecDeque<(u64, T)>>,
+}
+
+/// What became of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// It begins.
+    Begins,
+    /// It waits, under this number.
+    Waits(u64),
+    /// Too many of its caller wait already.
+    Full,
+}
+
+impl<T> Turns<T> {
+    pub(super) fn new(capacity: u64, queue: u64) -> Self {
+        Self {
+            capacity,
+            held: 0,
+            queue: Crowd::new(queue),
+            now: 0,
+            flows: HashMap::new(),
+            order: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Asks for the turn of one request.
+    pub(super) fn ask(&mut self, who: &Who, tell: impl FnOnce() -> T) -> Asked {
+        if self.held < self.capacity && self.order.is_empty() {
+            self.begin(who);
+            return Asked::Begins;
+        }
+        if !self.queue.enter(who, 1) {
+            return Asked::Full;
+        }
+        let ticket = self.number();
+        let now = self.now;
+        let flow = self.flow(who);
+        let line = flow.lines.entry(who.connection).or_default();
+        if line.is_empty() {
+            flow.ring.push_back(who.connection);
+        }
+        line.push_back((ticket, tell()));
+        if flow.stands.is_none() {
+            let stands = flow.due.max(now);
+            flow.stands = Some(stands);
+            let place = (stands, flow.number);
+            self.order.insert(place, who.group.clone());
+        }
+        Asked::Waits(ticket)
+    }
+
+    /// Adds units to a request that has begun: it turned out to be more than one.
+    pub(super) fn weigh(&mut self, who: &Who, units: u64) {
+        self.held += units;
+        let now = self.now;
+        let flow = self.flow(who);
+        flow.held += units;
+        flow.due = flow.due.saturating_add(cost(units, flow.weight));
+        // It waits longer for its next.
+        if let Some(stood) = flow.stands {
+            let (stands, number) = (flow.due.max(now), flow.number);
+            flow.stands = Some(stands);
+            self.order.remove(&(stood, number));
+            self.order.insert((stands, number), who.group.clone());
+        }
+    }
+
+    /// Ends a request, all of its units; whoever is told begins.
+    pub(super) fn end(&mut self, who: &Who, units: u64) -> Vec<T> {
+        self.held -= units;
+        if let Some(flow) = self.flows.get_mut(&who.group) {
+            flow.held -= units;
+        }
+        let mut told = Vec::new();
+        while self.held < self.capacity {
+            let Some(next) = self.next_in_turn() else { break };
+            told.push(next);
+        }
+        self.forget(&who.group);
+        told
+    }
+
+    /// Takes a request out of the line. Whether it was there: if not, it was told to begin.
+    pub(super) fn give_up(&mut self, who: &Who, ticket: u64) -> bool {
+        let Some(flow) = self.flows.get_mut(&who.group) else { return false };
+        let Some(line) = flow.lines.get_mut(&who.connection) else { return false };
+        let Ok(at) = line.binary_search_by_key(&ticket, |(ticket, _)| *ticket) else { return false };
+        line.remove(at);
+        if line.is_empty() {
+            flow.lines.remove(&who.connection);
+            flow.ring.retain(|connection| *connection != who.connection);
+        }
+        if flow.ring.is_empty()
+            && let Some(stood) = flow.stands.take()
+        {
+            self.order.remove(&(stood, flow.number));
+        }
+        self.queue.leave(who, 1);
+        self.forget(&who.group);
+        true
+    }
+
+    /// Units that are being decided, and requests that wait.
+    pub(super) fn load(&self) -> (u64, u64) {
+        (self.held, self.queue.taken())
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn flow(&mut self, who: &Who) -> &mut Flow<T> {
+        let (number, now) = (self.number(), self.now);
+        let flow = self.flows.entry(who.group.clone()).or_insert_with(|| Flow {
+            number,
+            weight: who.weight,
+            due: now,
+            held: 0,
+            stands: None,
+            ring: VecDeque::new(),
+            lines: HashMap::new(),
+        });
+        // As the file in force says.
+        flow.weight = who.weight;
+        flow
+    }
+
+    fn begin(&mut self, who: &Who) {
+        let now = self.now;
+        let flow = self.flow(who);
+        let starts = flow.due.max(now);
+        flow.due = starts.saturating_add(cost(1, flow.weight));
+        flow.held += 1;
+        (self.held, self.now) = (self.held + 1, starts);
+    }
+
+    /// Begins the request whose turn it is.
+    fn next_in_turn(&mut self) -> Option<T> {
+        let ((_, number), group) = self.order.pop_first()?;
+        let flow = self.flows.get_mut(&group)?;
+        flow.stands = None;
+        let connection = flow.ring.pop_front()?;
+        let line = flow.lines.get_mut(&connection)?;
+        let (_, told) = line.pop_front()?;
+        if line.is_empty() {
+            flow.lines.remove(&connection);
+        } else {
+            flow.ring.push_back(connection);
+        }
+        let weight = flow.weight;
+        let who = Who { group, weight, connection };
+        self.queue.leave(&who, 1);
+        self.begin(&who);
+        if let Some(flow) = self.flows.get_mut(&who.group)
+            && !flow.ring.is_empty()
+        {
+            flow.stands = Some(flow.due);
+            self.order.insert((flow.due, number), who.group);
+        }
+        Some(told)
+    }
+
+    /// Forgets a group of which nothing is under way, once that gives it nothing: or else whoever comes and goes would
+    /// begin anew each time. Beyond so many it is forgotten all the same.
+    fn forget(&mut self, group: &Group) {
+        if self.held == 0 && self.order.is_empty() {
+            self.flows.clear();
+            return;
+        }
+        let crowded = self.flows.len() > IDLE_GROUPS_MAX;
+        if self.flows.get(group).is_some_and(|flow| flow.is_idle() && (crowded || flow.due <= self.now)) {
+            self.flows.remove(group);
+        }
+    }
+}
+
+impl<T> Flow<T> {
+    fn is_idle(&self) -> bool {
+        self.held == 0 && self.ring.is_empty()
+    }
+}
+
+fn cost(units: u64, weight: NonZeroU32) -> u64 {
+    units.saturating_mul(STEP) / u64::from(weight.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::tests::who;
+
+    /// Turns of which everybody who waits is told by a name.
+    fn turns(capacity: u64) -> Turns<u64> {
+        Turns::new(capacity, 1_000_000)
+    }
+
+    fn waits(asked: &Asked) -> bool {
+        matches!(asked, Asked::Waits(_))
+    }
+
+    #[test]
+    fn nobody_waits_while_there_is_room() {
+        let mut turns = turns(2);
+        let a = who(1, 1, 1);
+        assert_eq!([turns.ask(&a, || 1), turns.ask(&a, || 2)], [Asked::Begins, Asked::Begins]);
+        assert!(waits(&turns.ask(&a, || 3)));
+        assert_eq!(turns.end(&a, 1), [3]);
+        assert_eq!(turns.load(), (2, 0));
+    }
+
+    #[test]
+    fn a_newcomer_is_next_whatever_others_have_queued() {
+        let mut turns = turns(1);
+        let (heavy, light) = (who(1, 1, 1), who(2, 1, 2));
+        assert_eq!(turns.ask(&heavy, || 1), Asked::Begins);
+        (0..1_000).for_each(|_| assert!(waits(&turns.ask(&heavy, || 1))));
+        assert!(waits(&turns.ask(&light, || 2)));
+        assert_eq!(turns.end(&heavy, 1), [2]);
+    }
+
+    #[test]
+    fn turns_follow_weights_and_units() {
+        // The third asks for batches of ten.
+        let all = [who(1, 1, 1), who(2, 4, 2), who(3, 1, 3)];
+        let mut turns = turns(1);
+        for who in &all {
+            for _ in 0..10_000 {
+                let number = who.connection;
+                turns.ask(who, || number);
+            }
+        }
+        let (mut units, mut running) = ([0_u64; 3], 0);
+        for _ in 0..10_000 {
+            let who = &all[running];
+            let more = if running == 2 { 9 } else { 0 };
+            turns.weigh(who, more);
+            units[running] += 1 + more;
+            running = usize::try_from(turns.end(who, 1 + more)[0]).unwrap() - 1;
+        }
+        let share = |index: usize| units[index] as f64 / units[0] as f64;
+        assert!((3.8..4.2).contains(&share(1)) && (0.9..1.1).contains(&share(2)), "{units:?}");
+    }
+
+    #[test]
+    fn connections_of_a_group_take_turns() {
+        let mut turns = turns(1);
+        let (first, second) = (who(1, 1, 1), who(1, 1, 2));
+        turns.ask(&first, || 1);
+        (0..3).for_each(|_| drop(turns.ask(&first, || 1)));
+        (0..3).for_each(|_| drop(turns.ask(&second, || 2)));
+        let order: Vec<_> = (0..6).flat_map(|_| turns.end(&first, 1)).collect();
+        assert_eq!(order, [1, 2, 1, 2, 1, 2]);
+    }
+
+    #[test]
+    fn coming_and_going_gains_nothing() {
+        let mut turns = turns(1);
+        let (a, b) = (who(1, 1, 1), who(2, 1, 2));
+        // A batch of a thousand, and then nothing more, while another works.
+        turns.ask(&a, || 1);
+        turns.weigh(&a, 999);
+        turns.ask(&b, || 2);
+        assert_eq!(turns.end(&a, 1_000), [2]);
+        assert!(waits(&turns.ask(&a, || 1)));
+        for _ in 0..900 {
+            turns.ask(&b, || 2);
+            assert_eq!(turns.end(&b, 1), [2], "the batch is not paid for yet");
+        }
+    }
+
+    #[test]
+    fn who_gives_up_is_gone_and_who_was_told_is_not_found() {
+        let mut turns = turns(1);
+        let a = who(1, 1, 1);
+        turns.ask(&a, || 1);
+        let Asked::Waits(second) = turns.ask(&a, || 2) else { panic!() };
+        let Asked::Waits(third) = turns.ask(&a, || 3) else { panic!() };
+        assert!(turns.give_up(&a, second) && !turns.give_up(&a, second));
+        assert_eq!(turns.end(&a, 1), [3]);
+        assert!(!turns.give_up(&a, third));
+        assert_eq!(turns.end(&a, 1), Vec::<u64>::new());
+        assert_eq!((turns.load(), turns.flows.len(), turns.order.len()), ((0, 0), 0, 0));
+    }
+
+    #[test]
+    fn the_line_is_room_that_nobody_fills() {
+        let mut turns: Turns<u64> = Turns::new(1, 90);
+        let (a, b) = (who(1, 1, 1), who(2, 1, 2));
+        turns.ask(&a, || 1);
+        let waiting = (0..90).filter(|_| waits(&turns.ask(&a, || 1))).count();
+        assert_eq!(waiting, 30);
+        assert!(waits(&turns.ask(&b, || 2)));
+    }
+}

@@ -1,0 +1,40 @@
+//! Whom shares are for.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU32;
+
+use http::Extensions;
+
+use crate::access::{Caller, Principal};
+use crate::listen::Peer;
+
+/// Those who share what one of them may use: a principal, or, where nobody has a name, an address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Group {
+    Named(Principal),
+    At(IpAddr),
+}
+
+/// One connection, the group that it belongs to, and how much that group counts for beside others.
+#[derive(Clone, Debug)]
+pub(super) struct Who {
+    pub(super) group: Group,
+    pub(super) weight: NonZeroU32,
+    pub(super) connection: u64,
+}
+
+impl Who {
+    /// Whoever sent a request with these extensions.
+    pub(super) fn of(extensions: &Extensions) -> Self {
+        let caller = extensions.get::<Caller>().filter(|caller| !caller.principal().name().is_empty());
+        let (address, connection) = match extensions.get::<Peer>() {
+            Some(peer) => (peer.network(), peer.connection),
+            None => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        };
+        let (group, weight) = match caller {
+            Some(caller) => (Group::Named(caller.principal().clone()), caller.weight()),
+            None => (Group::At(address), NonZeroU32::MIN),
+        };
+        Self { group, weight, connection }
+    }
+}

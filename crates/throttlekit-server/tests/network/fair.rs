@@ -1,0 +1,219 @@
+//! No caller takes from others what they need of the server: bodies that do not come, batches, and streams of health.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use h2::SendStream;
+use http::Request;
+use hyper::body::Bytes;
+use prost::Message;
+use throttlekit_proto::v1::{CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse};
+use throttlekit_server::engine::Backend;
+use throttlekit_server::{Server, ServerOptions, StoreUrl};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+use tonic::Code;
+
+use crate::client::{Client, Failure};
+use crate::target::POLICIES;
+
+const CHECK: &str = "/throttlekit.v1.RateLimiter/Check";
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+const HEALTH: &str = "/grpc.health.v1.Health/Check";
+
+/// A server as it is shipped, over this process's memory.
+async fn serve(change: impl FnOnce(&mut ServerOptions)) -> (Server, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let path: PathBuf = directory.path().join("policies.yaml");
+    std::fs::write(&path, POLICIES).unwrap();
+    let mut options = ServerOptions::new(path, Backend::memory());
+    options.http = Some("127.0.0.1:0".parse().unwrap());
+    options.metrics = Some("127.0.0.1:0".parse().unwrap());
+    change(&mut options);
+    (Server::start(options).await.unwrap(), directory)
+}
+
+/// A connection on which requests are begun and not ended.
+struct Withholder {
+    send: h2::client::SendRequest<Bytes>,
+    held: Vec<(SendStream<Bytes>, h2::client::ResponseFuture)>,
+}
+
+impl Withholder {
+    async fn connect(server: &Server) -> Self {
+        let tcp = TcpStream::connect(server.grpc()).await.unwrap();
+        let (send, connection) = h2::client::handshake(tcp).await.unwrap();
+        tokio::spawn(connection);
+        Self { send, held: Vec::new() }
+    }
+
+    /// Begins requests until so many are under way.
+    async fn hold(&mut self, requests: usize) {
+        while self.held.len() < requests {
+            let request = Request::post(format!("http://server{CHECK}"));
+            let request = request.header("content-type", "application/grpc").body(()).unwrap();
+            let mut ready = self.send.clone().ready().await.unwrap();
+            let (response, body) = ready.send_request(request, false).unwrap();
+            self.held.push((body, response));
+        }
+    }
+}
+
+/// The value of a metric without labels, or the sum over all labels.
+async fn metric(server: &Server, name: &str) -> f64 {
+    let page = get(server.metrics().unwrap(), "/metrics").await.1;
+    let lines =
+        page.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+}
+
+/// The status and the body of a page.
+async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    http(address, &format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")).await
+}
+
+/// The same of an answer to JSON.
+async fn post(address: SocketAddr, path: &str, json: &str) -> (u16, String) {
+    let head = "host: a\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length:";
+    http(address, &format!("POST {path} HTTP/1.1\r\n{head} {}\r\n\r\n{json}", json.len())).await
+}
+
+async fn http(address: SocketAddr, text: &str) -> (u16, String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut tcp = TcpStream::connect(address).await.unwrap();
+    tcp.write_all(text.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(Duration::from_secs(10), tcp.read_to_string(&mut answer)).await.unwrap().unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[tokio::test]
+async fn requests_whose_bodies_do_not_come_shut_nobody_out() {
+    let (server, _file) = serve(|_| ()).await;
+    let mut all = Vec::new();
+    for _ in 0..17 {
+        let mut one = Withholder::connect(&server).await;
+        one.hold(256).await;
+        all.push(one);
+    }
+    let client = Client::connect(server.grpc()).await.unwrap();
+    for turn in 0..200 {
+        let answer = timeout(Duration::from_secs(5), client.check("api", "honest")).await.expect("in time");
+        assert!(answer.is_ok(), "check {turn} of an honest client: {:?}", answer.err());
+    }
+    assert_eq!(get(server.http().unwrap(), "/readyz").await.0, 200);
+    // Those that were let wait are told when their time is over, and nothing is kept of them.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let (_, first) = all.remove(0).held.remove(0);
+    let answer = timeout(Duration::from_secs(10), first).await.expect("it is ended").unwrap();
+    assert_eq!(answer.headers()["grpc-status"], (Code::DeadlineExceeded as i32).to_string().as_str());
+    drop(all);
+    while metric(&server, "throttlekit_requests_late_total").await < 1.0 {
+        assert!(Instant::now() < deadline);
+        sleep(Duration::from_millis(50)).await;
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_comes_in_pieces_is_read_whole() {
+    let (server, _file) = serve(|_| ()).await;
+    let mut one = Withholder::connect(&server).await;
+    one.hold(1).await;
+    let ask = CheckRequest { policy: "api".into(), key: "k".repeat(100), ..Default::default() };
+    let mut frame = vec![0; 5];
+    ask.encode(&mut frame).unwrap();
+    let length = u32::try_from(frame.len() - 5).unwrap();
+    frame[1..5].copy_from_slice(&length.to_be_bytes());
+    let (mut body, response) = one.held.remove(0);
+    let pieces: Vec<_> = frame.chunks(20).collect();
+    for (index, piece) in pieces.iter().enumerate() {
+        body.send_data(Bytes::copy_from_slice(piece), index + 1 == pieces.len()).unwrap();
+        sleep(Duration::from_millis(5)).await;
+    }
+    let mut answer = response.await.unwrap().into_body();
+    assert!(answer.data().await.unwrap().unwrap().len() > 5);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn health_is_told_on_change_and_its_watchers_are_bounded() {
+    let (server, _file) = serve(|_| ()).await;
+    // The empty message.
+    let message = Bytes::from_static(&[0; 5]);
+    let mut streams = Vec::new();
+    let mut refused = 0;
+    for _ in 0..8 {
+        let one = Withholder::connect(&server).await;
+        for _ in 0..256 {
+            let request = Request::post(format!("http://server{WATCH}"));
+            let request = request.header("content-type", "application/grpc").body(()).unwrap();
+            let mut ready = one.send.clone().ready().await.unwrap();
+            let (response, mut body) = ready.send_request(request, false).unwrap();
+            body.send_data(message.clone(), true).unwrap();
+            let response = response.await.unwrap();
+            match response.headers().get("grpc-status") {
+                Some(status) => {
+                    assert_eq!(status, (Code::ResourceExhausted as i32).to_string().as_str());
+                    refused += 1;
+                }
+                None => {
+                    let mut told = response.into_body();
+                    assert!(told.data().await.unwrap().is_ok(), "how things are");
+                    streams.push((told, one.send.clone()));
+                }
+            }
+        }
+    }
+    assert!(streams.len() < 1_024 && refused > 1_024, "{} open, {refused} refused", streams.len());
+    // Another connection still finds room, and asking is never refused.
+    let client = Client::connect(server.grpc()).await.unwrap();
+    assert!(client.raw(HEALTH, &[], message.clone()).await.is_ok());
+    let (first, _connection) = &mut streams[0];
+    assert!(
+        timeout(Duration::from_millis(1_500), first.data()).await.is_err(),
+        "told though nothing changed"
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_batch_counts_as_many_as_it_asks_for() {
+    let (server, _file) = serve(|options| options.limits.requests_max = 8).await;
+    let client = Client::connect(server.grpc()).await.unwrap();
+    let keys = (0..1_000).map(|key| key.to_string()).collect();
+    let many = CheckManyRequest { policy: "api".into(), keys, ..CheckManyRequest::default() };
+    let path = "/throttlekit.v1.RateLimiter/CheckMany";
+    let answer: Result<CheckManyResponse, Failure> = client.call(path, &[], &many).await;
+    assert_eq!(answer.unwrap().decisions.len(), 1_000);
+    client.check("api", "one").await.unwrap();
+    let label = "throttlekit_principal_decisions_total";
+    assert_eq!(metric(&server, label).await, 1_001.0);
+    assert_eq!(metric(&server, "throttlekit_principal_requests_total").await, 2.0);
+    assert_eq!(
+        (metric(&server, "throttlekit_deciding").await, metric(&server, "throttlekit_waiting").await),
+        (0.0, 0.0)
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_the_cause_and_no_axis_is() {
+    let nowhere = StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(None, None).await.unwrap();
+    let (server, _file) = serve(|options| options.engine.backend = nowhere).await;
+    let client = Client::connect(server.grpc()).await.unwrap();
+    for path in [CHECK, "/throttlekit.v1.RateLimiter/Peek"] {
+        let ask = CheckRequest { policy: "api".into(), key: "k".into(), ..Default::default() };
+        let answer: Result<CheckResponse, Failure> = client.call(path, &[], &ask).await;
+        assert_eq!(answer.unwrap_err().code(), Code::Unavailable, "{path}");
+    }
+    let ask = r#"{"policy":"api","key":"k"}"#;
+    let (status, problem) = post(server.http().unwrap(), "/v1/check?status=429", ask).await;
+    assert_eq!(status, 503, "{problem}");
+    assert!(problem.contains(r#""cause":"store_outage""#) && !problem.contains("rate"), "{problem}");
+    let many = r#"{"policy":"api","keys":["a","b"]}"#;
+    assert_eq!(post(server.http().unwrap(), "/v1/check_many", many).await.0, 503);
+    server.stop().await;
+}
