@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::Timestamp;
 use crate::lease::Margin;
 
-/// Beats in the life of a lease: two may be lost before it is over.
+/// Beats in the time for which work may run without one: two may be lost before it has to stop.
 const BEATS: u32 = 3;
 /// By how much beats are scattered, in parts of the time between them: a fifth early to a fifth late.
 const SCATTER: u32 = 5;
@@ -23,7 +23,8 @@ const SCATTER: u32 = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
     margin: Margin,
-    lives: Duration,
+    /// For how long work may run without a beat.
+    works: Duration,
     deadline: Timestamp,
     beats_at: Timestamp,
     fenced: bool,
@@ -36,8 +37,9 @@ impl Hold {
     /// number; see [`poll_beat`](Self::poll_beat).
     pub fn begin(margin: Margin, sent: Timestamp, lives: Duration, scatter: u32, now: Timestamp) -> Self {
         let deadline = margin.deadline(sent, lives);
-        let beats_at = sent + scattered(lives, scatter);
-        Self { margin, lives, deadline, beats_at, fenced: now >= deadline }
+        let works = deadline.since(sent);
+        let beats_at = sent + scattered(works, scatter);
+        Self { margin, works, deadline, beats_at, fenced: now >= deadline }
     }
 
     /// Until when work may run.
@@ -56,12 +58,12 @@ impl Hold {
         (!self.fenced).then_some(self.beats_at)
     }
 
-    /// Whether a beat is to be sent now. The next is due a third of the life later, a fifth of that more or less, by
-    /// `scatter`: whoever draws it at random does not beat in step with others. It does not wait for the answer.
+    /// Whether a beat is to be sent now. The next is due a third of the time later for which work may run without one, a
+    /// fifth of that more or less, by `scatter`: whoever draws it at random does not beat in step with others. It does not wait for the answer.
     pub fn poll_beat(&mut self, scatter: u32, now: Timestamp) -> bool {
         let due = !self.is_fenced(now) && now >= self.beats_at;
         if due {
-            self.beats_at = now + scattered(self.lives, scatter);
+            self.beats_at = now + scattered(self.works, scatter);
         }
         due
     }
@@ -86,9 +88,9 @@ impl Hold {
     }
 }
 
-/// A third of a life, a fifth of that more or less.
-fn scattered(lives: Duration, scatter: u32) -> Duration {
-    let third = lives / BEATS;
+/// A third of a time, a fifth of that more or less.
+fn scattered(works: Duration, scatter: u32) -> Duration {
+    let third = works / BEATS;
     let fifth = third / SCATTER;
     let spread = fifth.as_nanos() * 2 * u128::from(scatter) / u128::from(u32::MAX);
     third - fifth + Duration::from_nanos(spread as u64)

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use throttlekit::admission::Call;
 use throttlekit::store::LeaseId;
-use throttlekit::{Axis, Clock};
+use throttlekit::{Axis, BootClock, Clock};
 
 use super::ask::Keys;
+use super::recovery;
 use super::room::Full;
+use super::served::Served;
 use super::work::NotDebited;
 use super::{Admitted, Answered, Ask, Beats, Ended, Engine, Refusal};
 use crate::access::Principal;
@@ -33,6 +35,10 @@ impl Engine {
             return Ok(Admitted { answer, lease: None });
         };
         variant.has_keys(1 + ask.others.len())?;
+        if let Some((limit, left)) = self.recovering(&served) {
+            let answer = self.told(&served, &ask, recovery::denial(limit, left), since);
+            return Ok(Admitted { answer, lease: None });
+        }
         // Slots of the dead first.
         self.shared.leases.expire();
         let place = self.shared.leases.reserve(who.owner(), served.lease_for())?;
@@ -43,6 +49,13 @@ impl Engine {
         let held = admission.permit.map(|permit| place.hold(&served.name, ask.owned_keys(), permit));
         let lease = held.transpose()?;
         Ok(Admitted { answer: self.told(&served, &ask, answer, since), lease })
+    }
+
+    /// The ceiling of a policy whose slots are not given out yet after a start, and for how long they are not.
+    pub(super) fn recovering(&self, served: &Served) -> Option<(u32, Duration)> {
+        let spec = served.spec.concurrency.as_ref().filter(|_| served.forgets_slots())?;
+        let left = self.shared.recovery.left(served.lease_for(), BootClock.now())?;
+        Some((spec.limit, left))
     }
 
     /// The same for work that was admitted: its estimate covers it first. One debit of a lease at a time.
@@ -97,7 +110,13 @@ impl Engine {
     /// Waits until every lease has ended, and hands back what was fetched and not spent. For a server that is about to
     /// stop, and takes no more requests: nobody renews a lease any more.
     pub async fn drain(&self, within: Duration) {
-        self.shared.leases.drain(within).await;
+        let outliving = self.shared.leases.drain(within).await;
+        if outliving > 0 {
+            tracing::warn!(
+                leases = outliving,
+                "leases outlive the server: their slots are free when they end"
+            );
+        }
         let running = self.shared.running.load_full();
         for served in running.policies.values() {
             served.close().await;

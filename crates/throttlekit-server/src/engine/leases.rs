@@ -142,8 +142,8 @@ impl Leases {
     }
 
     /// Waits until no lease is left: nobody can renew any more, so each ends when its client has to stop. Whatever is
-    /// left after this long is ended all the same.
-    pub(super) async fn drain(&self, within: Duration) {
+    /// left after this long is left to its client, as if this process had been killed; returns how many those are.
+    pub(super) async fn drain(&self, within: Duration) -> usize {
         let deadline = tokio::time::Instant::now() + within;
         loop {
             self.expire();
@@ -153,9 +153,9 @@ impl Leases {
             }
             tokio::time::sleep(DRAIN_LOOK_EVERY).await;
         }
-        for desk in self.all() {
-            desk.drain().into_iter().for_each(|work| work.0.end_unheard(false));
-        }
+        let left: Vec<_> = self.all().iter().flat_map(|desk| desk.drain()).collect();
+        left.iter().for_each(|work| work.0.leave());
+        left.len()
     }
 }
 

@@ -9,6 +9,7 @@ mod leases;
 mod lend;
 mod limits;
 mod loans;
+mod recovery;
 mod room;
 mod running;
 mod served;
@@ -25,7 +26,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use throttlekit::admission::Event;
 use throttlekit::store::DebitId;
-use throttlekit::{Axis, Clock, Forecast, PreciseClock, Timestamp};
+use throttlekit::{Axis, BootClock, Clock, Forecast, PreciseClock, Timestamp};
 
 pub use answer::{Admitted, Answered, Beats, Granted, Held, Refusal};
 pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, KEYS_MAX, MANY_MAX};
@@ -36,6 +37,7 @@ use leases::Leases;
 pub use lend::{LENT_FOR, LENT_MAX};
 use limits::Later;
 use loans::{Loan, Loans};
+use recovery::Recovery;
 use running::Running;
 pub use served::LEASE_FOR;
 use served::Served;
@@ -60,6 +62,9 @@ pub struct EngineOptions {
     pub leases_max: u32,
     /// How many of them one principal may hold.
     pub leases_per_principal_max: u32,
+    /// Whether a process before this one may have been killed while its clients held slots. Where only that process
+    /// counted them, none is given out for one `lease_for` after the start. Default: false.
+    pub recovers: bool,
     /// Who is told of every decision.
     pub witness: Arc<dyn Witness>,
 }
@@ -72,6 +77,7 @@ impl EngineOptions {
             region: "default".into(),
             leases_max: 100_000,
             leases_per_principal_max: 100_000,
+            recovers: false,
             witness: Arc::new(()),
         }
     }
@@ -87,6 +93,7 @@ struct Shared {
     options: EngineOptions,
     running: ArcSwap<Running>,
     leases: Leases,
+    recovery: Recovery,
     loans: Loans,
     failures: Arc<Failures>,
     clock: PreciseClock,
@@ -100,10 +107,12 @@ impl Engine {
         let failures = Arc::default();
         let (running, _) = Running::of(file, &options, &failures, None)?;
         let leases = Leases::new(options.leases_max, options.leases_per_principal_max);
+        let recovery = Recovery::starting(options.recovers, BootClock.now());
         let shared = Arc::new(Shared {
             options,
             running: ArcSwap::from_pointee(running),
             leases,
+            recovery,
             loans: Loans::default(),
             failures,
             clock: PreciseClock::new(),

@@ -16,7 +16,7 @@ use super::sharing::Sharing;
 use super::slots::Places;
 use super::variant::{Common, Variant};
 use super::{Answered, Ask, Refusal};
-use crate::policy::{Defaults, OutageSpec, OverrideSpec, PolicySpec};
+use crate::policy::{ConcurrencySpec, Defaults, OutageSpec, OverrideSpec, PolicySpec, Scope};
 
 /// How long a client's slot is held without a heartbeat, unless the file says otherwise.
 pub const LEASE_FOR: Duration = Duration::from_secs(2);
@@ -28,6 +28,8 @@ pub(super) struct Served {
     pub(super) spec: PolicySpec,
     on_outage: OnOutage,
     calls: Arc<AtomicU64>,
+    /// Whether the store is this process.
+    in_memory: bool,
     places: Option<Places>,
     sharing: Option<Sharing>,
     base: Arc<Variant>,
@@ -66,7 +68,9 @@ impl Served {
         let places = match &spec.concurrency {
             Some(concurrency) => {
                 let kept = before.and_then(|before| before.places_for(concurrency));
-                if kept.is_none() && before.is_some_and(|before| before.places.is_some()) {
+                let fresh =
+                    || !matches!(concurrency.scope, Scope::Key) || !before.is_some_and(Self::is_shared);
+                if kept.is_none() && before.is_some_and(|before| before.places.is_some()) && fresh() {
                     warnings.push(format!(
                         "policy `{name}`: slots are counted anew; those held go on beside them"
                     ));
@@ -91,6 +95,7 @@ impl Served {
             spec: spec.clone(),
             on_outage,
             calls,
+            in_memory: matches!(place.backend, Backend::Memory(_)),
             base: Arc::new(if spec.disabled {
                 Variant::unlimited()
             } else {
@@ -121,7 +126,7 @@ impl Served {
         }
     }
 
-    fn places_for(&self, concurrency: &crate::policy::ConcurrencySpec) -> Option<Places> {
+    fn places_for(&self, concurrency: &ConcurrencySpec) -> Option<Places> {
         self.places.as_ref()?.kept(self.spec.concurrency.as_ref()?, concurrency)
     }
 
@@ -206,6 +211,11 @@ impl Served {
         Ok(answers.into_iter().flatten().collect())
     }
 
+    /// Whether the store counts the slots of each key.
+    fn is_shared(&self) -> bool {
+        matches!(self.places, Some(Places::Key(_)))
+    }
+
     /// Whether stores have still to be told what was given back.
     pub(super) fn is_settling(&self) -> bool {
         let slots = matches!(&self.places, Some(Places::Key(slots)) if slots.stats().held > 0);
@@ -213,8 +223,12 @@ impl Served {
     }
 
     pub(super) fn lease_for(&self) -> Duration {
-        let concurrency = self.spec.concurrency.as_ref();
-        concurrency.and_then(|spec| spec.lease_for).map_or(LEASE_FOR, |span| span.0)
+        self.spec.concurrency.as_ref().map_or(LEASE_FOR, lease_for)
+    }
+
+    /// Whether the count of its slots ends with this process.
+    pub(super) fn forgets_slots(&self) -> bool {
+        self.places.as_ref().is_some_and(|places| self.in_memory || places.are_local())
     }
 
     pub(super) fn kind(&self) -> &'static str {
@@ -246,6 +260,11 @@ impl Served {
     pub(super) fn variants(&self) -> impl Iterator<Item = &Arc<Variant>> {
         std::iter::once(&self.base).chain(self.whole.values()).chain(self.prefixes.values())
     }
+}
+
+/// How long a client's slot is held without a heartbeat.
+pub(super) fn lease_for(spec: &ConcurrencySpec) -> Duration {
+    spec.lease_for.map_or(LEASE_FOR, |span| span.0)
 }
 
 /// Whether two files ask the same of a policy, whatever they say about it.

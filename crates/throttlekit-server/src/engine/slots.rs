@@ -5,16 +5,21 @@ use std::time::Duration;
 
 use throttlekit::admission::Slots;
 use throttlekit::guard::{Ceiling, GuardLimit};
+use throttlekit::tier::Margin;
 use throttlekit::{FleetGuard, Guard, KeyedGuard, SharedSlots};
 
 use super::GuardView;
 use super::backend::Counted;
+use super::served::lease_for;
 use crate::policy::{AdaptiveSpec, ConcurrencySpec, Estimator, Scope};
 
 /// By how much AIMD goes down when work is dropped.
 const BACKOFF: f64 = 0.9;
-/// How long a server's slot on the store lives without a beat of the server. Longer than a failover of the store takes.
-const STORE_LIVES: Duration = Duration::from_secs(30);
+/// The shortest time that a slot on the store lives without a beat of the server, for stores that are slow to answer.
+const STORE_LIVES_MIN: Duration = Duration::from_secs(1);
+/// What clocks may be wrong by, in parts of a lease, and what times are rounded by.
+const CLOCK_PART: u32 = 64;
+const CLOCK_SLACK: Duration = Duration::from_millis(10);
 
 /// Who counts calls in flight.
 #[derive(Clone)]
@@ -32,11 +37,17 @@ impl Places {
             Scope::Instance => Self::Instance(Arc::new(Guard::builder(limit).build())),
             Scope::InstanceKey => Self::InstanceKey(Arc::new(KeyedGuard::builder(limit).build())),
             Scope::Key => {
-                let slots =
-                    SharedSlots::builder(store.clone(), policy, spec.limit).lives(STORE_LIVES).build();
+                let slots = SharedSlots::builder(store.clone(), policy, spec.limit)
+                    .lives(store_lives(lease_for(spec)))
+                    .margin(outliving(lease_for(spec)))
+                    .build();
                 Self::Key(slots.map_err(|error| error.to_string())?)
             }
-            Scope::Fleet => Self::Fleet(Arc::new(FleetGuard::builder(store.clone(), policy, limit).build())),
+            // Clients work on for up to a lease when the share of a server has died, with the server or without.
+            Scope::Fleet => {
+                let guard = FleetGuard::builder(store.clone(), policy, limit).linger(lease_for(spec));
+                Self::Fleet(Arc::new(guard.build()))
+            }
         })
     }
 
@@ -50,7 +61,9 @@ impl Places {
             Self::Key(_) => true,
             Self::InstanceKey(_) | Self::Fleet(_) => false,
         };
-        (only_the_limit && (from.limit == to.limit || can_change)).then(|| self.clone())
+        // What the store keeps for a slot outlives the lease of its client.
+        let outlives = self.are_local() || lease_for(from) == lease_for(to);
+        (only_the_limit && outlives && (from.limit == to.limit || can_change)).then(|| self.clone())
     }
 
     /// Takes over the limit that the file says.
@@ -61,6 +74,11 @@ impl Places {
             // What adapts goes on from where it is, and the others keep the limit they were built with.
             _ => {}
         }
+    }
+
+    /// Whether they are counted in this process alone.
+    pub(super) fn are_local(&self) -> bool {
+        matches!(self, Self::Instance(_) | Self::InstanceKey(_))
     }
 
     pub(super) fn axis(&self) -> Slots {
@@ -103,11 +121,45 @@ impl Places {
     }
 }
 
+/// How long a slot on the store lives without a beat of the server: for about one lease the server may use it, and for
+/// another one the client whose lease it renewed last.
+pub(super) fn store_lives(lease_for: Duration) -> Duration {
+    (lease_for * 2 + lease_for / CLOCK_PART + CLOCK_SLACK).max(STORE_LIVES_MIN)
+}
+
+/// Lets a server stop renewing leases of clients a lease before the store may give their slot to another: the client
+/// that was renewed last has stopped by then, whether the server was cut off or killed.
+fn outliving(lease_for: Duration) -> Margin {
+    let margin = Margin::default();
+    Margin { slack: margin.slack + lease_for, ..margin }
+}
+
 fn guard_limit(spec: &ConcurrencySpec) -> GuardLimit {
     let Some(AdaptiveSpec { min, max, algorithm }) = spec.adaptive else { return spec.limit.into() };
     let ceiling = Ceiling::between(min, max).starting_at(spec.limit);
     match algorithm {
         Estimator::Gradient => ceiling.into(),
         Estimator::Aimd => ceiling.aimd(BACKOFF).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throttlekit::store::{LIVES_MIN, MemoryStore};
+
+    use super::*;
+    use crate::policy::LEASE_FOR_ON_STORE_MAX;
+
+    #[test]
+    fn a_slot_on_the_store_outlives_its_client_whatever_lease_the_file_names() {
+        for lease_for in
+            [LIVES_MIN, Duration::from_millis(700), Duration::from_secs(2), LEASE_FOR_ON_STORE_MAX]
+        {
+            let lives = store_lives(lease_for);
+            let built =
+                SharedSlots::builder(MemoryStore::new(), "p", 1).lives(lives).margin(outliving(lease_for));
+            assert!(built.build().is_ok(), "{lease_for:?}");
+            assert!(lives >= lease_for * 2 && lives <= (lease_for * 3).max(STORE_LIVES_MIN), "{lives:?}");
+        }
     }
 }

@@ -71,7 +71,8 @@ pub struct GuardView {
     pub fleet: Option<(u64, u64)>,
     /// How many instances share it, as far as is known here.
     pub nodes: u64,
-    /// Whether this instance has lost touch with the others, and lets nobody in.
+    /// Whether this instance gives no slot out: it has lost touch with the others, or waits after a start until the
+    /// leases of the process before have ended.
     pub fenced: bool,
 }
 
@@ -118,7 +119,11 @@ impl Engine {
 
     /// The slots of every policy that has some.
     pub fn guards(&self) -> Vec<GuardView> {
-        let held = |served: &Arc<Served>| served.guard(self.shared.leases.held(&served.name));
+        let held = |served: &Arc<Served>| {
+            let guard = served.guard(self.shared.leases.held(&served.name))?;
+            let recovering = self.recovering(served).is_some();
+            Some(GuardView { fenced: guard.fenced || recovering, ..guard })
+        };
         self.sorted().iter().filter_map(held).collect()
     }
 }

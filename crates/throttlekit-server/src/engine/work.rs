@@ -42,6 +42,9 @@ enum How {
     Told(Ended),
     /// Without a word of the client's: all that was set aside may have been used.
     Unheard { dropped: bool },
+    /// Not here: its client may work on until its lease ends, after this process has. Slots on the store lapse then, and
+    /// what was set aside stays charged.
+    Outliving,
 }
 
 /// Why a debit of held work was not made.
@@ -89,6 +92,11 @@ impl Work {
 
     pub(super) fn end_unheard(&self, dropped: bool) {
         self.end(How::Unheard { dropped });
+    }
+
+    /// Leaves the work to its client, who has a lease that outlives this process.
+    pub(super) fn leave(&self) {
+        self.end(How::Outliving);
     }
 
     pub(super) fn end_as(&self, how: Ended) {
@@ -139,6 +147,7 @@ impl Ends for AtDesk {
 fn settle(mut permit: SharedPermit, how: How) {
     let how = match how {
         How::Told(how) => how,
+        How::Outliving => return std::mem::forget(permit),
         How::Unheard { dropped } => {
             let set_aside = permit.used().saturating_add(permit.reserved());
             Ended { dropped, ignored: !dropped, actual_cost: Some(set_aside), latency: None }

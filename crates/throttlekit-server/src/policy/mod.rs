@@ -22,8 +22,8 @@ mod tree;
 use shape::{OneOrMany, one_or_many};
 
 pub use check::{
-    BY_MAX, COST_NAME, ENTRIES_MAX, Finding, LEASE_LIVES_MAX, Level, NAME_CHARS_MAX, ON_STORE_MAX,
-    OVERRIDES_MAX, POLICIES_MAX, RATES_MAX, RULES_MAX, VERSION, WEIGHTS_MAX, check,
+    BY_MAX, COST_NAME, ENTRIES_MAX, Finding, LEASE_FOR_ON_STORE_MAX, LEASE_LIVES_MAX, Level, NAME_CHARS_MAX,
+    ON_STORE_MAX, OVERRIDES_MAX, POLICIES_MAX, RATES_MAX, RULES_MAX, VERSION, WEIGHTS_MAX, check,
 };
 pub use error::{Place, PolicyError};
 pub use explain::explain;

@@ -116,3 +116,67 @@ async fn leases_are_counted_by_policy_as_they_come_and_go() {
     engine.drain(Duration::ZERO).await;
     assert_eq!((held(&engine), engine.leases_held()), (vec![0], 0));
 }
+
+fn recovering(policies: &str) -> Engine {
+    let options = EngineOptions { recovers: true, ..EngineOptions::over(Backend::memory()) };
+    Engine::start(options, file(policies)).unwrap()
+}
+
+#[tokio::test]
+async fn after_a_restart_slots_are_denied_with_a_wait_until_the_leases_before_have_ended_and_nothing_is_charged()
+ {
+    let lease_for = Duration::from_millis(1_500);
+    for scope in ["instance", "instance_key", "key"] {
+        let engine = recovering(&format!(
+            "  p: {{concurrency: {{limit: 3, scope: {scope}, lease_for: 1500ms}}, cost: {{budget: 100, per: 1d}}}}\n"
+        ));
+        let who = Principal::named("ada");
+        let started = tokio::time::Instant::now();
+        let denied = engine.admit(&who, ask("p", "k", 10), 1.0, None).await.unwrap();
+        let wait = denied.answer.decision.retry_after.wait().expect("it names a wait");
+        assert!(denied.lease.is_none() && !denied.answer.decision.allowed, "{scope}");
+        assert!(wait <= lease_for && wait > lease_for / 2, "{scope}: {wait:?}");
+        assert_eq!(denied.answer.binding_axis, Some(throttlekit::Axis::Concurrency));
+        assert_eq!(engine.peek(ask("p", "k", 1)).await.unwrap().decision.remaining, 100, "{scope}");
+        assert!(engine.guards()[0].fenced, "{scope}");
+        tokio::time::sleep(wait).await;
+        assert!(engine.admit(&who, ask("p", "k", 10), 1.0, None).await.unwrap().lease.is_some(), "{scope}");
+        assert!(started.elapsed() >= wait && !engine.guards()[0].fenced, "{scope}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_without_slots_does_not_wait_after_a_restart() {
+    let engine = recovering("  p: {rate: {limit: 5, per: 1s}, cost: {budget: 100, per: 1d}}\n");
+    let admitted = engine.admit(&Principal::named("ada"), ask("p", "k", 1), 1.0, None).await.unwrap();
+    assert!(admitted.answer.decision.allowed);
+}
+
+/// A client whose lease is longer than the grace works on after the server has ended: its slot on the store stays taken.
+#[tokio::test]
+async fn a_lease_that_outlives_the_server_keeps_its_slot_on_the_store() {
+    let store = Backend::memory();
+    let start = |policies: &str| Engine::start(EngineOptions::over(store.clone()), file(policies)).unwrap();
+    let policies = "  p: {concurrency: {limit: 1, scope: key, lease_for: 30s}}\n";
+    let (first, who) = (start(policies), Principal::named("ada"));
+    first.admit(&who, ask("p", "k", 1), 1.0, None).await.unwrap().lease.unwrap();
+    first.drain(Duration::ZERO).await;
+    assert_eq!(first.leases_held(), 0);
+    drop(first);
+    let second = start(policies);
+    assert!(second.admit(&who, ask("p", "k", 1), 1.0, None).await.unwrap().lease.is_none());
+}
+
+/// Slots that the store counts are counted on when the length of a lease changes, each kept for as long as its own.
+#[tokio::test]
+async fn a_changed_lease_for_keeps_the_count_of_slots_on_the_store() {
+    let engine = holding(100, 100);
+    engine.reload(file("  s: {concurrency: {limit: 2, scope: key, lease_for: 20s}}\n")).await.unwrap();
+    let who = Principal::named("ada");
+    let admit = async || engine.admit(&who, ask("s", "k", 1), 1.0, None).await.unwrap().lease;
+    assert!(admit().await.is_some());
+    let reloaded = engine.reload(file("  s: {concurrency: {limit: 2, scope: key, lease_for: 40s}}\n")).await;
+    assert!(reloaded.unwrap().warnings.is_empty(), "they are not counted anew");
+    assert_eq!(admit().await.map(|held| held.lives), Some(Duration::from_secs(40)));
+    assert!(admit().await.is_none(), "two are held, whatever their leases");
+}

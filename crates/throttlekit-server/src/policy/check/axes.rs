@@ -1,6 +1,7 @@
 //! The other axes: cost, concurrency, fair budgets, price.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use throttlekit::store::{LIVES_MAX, LIVES_MIN, SLOTS_MAX};
 use throttlekit::tier::Margin;
@@ -17,6 +18,9 @@ pub const BY_MAX: u8 = 3;
 pub const WEIGHTS_MAX: usize = 100_000;
 /// How many different `lease_for` a file has at the most: leases of each are kept by themselves, and looked for in all.
 pub const LEASE_LIVES_MAX: usize = 64;
+/// The longest `lease_for` of slots that are counted on the store, which keeps each for more than twice as long, and
+/// for a day at the most.
+pub const LEASE_FOR_ON_STORE_MAX: Duration = Duration::from_secs(11 * 3_600);
 /// The most tenants that are kept apart.
 const TENANTS_MAX: usize = 1 << 23;
 
@@ -86,6 +90,15 @@ fn check_concurrency(at: &At, concurrency: &ConcurrencySpec, report: &mut Report
         report.error(
             &at.then("lease_for"),
             format!("{span}: a slot is held for 10ms to 1d without a heartbeat"),
+        );
+    } else if let (Scope::Key, Some(span)) = (concurrency.scope, concurrency.lease_for)
+        && span.0 > LEASE_FOR_ON_STORE_MAX
+    {
+        report.error(
+            &at.then("lease_for"),
+            format!(
+                "{span}: a slot that is counted on the store is held for at most 11h without a heartbeat"
+            ),
         );
     }
 }

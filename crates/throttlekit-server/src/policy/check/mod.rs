@@ -20,7 +20,7 @@ pub const POLICIES_MAX: usize = 10_000;
 pub const OVERRIDES_MAX: usize = 10_000;
 /// How long a name is at the most, in characters.
 pub const NAME_CHARS_MAX: usize = 128;
-pub use axes::{BY_MAX, LEASE_LIVES_MAX, WEIGHTS_MAX};
+pub use axes::{BY_MAX, LEASE_FOR_ON_STORE_MAX, LEASE_LIVES_MAX, WEIGHTS_MAX};
 pub use envoy::{ENTRIES_MAX, RULES_MAX};
 pub use rates::{COST_NAME, ON_STORE_MAX, RATES_MAX};
 

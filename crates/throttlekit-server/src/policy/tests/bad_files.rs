@@ -228,6 +228,10 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
             "4:26 policies.api.concurrency.limit: 0 at a time: write 1 to 100000\n4:40 policies.api.concurrency.lease_for: 2d: a slot is held for 10ms to 1d without a heartbeat",
         ),
         (
+            "concurrency: {limit: 5, scope: key, lease_for: 12h}",
+            "4:52 policies.api.concurrency.lease_for: 12h: a slot that is counted on the store is held for at most 11h without a heartbeat",
+        ),
+        (
             "concurrency: {limit: 5, scope: key, adaptive: {min: 1, max: 10}}",
             "4:41 policies.api.concurrency.adaptive: slots counted on the store do not adapt: use scope instance, instance_key or fleet",
         ),
