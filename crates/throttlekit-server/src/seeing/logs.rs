@@ -1,12 +1,28 @@
 //! Logs: one line each to standard error, as text or as JSON.
+//!
+//! Lines are queued and written by a thread of their own: a reader that is stuck holds up nobody who logs. What finds no
+//! room in the queue is dropped and counted.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
 
 use throttlekit::admission::Event;
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+
+/// The most lines that wait to be written.
+const LINES_MAX: usize = 8_192;
+/// The most bytes that they have together.
+const BYTES_MAX: usize = 1024 * 1024;
+
+/// The queue of the log of this process.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// How lines of the log look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,19 +35,130 @@ pub enum LogFormat {
 }
 
 /// Sends the log of this process to standard error, what the filter lets through: `info`, or `warn,throttlekit=debug`.
+/// Panics are logged too. Call [`flush_logs`] before the process ends.
 ///
 /// # Errors
 ///
-/// If the filter cannot be read, or the log was sent somewhere already.
+/// If the filter cannot be read, the system has no thread to give, or the log was sent somewhere already.
 pub fn logs(format: LogFormat, filter: &str) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter).map_err(|error| format!("log filter `{filter}`: {error}"))?;
     let registry = tracing_subscriber::registry().with(filter);
-    let lines = fmt::layer().with_writer(std::io::stderr);
+    let queue = Queue::start(io::stderr()).map_err(|error| error.to_string())?;
+    let lines = fmt::layer().with_writer({
+        let queue = queue.clone();
+        move || queue.clone()
+    });
     let set = match format {
-        LogFormat::Text => registry.with(lines.with_ansi(std::io::stderr().is_terminal())).try_init(),
+        LogFormat::Text => registry.with(lines.with_ansi(io::stderr().is_terminal())).try_init(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     };
-    set.map_err(|error| error.to_string())
+    set.map_err(|error| error.to_string())?;
+    let _ = QUEUE.set(queue);
+    // The default hook writes to standard error itself, and would wait for whoever reads it.
+    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+    Ok(())
+}
+
+/// Waits until all lines that were logged before are written, for this long at the most. Returns whether they are.
+pub fn flush_logs(within: Duration) -> bool {
+    QUEUE.get().is_none_or(|queue| queue.flush(within))
+}
+
+/// The number of lines that this process has dropped.
+pub(super) fn dropped() -> u64 {
+    QUEUE.get().map_or(0, |queue| queue.counts.dropped.load(Relaxed))
+}
+
+/// Lines on their way to a thread that writes them. Cheap to clone.
+#[derive(Clone)]
+struct Queue {
+    items: SyncSender<Item>,
+    counts: Arc<Counts>,
+}
+
+enum Item {
+    Line(Vec<u8>),
+    /// Everything before it was written.
+    Flush(SyncSender<()>),
+}
+
+#[derive(Default)]
+struct Counts {
+    bytes: AtomicUsize,
+    dropped: AtomicU64,
+}
+
+impl Queue {
+    fn start(out: impl Write + Send + 'static) -> io::Result<Self> {
+        let (items, queued) = sync_channel(LINES_MAX);
+        let queue = Self { items, counts: Arc::default() };
+        let counts = queue.counts.clone();
+        thread::Builder::new()
+            .name("throttlekit-logs".into())
+            .spawn(move || write_lines(&queued, out, &counts))?;
+        Ok(queue)
+    }
+
+    /// Queues a line, or drops it where there is no room. Never waits.
+    fn line(&self, line: &[u8]) {
+        let Counts { bytes, dropped } = &*self.counts;
+        let fits = bytes.fetch_add(line.len(), Relaxed) + line.len() <= BYTES_MAX;
+        if !fits || self.items.try_send(Item::Line(line.to_vec())).is_err() {
+            bytes.fetch_sub(line.len(), Relaxed);
+            dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn flush(&self, within: Duration) -> bool {
+        let deadline = std::time::Instant::now() + within;
+        let (written, is_written) = sync_channel(1);
+        let mut item = Item::Flush(written);
+        while let Err(TrySendError::Full(unsent)) = self.items.try_send(item) {
+            if std::time::Instant::now() >= deadline {
+                return false;
+            }
+            item = unsent;
+            thread::sleep(Duration::from_millis(1));
+        }
+        is_written.recv_timeout(deadline.saturating_duration_since(std::time::Instant::now())).is_ok()
+    }
+}
+
+/// A line is written in one piece.
+impl Write for Queue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.line(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes until nobody logs any more. When lines were dropped, one says how many, once all that were queued are written.
+fn write_lines(queued: &Receiver<Item>, mut out: impl Write, counts: &Counts) {
+    let mut told = 0;
+    loop {
+        let next = queued.try_recv().or_else(|_| {
+            let dropped = counts.dropped.load(Relaxed);
+            if dropped > told {
+                tracing::warn!(lines = dropped - told, "log lines dropped: their reader was too slow");
+                told = dropped;
+            }
+            queued.recv()
+        });
+        match next {
+            Ok(Item::Line(line)) => {
+                if out.write_all(&line).is_err() {
+                    counts.dropped.fetch_add(1, Relaxed);
+                }
+                counts.bytes.fetch_sub(line.len(), Relaxed);
+            }
+            Ok(Item::Flush(written)) => drop(written.try_send(())),
+            Err(_) => return,
+        }
+    }
 }
 
 /// Logs a denial. Its key is left out: it may be a person's name or address.
@@ -50,4 +177,51 @@ pub(super) fn denied(event: &Event<'_>) {
         guarantee = event.guarantee.label(),
         "denied"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Takes nothing until it is opened.
+    #[derive(Clone, Default)]
+    struct Pipe {
+        taken: Arc<Mutex<Vec<u8>>>,
+        open: Arc<OnceLock<()>>,
+    }
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.open.wait();
+            self.taken.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stuck_reader_holds_up_nobody_and_what_does_not_fit_is_counted() {
+        let pipe = Pipe::default();
+        let queue = Queue::start(pipe.clone()).unwrap();
+        let (line, began) = ([b'x'; 1_024], Instant::now());
+        let lines = 2 * BYTES_MAX / line.len();
+        (0..lines).for_each(|_| queue.line(&line));
+        assert!(!queue.flush(Duration::from_millis(20)));
+        assert!(began.elapsed() < Duration::from_secs(10), "nobody waits");
+        let dropped = queue.counts.dropped.load(Relaxed);
+        assert_eq!(dropped as usize, lines - BYTES_MAX / line.len());
+
+        let _ = pipe.open.set(());
+        assert!(queue.flush(Duration::from_secs(30)), "all that fit is written");
+        assert_eq!(pipe.taken.lock().unwrap().len(), BYTES_MAX);
+        queue.line(b"again\n");
+        assert!(queue.flush(Duration::from_secs(30)));
+        assert!(pipe.taken.lock().unwrap().ends_with(b"again\n"));
+    }
 }

@@ -185,6 +185,11 @@ impl Page {
         )?;
         page.counter("config_reloads", "Files taken up after the first", self.config.reloads)?;
         page.counter("config_rejected", "Files refused", self.config.rejected)?;
+        page.counter(
+            "log_lines_dropped",
+            "Lines of the log that were dropped, as their reader was too slow",
+            super::logs::dropped(),
+        )?;
         page.gauge("watchers", "Streams of denials that are open", self.watchers)?;
         page.counter("watch_dropped", "Denials that a stream was not told of", self.watch_dropped)
     }

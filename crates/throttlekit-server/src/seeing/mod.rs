@@ -14,6 +14,7 @@ mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod outage;
+mod pages;
 mod shares;
 mod shown;
 mod snapshot;
@@ -25,8 +26,9 @@ pub use denials::Denial;
 pub use doors::DoorsSeen;
 pub use hub::{Hub, HubOptions};
 pub use latency::Summary;
-pub use logs::{LogFormat, logs};
+pub use logs::{LogFormat, flush_logs, logs};
 pub use metrics::{METRICS_CONTENT_TYPE, metrics};
 pub use outage::mind_store;
+pub use pages::Pages;
 pub use snapshot::snapshot;
 pub use watch::{TooManyWatchers, Watch};
