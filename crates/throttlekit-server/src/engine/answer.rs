@@ -144,6 +144,9 @@ impl Granted {
     }
 }
 
+/// How many characters of an unknown policy's name are repeated to whoever sent it: an error must fit the headers of gRPC.
+const POLICY_CHARS_SHOWN: usize = 60;
+
 /// Why nothing was decided.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
@@ -166,7 +169,11 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownPolicy(name) => write!(f, "no policy `{}` is loaded", name.escape_debug()),
+            Self::UnknownPolicy(name) => {
+                let shown: String = name.chars().take(POLICY_CHARS_SHOWN).collect();
+                let more = if shown.len() < name.len() { "…" } else { "" };
+                write!(f, "no policy `{}{more}` is loaded", shown.escape_debug())
+            }
             Self::Unsupported(why) | Self::Invalid(why) | Self::Forbidden(why) | Self::TooMany(why) => {
                 f.write_str(why)
             }

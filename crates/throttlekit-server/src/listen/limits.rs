@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Bytes of a message, unless set otherwise: 64 KiB.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
 /// What connections and requests may cost. The defaults are meant for a service that strangers can reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -82,7 +85,7 @@ impl Default for Limits {
             abandoned_max: 5_000,
             header_bytes_max: 16 * 1024,
             headers_max: 64,
-            message_bytes_max: 64 * 1024,
+            message_bytes_max: MESSAGE_BYTES_MAX,
             stream_window: 64 * 1024,
             connection_window: 1024 * 1024,
             frame_bytes_max: 16 * 1024,

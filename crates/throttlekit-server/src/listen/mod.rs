@@ -20,6 +20,7 @@ pub use body::Delivery;
 pub(crate) use connection::{is_grpc, say};
 pub use counters::{Counters, Stats};
 pub use limits::Limits;
+pub(crate) use limits::MESSAGE_BYTES_MAX;
 pub use peer::Peer;
 pub use serve::{ListenOptions, Speaks, serve};
 pub use tls::{Tls, TlsFiles};

@@ -11,7 +11,7 @@ use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tower::Service;
 
 use super::connection::{self, Shared};
@@ -21,6 +21,8 @@ use super::{Counters, Limits, Peer, Stats, Tls};
 
 /// How long to wait when the system has no connection to give, such as for want of file descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// How often that is logged at the most, by each listener.
+const WARN_EVERY: Duration = Duration::from_secs(1);
 /// Beyond the grace that each connection has.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
@@ -68,14 +70,14 @@ where
     let (room, (close, closing)) = (Arc::<Room>::default(), watch::channel(false));
     // Never sent on: it ends when the last connection has dropped its end.
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
-    let mut shutdown = std::pin::pin!(shutdown);
+    let (mut shutdown, mut warned) = (std::pin::pin!(shutdown), None);
     loop {
         let accepted = tokio::select! {
             biased;
             () = shutdown.as_mut() => break,
             accepted = listener.accept() => accepted,
         };
-        let Some((tcp, address)) = taken(accepted, counters).await else { continue };
+let Some((tcp, address)) = taken(accepted, counters, &mut warned).await else { continue };
         let peer = Peer::at(address).connected();
         let seat = match room.seat(&peer, limits) {
             Ok(seat) => seat,
@@ -115,6 +117,7 @@ impl Drop for Ends {
 async fn taken(
     accepted: io::Result<(TcpStream, SocketAddr)>,
     counters: &Counters,
+    warned: &mut Option<Instant>,
 ) -> Option<(TcpStream, SocketAddr)> {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     match accepted {
@@ -130,7 +133,10 @@ async fn taken(
         }
         Err(error) => {
             count(&counters.accept_errors);
-            tracing::warn!(%error, "no connection can be taken; trying again");
+            if warned.is_none_or(|last| last.elapsed() >= WARN_EVERY) {
+                *warned = Some(Instant::now());
+                tracing::warn!(%error, "no connection can be taken; trying again");
+            }
             sleep(ACCEPT_AGAIN_AFTER).await;
             None
         }

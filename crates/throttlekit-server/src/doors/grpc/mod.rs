@@ -6,6 +6,7 @@ pub(crate) mod lease_id;
 mod monitor;
 mod rate_limiter;
 mod status;
+mod undecodable;
 
 pub use fleet::FleetDoor;
 pub(crate) use fleet::lease;
@@ -13,3 +14,4 @@ pub(crate) use health::health;
 pub use monitor::MonitorDoor;
 pub use rate_limiter::RateLimiterDoor;
 pub use status::status;
+pub use undecodable::undecodable_is_invalid;

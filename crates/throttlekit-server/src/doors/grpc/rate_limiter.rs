@@ -23,7 +23,10 @@ use crate::doors::words::{
 use crate::engine::{Answered, Ask, Ended, Engine, Refusal};
 
 /// How many leases one heartbeat renews.
-const BEATS_MAX: usize = 10_000;
+const BEATS_MAX: usize = 1_900;
+/// What one lease takes of a message: a tag, a length and 32 digits.
+const BEAT_BYTES: usize = 34;
+const _: () = assert!(BEATS_MAX * BEAT_BYTES <= crate::listen::MESSAGE_BYTES_MAX);
 
 /// Answers `throttlekit.v1.RateLimiter` by an engine.
 #[derive(Clone)]

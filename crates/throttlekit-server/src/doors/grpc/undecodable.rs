@@ -1,0 +1,24 @@
+//! Messages that cannot be decoded are the client's fault, and are answered so.
+
+use http::{HeaderValue, Response};
+use tonic::Code;
+
+const STATUS: &str = "grpc-status";
+const MESSAGE: &str = "grpc-message";
+/// How the messages of errors begin that tonic answers as INTERNAL when it fails to read a request. They come
+/// percent-encoded. A compressed message where no encoding was agreed upon stays INTERNAL, as gRPC demands.
+const UNREAD: [&str; 3] =
+    ["failed%20to%20decode%20Protobuf", "Unexpected%20EOF%20decoding", "Missing%20request%20message"];
+
+/// Turns INTERNAL into INVALID_ARGUMENT where the request could not be decoded.
+pub fn undecodable_is_invalid<B>(mut response: Response<B>) -> Response<B> {
+    let headers = response.headers();
+    let internal =
+        headers.get(STATUS).is_some_and(|status| status == (Code::Internal as i32).to_string().as_str());
+    let unread =
+        |message: &HeaderValue| UNREAD.iter().any(|unread| message.as_bytes().starts_with(unread.as_bytes()));
+    if internal && headers.get(MESSAGE).is_some_and(unread) {
+        response.headers_mut().insert(STATUS, (Code::InvalidArgument as i32).into());
+    }
+    response
+}
