@@ -23,6 +23,8 @@ use crate::dial::Says;
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long one whose request failed waits before the next.
 const ERROR_WAIT: Duration = Duration::from_millis(10);
+/// How much of an error's message is shown.
+const MESSAGE_CHARS_MAX: usize = 300;
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 type Client = RateLimiterClient<InterceptedService<Channel, Says>>;
@@ -33,7 +35,7 @@ pub(super) struct Tally {
     pub(super) allowed: u64,
     pub(super) denied: u64,
     /// Errors by their code.
-    pub(super) errors: BTreeMap<String, u64>,
+    pub(super) errors: BTreeMap<String, Failed>,
     pub(super) times: Histogram,
     pub(super) elapsed: Duration,
 }
@@ -48,10 +50,30 @@ impl Tally {
         self.allowed += other.allowed;
         self.denied += other.denied;
         self.times.add(&other.times);
-        for (code, count) in other.errors {
-            *self.errors.entry(code).or_default() += count;
+        for (code, failed) in other.errors {
+            let known = self.errors.entry(code).or_default();
+            known.count += failed.count;
+            if known.says.is_empty() {
+                known.says = failed.says;
+            }
         }
     }
+
+    fn fail(&mut self, status: &Status) {
+        let failed = self.errors.entry(format!("{:?}", status.code())).or_default();
+        failed.count += 1;
+        if failed.says.is_empty() {
+            failed.says = status.message().chars().take(MESSAGE_CHARS_MAX).collect();
+        }
+    }
+}
+
+/// Errors of one code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Failed {
+    pub(super) count: u64,
+    /// The message of the first.
+    pub(super) says: String,
 }
 
 /// When each asks: worker `n` of `of` takes every `of`-th place of a schedule of `rate` a second.
@@ -156,7 +178,7 @@ async fn work(shared: Arc<Shared>, mut client: Client, schedule: Schedule) -> Ta
                 release(&mut client, lease).await;
             }
             Err(status) => {
-                *tally.errors.entry(format!("{:?}", status.code())).or_default() += 1;
+                tally.fail(&status);
                 // A server that is away is not helped by a loop that spins.
                 sleep(ERROR_WAIT).await;
             }

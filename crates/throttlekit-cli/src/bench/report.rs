@@ -1,11 +1,12 @@
 //! Figures of a load, for people and for programs.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::load::Tally;
+use super::load::{Failed, Tally};
 use super::{Args, Rpc};
 
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
@@ -34,8 +35,11 @@ pub(super) fn text(args: &Args, tally: &Tally) -> String {
     line(format!("decisions  {decisions:>12}   {:.0}/s", each_second(decisions)));
     line(format!("allowed    {:>12}   {:.1} %", tally.allowed, part(tally.allowed, decisions)));
     line(format!("denied     {:>12}   {:.1} %", tally.denied, part(tally.denied, decisions)));
-    for (code, count) in &tally.errors {
-        line(format!("error      {count:>12}   {code}"));
+    for (code, Failed { count, says }) in &tally.errors {
+        line(format!("error      {count:>12}   {code}: {says}"));
+    }
+    if args.rpc != Rpc::Admit && tally.errors.contains_key("Unimplemented") {
+        line("           a policy with concurrency is loaded with --rpc admit".into());
     }
     let from = if args.rate.is_some() { "from when each was due" } else { "from when each was sent" };
     line(format!("latency    {from}"));
@@ -73,7 +77,8 @@ pub(super) fn json(args: &Args, tally: &Tally) -> Value {
         "requests_per_second": tally.answers() as f64 / tally.elapsed.as_secs_f64().max(f64::EPSILON),
         "allowed": tally.allowed,
         "denied": tally.denied,
-        "errors": tally.errors,
+        "errors": tally.errors.iter().map(|(code, failed)| (code, failed.count)).collect::<BTreeMap<_, _>>(),
+        "error_messages": tally.errors.iter().map(|(code, failed)| (code, &failed.says)).collect::<BTreeMap<_, _>>(),
         "latency_us": latency,
         "latency_from": if args.rate.is_some() { "due" } else { "sent" },
     })
@@ -114,7 +119,7 @@ mod tests {
 
     fn tally() -> Tally {
         let mut tally = Tally { allowed: 3, denied: 1, elapsed: Duration::from_secs(2), ..Tally::default() };
-        tally.errors.insert("Unavailable".into(), 5);
+        tally.errors.insert("Unavailable".into(), Failed { count: 5, says: "come back".into() });
         for micros in [100, 100, 100, 9_000] {
             tally.times.record(Duration::from_micros(micros));
         }
@@ -129,7 +134,7 @@ mod tests {
             "check of `api` at 127.0.0.1:50051",
             "2/s",
             "75.0 %",
-            "5   Unavailable",
+            "5   Unavailable: come back",
             "from when each was sent",
         ] {
             assert!(text.contains(wanted), "{wanted} in\n{text}");
@@ -152,5 +157,6 @@ mod tests {
             (&told["errors"]["Unavailable"], &told["latency_us"]["max"]),
             (&json!(5), &json!(9_000.0))
         );
+        assert_eq!(told["error_messages"]["Unavailable"], "come back");
     }
 }
