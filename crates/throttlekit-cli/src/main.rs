@@ -9,6 +9,7 @@ mod lint;
 mod migrate;
 mod schema;
 mod serve;
+mod signals;
 mod top;
 
 use std::process::ExitCode;

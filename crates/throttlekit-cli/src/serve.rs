@@ -10,12 +10,13 @@ use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use throttlekit_server::access::{PROXY_TOKEN, Secret, Secrets};
 use throttlekit_server::engine::Backend;
 use throttlekit_server::listen::{Tls, TlsFiles, judge_bind};
-use throttlekit_server::seeing::{LogFormat, logs};
+use throttlekit_server::seeing::{LogFormat, flush_logs, logs};
 use throttlekit_server::{Server, ServerOptions, StoreUrl};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 
 use crate::file;
 use crate::migrate::store_fails;
+use crate::signals::{LAST_LINES_MAX, Signals, Wish};
 
 /// What to serve, and where.
 #[derive(clap::Args)]
@@ -44,6 +45,9 @@ pub(crate) struct Args {
     /// How long requests that are under way may take when it stops, in seconds
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     grace_s: u64,
+    /// How long it goes on serving after SIGTERM while it reports that it is not ready, in seconds; SIGINT skips it
+    #[arg(long, default_value_t = 5, value_name = "SECONDS")]
+    lame_duck_s: u64,
 
     /// Where counts are kept: `memory`, `redis://…`, `redis+cluster://a,b`, `postgres://…`
     #[arg(long, env = "THROTTLEKIT_STORE", default_value = "memory", hide_env_values = true)]
@@ -69,6 +73,9 @@ pub(crate) struct Args {
     /// How many of them one caller may hold
     #[arg(long, default_value_t = 10_000, value_name = "LEASES", help_heading = "Limits")]
     leases_per_caller: u32,
+    /// Give out slots at once: no process before this one left clients that may still work in them
+    #[arg(long, help_heading = "Limits")]
+    fresh_start: bool,
 
     /// The certificate, in PEM; with --tls-key
     #[arg(long, value_name = "FILE", help_heading = "Who can connect")]
@@ -131,12 +138,14 @@ Examples:
   throttlekit serve policies.yaml --store redis://127.0.0.1:6379
   throttlekit serve policies.yaml --listen 0.0.0.0:50051 --http 0.0.0.0:8080 --tls-cert server.pem --tls-key server.key
 
-SIGTERM stops it: requests under way end, and what it holds is given back. docs/operations.md is for the rest.";
+SIGTERM stops it: requests under way end, and what it holds is given back. SIGHUP reads the policy file, tokens and certificates now. docs/operations.md is for the rest.";
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     logs(if args.log_json { LogFormat::Json } else { LogFormat::Text }, &args.log)
         .map_err(anyhow::Error::msg)?;
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(args))
+    let served = tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(args));
+    flush_logs(LAST_LINES_MAX);
+    served
 }
 
 async fn serve(args: Args) -> anyhow::Result<()> {
@@ -179,7 +188,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     {
         options.otlp = args.otlp;
     }
-    let stopped = stopped()?;
+    options.engine.recovers = !args.fresh_start;
+    let mut signals = Signals::listen()?;
     let server = Server::start(options).await.map_err(anyhow::Error::msg)?;
     let shown = |address: Option<SocketAddr>| address.map_or("off".into(), |address| address.to_string());
     tracing::info!(
@@ -201,10 +211,36 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             "serving without the store: calls go by `on_outage` until it answers; see that it runs and --store is right"
         );
     }
-    stopped.await;
+    let lame_duck = match until_stopped(&server, &mut signals).await {
+        Wish::StopNow => Duration::ZERO,
+        _ => Duration::from_secs(args.lame_duck_s),
+    };
+    tokio::spawn(signals.end_at_next());
+    if !lame_duck.is_zero() {
+        tracing::info!(lame_duck_s = args.lame_duck_s, "about to stop: not ready, still serving");
+        server.begin_draining();
+        tokio::time::sleep(lame_duck).await;
+    }
     tracing::info!("stopping: no new requests, those under way end");
     server.stop().await;
     Ok(())
+}
+
+/// Looks at the files at each SIGHUP, until a signal asks to stop. Files that hang hold up no signal.
+async fn until_stopped(server: &Server, signals: &mut Signals) -> Wish {
+    let mut looking: Option<JoinHandle<()>> = None;
+    loop {
+        match signals.next().await {
+            Wish::Look if looking.as_ref().is_some_and(|looking| !looking.is_finished()) => {
+                tracing::warn!("SIGHUP: the files are still being read");
+            }
+            Wish::Look => {
+                tracing::info!("SIGHUP: reading the policy file, tokens and certificates");
+                looking = Some(tokio::spawn(server.look_now()));
+            }
+            stop => return stop,
+        }
+    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -243,16 +279,4 @@ fn secret(file: Option<&Path>, variable: &str) -> anyhow::Result<Option<Secret>>
         None => Ok(None),
     };
     found.map_err(anyhow::Error::msg)
-}
-
-/// Waits for whoever wants it to stop. From now on: who stops it before that is waited for is heard, too.
-fn stopped() -> std::io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    })
 }

@@ -85,6 +85,7 @@ fn a_server_without_its_store_says_so_and_serves() {
         let mut serve = Command::new("timeout");
         serve.args(["3", env!("CARGO_BIN_EXE_throttlekit"), "serve", &good, "--store", store]);
         serve.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+        serve.args(["--lame-duck-s", "0"]);
         let output = serve.output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(124), "it serves until it is stopped: {said}");

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use throttlekit_proto::v1::CheckRequest;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
@@ -19,6 +20,10 @@ const CLIENTS: usize = 200;
 const INSTANCES: usize = 3;
 /// How many units an instance fetches at a time, of the policy that is leased.
 const BATCH: u64 = 16;
+/// How long an instance that is stopped in order goes on serving while it is not ready.
+const LAME_DUCK: Duration = Duration::from_secs(2);
+/// How often a client looks whether an instance is ready.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Tests share two cores with whatever else runs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,19 +31,20 @@ fn env(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: eval \"$(cargo xtask services up)\""))
 }
 
-fn spawn(policies: &Path, store: &str, port: u16) -> Child {
+fn spawn(policies: &Path, store: &str, port: u16, http: u16) -> Child {
     Command::new(env!("CARGO_BIN_EXE_throttlekit"))
         .args(["serve".as_ref(), policies.as_os_str()])
         .args([
             "--listen",
             &format!("127.0.0.1:{port}"),
             "--http",
-            "127.0.0.1:0",
+            &format!("127.0.0.1:{http}"),
             "--metrics",
             "127.0.0.1:0",
             "--migrate",
         ])
         .args(["--reload-every-ms", "50", "--store-deadline-ms", "20000"])
+        .args(["--lame-duck-s", &LAME_DUCK.as_secs().to_string()])
         .env("THROTTLEKIT_STORE", store)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -51,20 +57,21 @@ struct Instance {
     policies: PathBuf,
     store: String,
     port: u16,
+    http: u16,
     child: Child,
 }
 
 impl Instance {
-    async fn start(policies: &Path, store: &str, port: u16) -> Self {
+    async fn start(policies: &Path, store: &str, port: u16, http: u16) -> Self {
         let (policies, store) = (policies.to_owned(), store.to_owned());
-        let mut started = Self { child: spawn(&policies, &store, port), policies, store, port };
+        let mut started = Self { child: spawn(&policies, &store, port, http), policies, store, port, http };
         let deadline = Instant::now() + PATIENCE;
         while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
             assert!(Instant::now() < deadline, "the server does not come up");
             sleep(Duration::from_millis(20)).await;
             // It does not start with a file that is bad; whoever looks after it tries again.
             if started.child.try_wait().unwrap().is_some() {
-                started.child = spawn(&started.policies, &started.store, port);
+                started.child = spawn(&started.policies, &started.store, port, http);
             }
         }
         started
@@ -85,9 +92,9 @@ impl Instance {
         });
         let gone = timeout(PATIENCE, gone).await.expect("it stops in time").unwrap();
         let (policies, store) = (gone.policies.clone(), gone.store.clone());
-        let port = gone.port;
+        let (port, http) = (gone.port, gone.http);
         drop(gone);
-        Self::start(&policies, &store, port).await
+        Self::start(&policies, &store, port, http).await
     }
 }
 
@@ -230,7 +237,7 @@ impl World {
         let ports = [free_port(), free_port(), free_port()];
         let mut instances = [None, None, None];
         for (instance, port) in instances.iter_mut().zip(ports) {
-            *instance = Some(Instance::start(&path, store, port).await);
+            *instance = Some(Instance::start(&path, store, port, free_port()).await);
         }
         Self { _folder: folder, path, instances, ports, mark }
     }
@@ -318,6 +325,101 @@ async fn never_more_while_instances_are_killed(store: &str) {
         );
     }
     writing.abort();
+}
+
+/// Whether an instance says that it is ready.
+async fn is_ready(http: u16) -> bool {
+    let look = async {
+        let mut tcp = tokio::net::TcpStream::connect(("127.0.0.1", http)).await?;
+        tcp.write_all(b"GET /readyz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
+        let mut answer = String::new();
+        tcp.read_to_string(&mut answer).await.map(|_| answer)
+    };
+    let answer: std::io::Result<String> = look.await;
+    answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
+
+/// Clients that ask instances which are ready, each over a connection to every one of them, and never twice.
+async fn watching(
+    policy: String,
+    places: [(u16, u16); INSTANCES],
+    stop: Arc<AtomicBool>,
+) -> (u64, Vec<String>) {
+    let ready: Arc<[AtomicBool; INSTANCES]> = Arc::default();
+    let mut tasks = tokio::task::JoinSet::new();
+    for (place, (_, http)) in places.into_iter().enumerate() {
+        let (ready, stop) = (ready.clone(), stop.clone());
+        tasks.spawn(async move {
+            while !stop.load(Relaxed) {
+                ready[place].store(is_ready(http).await, Relaxed);
+                sleep(LOOK_EVERY).await;
+            }
+            (0, Vec::new())
+        });
+    }
+    for client in 0..20_usize {
+        let (ready, stop, policy) = (ready.clone(), stop.clone(), policy.clone());
+        tasks.spawn(async move {
+            let channels = places.map(|(port, _)| channel(port));
+            let (mut answered, mut failed) = (0, Vec::new());
+            for turn in client.. {
+                if stop.load(Relaxed) {
+                    break;
+                }
+                sleep(Duration::from_millis(2)).await;
+                let place = turn % INSTANCES;
+                if !ready[place].load(Relaxed) {
+                    continue;
+                }
+                let request =
+                    CheckRequest { policy: policy.clone(), key: "all".into(), ..Default::default() };
+                match RateLimiterClient::new(channels[place].clone()).check(request).await {
+                    Ok(_) => answered += 1,
+                    Err(status) => failed.push(format!("{status:?}")),
+                }
+            }
+            (answered, failed)
+        });
+    }
+    let each = tasks.join_all().await;
+    each.into_iter().fold((0, Vec::new()), |(answered, mut all), (more, failed)| {
+        all.extend(failed);
+        (answered + more, all)
+    })
+}
+
+/// Instances are replaced one after another while everyone asks: whoever watches readiness never fails, and whoever
+/// sends again what GOAWAY said was not taken does not either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_restart_of_three_fails_no_call() {
+    let mut world = World::of(&env("THROTTLEKIT_REDIS"), 1_000_000).await;
+    let policy = format!("strict-{}", world.mark);
+    let places = [0, 1, 2].map(|place| (world.ports[place], world.instances[place].as_ref().unwrap().http));
+    let stop = Arc::new(AtomicBool::new(false));
+    let watching = tokio::spawn(watching(policy.clone(), places, stop.clone()));
+    let crowd = Crowd::asking(&policy, world.ports, usize::MAX);
+    for place in 0..INSTANCES {
+        let http = places[place].1;
+        world.restart(place, "-TERM").await;
+        let deadline = Instant::now() + PATIENCE;
+        while !is_ready(http).await {
+            assert!(Instant::now() < deadline, "it is not ready again");
+            sleep(LOOK_EVERY).await;
+        }
+        // As a rollout does: the next one when clients have noticed.
+        sleep(LOOK_EVERY * 5).await;
+    }
+    stop.store(true, Relaxed);
+    let (answered, failed) = watching.await.unwrap();
+    let (allowed, denied, lost) = crowd.end().await;
+    println!(
+        "watching: {answered} answered, {} failed; reconnecting: {} answered, {lost} failed",
+        failed.len(),
+        allowed + denied
+    );
+    assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed.first());
+    assert_eq!(lost, 0, "who sends again what was not taken");
+    assert!(answered > 1_000 && allowed > 1_000, "{answered} and {allowed} were answered");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -185,19 +185,25 @@ impl Reloader {
             loop {
                 every.tick().await;
                 let Some(reloader) = reloader.upgrade() else { return };
-                match reloader.look(&engine).await {
-                    None => {}
-                    Some(Ok(reloaded)) => {
-                        let Reloaded { added, changed, removed, warnings } = reloaded;
-                        tracing::info!(?added, ?changed, ?removed, "policies reloaded");
-                        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-                    }
-                    Some(Err(error)) => {
-                        tracing::error!("the policy file was refused, the last good one stays: {error}");
-                    }
-                }
+                reloader.look_and_log(&engine).await;
             }
         });
+    }
+
+    /// Looks once, and logs what it found. Returns whether there was something new, good or not.
+    pub async fn look_and_log(&self, engine: &Engine) -> bool {
+        match self.look(engine).await {
+            None => return false,
+            Some(Ok(reloaded)) => {
+                let Reloaded { added, changed, removed, warnings } = reloaded;
+                tracing::info!(?added, ?changed, ?removed, "policies reloaded");
+                warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            }
+            Some(Err(error)) => {
+                tracing::error!("the policy file was refused, the last good one stays: {error}");
+            }
+        }
+        true
     }
 }
 

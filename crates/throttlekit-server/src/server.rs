@@ -16,16 +16,17 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
+use tower::util::MapResponse;
 use tower::{Layer, Service};
 
 use crate::access::{Identify, PROXY_TOKEN, Secrets};
 use crate::doors::envoy::EnvoyDoor;
-use crate::doors::grpc::{FleetDoor, MonitorDoor, RateLimiterDoor, health};
+use crate::doors::grpc::{FleetDoor, MonitorDoor, RateLimiterDoor, health, undecodable_is_invalid};
 use crate::doors::http::HttpDoor;
 use crate::engine::{Backend, Engine, EngineOptions};
 use crate::listen::{self, Counters, ListenOptions, Speaks, Tls};
 use crate::reload::{Loaded, Reloader};
-use crate::seeing::{DoorsSeen, Hub, HubOptions, METRICS_CONTENT_TYPE, metrics, mind_store};
+use crate::seeing::{DoorsSeen, Hub, HubOptions, METRICS_CONTENT_TYPE, Pages, metrics, mind_store};
 use crate::share::{FairUse, Shares};
 use crate::traces::Traces;
 
@@ -127,6 +128,7 @@ pub struct Server {
     grace: Duration,
     /// Ends with the server.
     minding: JoinSet<()>,
+    tls: Option<Tls>,
     traces: Traces,
 }
 
@@ -161,14 +163,16 @@ impl Server {
             grace: options.limits.grace,
             doors: JoinSet::new(),
             minding: JoinSet::new(),
+            tls: options.tls.clone(),
             traces,
         };
         let identify = Identify::by(server.reloader.access()).proxy_token(options.proxy_token.clone());
         let spans = server.traces.spans();
         let seen = server.seen.clone();
         let fair = |counters: &Arc<Counters>| FairUse::new(seen.shares.clone(), counters.clone());
-        let grpc_doors = spans.layer(server.grpc_doors(&options, stopped.clone())?);
-        let grpc_doors = identify.layer(fair(&seen.grpc).layer(grpc_doors));
+        let grpc_doors = server.grpc_doors(&options, stopped.clone())?;
+        let grpc_doors = MapResponse::new(grpc_doors, undecodable_is_invalid::<tonic::body::Body>);
+        let grpc_doors = identify.layer(fair(&seen.grpc).layer(spans.layer(grpc_doors)));
         let listening = |speaks, counters: &Arc<Counters>| {
             let (limits, tls) = (options.limits.clone(), options.tls.clone());
             ListenOptions { limits, tls, speaks, counters: counters.clone() }
@@ -247,10 +251,8 @@ impl Server {
     fn metrics_page(&self) -> axum::Router {
         let (hub, engine) = (self.hub.clone(), self.engine.clone());
         let (reloader, seen) = (self.reloader.clone(), self.seen.clone());
-        let page = move || {
-            let text = metrics(&hub, &engine, &reloader.status(), seen.now());
-            std::future::ready(([(http::header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text))
-        };
+        let pages = Pages::of(move || metrics(&hub, &engine, &reloader.status(), seen.now()));
+        let page = async move || ([(http::header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], pages.next().await);
         axum::Router::new().route("/metrics", axum::routing::get(page))
     }
 
@@ -284,13 +286,38 @@ impl Server {
         &self.reloader
     }
 
-    /// Stops: no new requests, those under way end, leases and fetched units are handed back.
+    /// Reads the policy file, the files of tokens and the certificates now, and logs what it found.
+    pub fn look_now(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (reloader, engine, tls) = (self.reloader.clone(), self.engine.clone(), self.tls.clone());
+        async move {
+            // A changed file is applied when it was read twice alike.
+            let mut changed = reloader.look_and_log(&engine).await;
+            changed |= reloader.look_and_log(&engine).await;
+            if let Some(tls) = tls {
+                changed |= tls.reload_and_log().await;
+            }
+            if !changed {
+                tracing::info!("policy file and certificates are unchanged");
+            }
+        }
+    }
+
+    /// Turns readiness to not serving (`/readyz`, `grpc.health.v1`), so that balancers look for another server. Requests
+    /// are served as before.
+    pub fn begin_draining(&self) {
+        self.engine.begin_draining();
+    }
+
+    /// Stops: no new requests, those under way end, leases and fetched units are handed back. Takes at most the grace and
+    /// a few seconds.
     pub async fn stop(mut self) {
+        let deadline = tokio::time::Instant::now() + self.grace;
+        self.begin_draining();
         let _ = self.stop.send(true);
         // Streams of denials would not end by themselves.
         self.hub.close();
         while self.doors.join_next().await.is_some() {}
-        self.engine.drain(self.grace).await;
+        self.engine.drain(deadline.saturating_duration_since(tokio::time::Instant::now())).await;
         self.traces.stop().await;
     }
 }

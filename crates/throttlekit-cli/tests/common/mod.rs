@@ -29,6 +29,7 @@ impl Serving {
         std::fs::write(&file, policies).unwrap();
         let mut serve = Command::new(env!("CARGO_BIN_EXE_throttlekit"));
         serve.arg("serve").arg(&file).arg("--log-json").env_remove("THROTTLEKIT_STORE").args(args);
+        serve.args(["--lame-duck-s", "0", "--fresh-start"]);
         for door in ["--listen", "--http", "--metrics"] {
             if !args.contains(&door) {
                 serve.args([door, "127.0.0.1:0"]);

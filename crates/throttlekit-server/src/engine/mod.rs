@@ -21,6 +21,7 @@ mod witness;
 mod work;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -94,6 +95,7 @@ struct Shared {
     running: ArcSwap<Running>,
     leases: Leases,
     recovery: Recovery,
+    draining: AtomicBool,
     loans: Loans,
     failures: Arc<Failures>,
     clock: PreciseClock,
@@ -113,6 +115,7 @@ impl Engine {
             running: ArcSwap::from_pointee(running),
             leases,
             recovery,
+            draining: AtomicBool::new(false),
             loans: Loans::default(),
             failures,
             clock: PreciseClock::new(),

@@ -1,6 +1,7 @@
 //! What there is to see of the engine.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use throttlekit::KeyMemory;
 use throttlekit::fair::TenantShare;
@@ -97,6 +98,16 @@ impl Engine {
         let answer = self.shared.options.backend.probe().await;
         let _ = answer.as_ref().inspect_err(|error| self.shared.failures.note(error));
         !answer.is_err_and(|error| error.is_outage())
+    }
+
+    /// Lets readiness turn to not serving, for good. Decisions go on.
+    pub fn begin_draining(&self) {
+        self.shared.draining.store(true, Relaxed);
+    }
+
+    /// Whether this server is about to stop.
+    pub fn is_draining(&self) -> bool {
+        self.shared.draining.load(Relaxed)
     }
 
     /// The policies that run, by name.

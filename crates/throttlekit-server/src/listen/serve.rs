@@ -77,7 +77,7 @@ where
             () = shutdown.as_mut() => break,
             accepted = listener.accept() => accepted,
         };
-let Some((tcp, address)) = taken(accepted, counters, &mut warned).await else { continue };
+        let Some((tcp, address)) = taken(accepted, counters, &mut warned).await else { continue };
         let peer = Peer::at(address).connected();
         let seat = match room.seat(&peer, limits) {
             Ok(seat) => seat,

@@ -108,9 +108,7 @@ impl Tls {
         let mut told = None;
         loop {
             tokio::time::sleep(every).await;
-            let this = self.clone();
-            let reloaded = tokio::task::spawn_blocking(move || this.reload()).await;
-            let reloaded = reloaded.unwrap_or_else(|error| Err(error.to_string()));
+            let reloaded = self.reload_aside().await;
             match &reloaded {
                 Ok(true) => tracing::info!("new TLS certificates are in force"),
                 Err(error) if told.as_ref() != Some(error) => {
@@ -120,6 +118,26 @@ impl Tls {
             }
             told = reloaded.err();
         }
+    }
+
+    /// Reads the files again now, and logs what it found. Returns whether there was something new, good or not.
+    pub async fn reload_and_log(&self) -> bool {
+        let reloaded = self.reload_aside().await;
+        match &reloaded {
+            Ok(true) => tracing::info!("new TLS certificates are in force"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::error!(%error, "TLS certificates cannot be reloaded: the old ones stay");
+            }
+        }
+        reloaded != Ok(false)
+    }
+
+    /// Off the threads that serve: the files may lie on a disk that hangs.
+    async fn reload_aside(&self) -> Result<bool, String> {
+        let this = self.clone();
+        let reloaded = tokio::task::spawn_blocking(move || this.reload()).await;
+        reloaded.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     pub(super) fn acceptor(&self, speaks: Speaks) -> TlsAcceptor {

@@ -42,7 +42,7 @@ pub(crate) fn health(
                 _ = every.tick() => {}
                 _ = stopped.wait_for(|stopped| *stopped) => break,
             }
-            let serving = engine.probe().await;
+            let serving = !engine.is_draining() && engine.probe().await;
             becomes(if serving { ServingStatus::Serving } else { ServingStatus::NotServing });
         }
         becomes(ServingStatus::NotServing);

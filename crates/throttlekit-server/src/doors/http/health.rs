@@ -24,8 +24,13 @@ pub(super) async fn alive(State(door): State<HttpDoor>) -> Response {
     json(StatusCode::OK, &door.health())
 }
 
-/// The store answers, or did within the last second: whoever asks often does not ask it as often.
+/// The server is not about to stop, and the store answers, or did within the last second: whoever asks often does not
+/// ask it as often.
 pub(super) async fn ready(State(door): State<HttpDoor>) -> Response {
+    if door.engine.is_draining() {
+        let detail = "the server is about to stop: use another";
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response();
+    }
     if door.ready.get(door.engine.probe()).await {
         return json(StatusCode::OK, &door.health());
     }
