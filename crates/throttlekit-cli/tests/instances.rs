@@ -419,7 +419,7 @@ async fn a_rolling_restart_of_three_fails_no_call() {
     );
     assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed.first());
     assert_eq!(lost, 0, "who sends again what was not taken");
-    assert!(answered > 1_000 && allowed > 1_000, "{answered} and {allowed} were answered");
+    assert!(answered > 100 && allowed > 100, "{answered} and {allowed} were answered");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

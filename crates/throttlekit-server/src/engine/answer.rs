@@ -192,3 +192,17 @@ impl From<StoreError> for Refusal {
         Self::Store(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_of_any_length_is_an_error_that_fits_a_header() {
+        let told = |name: &str| Refusal::UnknownPolicy(name.into()).to_string();
+        assert_eq!(told("chat"), "no policy `chat` is loaded");
+        assert_eq!(told(&"x".repeat(60)), format!("no policy `{}` is loaded", "x".repeat(60)));
+        assert_eq!(told(&"x".repeat(9_000)), format!("no policy `{}…` is loaded", "x".repeat(60)));
+        assert!(told(&"\u{7}".repeat(9_000)).len() < 512, "escaped");
+    }
+}

@@ -142,3 +142,21 @@ async fn taken(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn lack_of_descriptors_is_counted_each_time_and_logged_once_a_second() {
+        let (counters, began, mut warned) = (Counters::default(), Instant::now(), None);
+        let mut logged = Vec::new();
+        while began.elapsed() < WARN_EVERY * 3 {
+            let none_left = io::Error::from_raw_os_error(24);
+            assert!(taken(Err(none_left), &counters, &mut warned).await.is_none());
+            logged.extend(warned);
+        }
+        logged.dedup();
+        assert_eq!((counters.stats().accept_errors, logged.len()), (60, 3));
+    }
+}

@@ -11,6 +11,7 @@ mod drain;
 mod fair;
 mod figures;
 mod limits;
+mod operations;
 mod siege;
 mod target;
 mod tls;

@@ -180,6 +180,26 @@ async fn a_new_certificate_is_taken_over_and_a_bad_one_is_not() {
 }
 
 #[tokio::test]
+async fn a_look_at_the_files_puts_new_certificates_in_force_at_once() {
+    let authority = Authority::new();
+    let policies = authority.folder.path().join("policies.yaml");
+    std::fs::write(&policies, crate::target::POLICIES).unwrap();
+    let files = files(&authority.server(), None);
+    let mut options = ServerOptions::new(policies, Backend::memory());
+    (options.tls, options.http) = (Tls::load(&files).unwrap(), Some(([127, 0, 0, 1], 0).into()));
+    let server = Server::start(options).await.unwrap();
+    let next = Authority::new();
+    let new = next.server();
+    std::fs::copy(&new.cert, files.cert.as_ref().unwrap()).unwrap();
+    std::fs::copy(&new.key, files.key.as_ref().unwrap()).unwrap();
+    let page = async |ca: &Path| page(server.http().unwrap(), ca, "/healthz").await;
+    assert!(page(&authority.ca()).await.is_some() && page(&next.ca()).await.is_none());
+    server.look_now().await;
+    assert!(page(&authority.ca()).await.is_none() && page(&next.ca()).await.is_some());
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn http_1_is_offered_only_where_it_is_spoken() {
     let authority = Authority::new();
     let files = files(&authority.server(), None);
