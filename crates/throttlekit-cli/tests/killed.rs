@@ -135,7 +135,7 @@ impl Crowd {
         }
     }
 
-    /// Works until it is done, the lease is reclaimed, or its end comes: nobody renews it whose server is gone.
+    /// Works until it is done, or until the end of the lease where nobody renews it.
     async fn work_under(
         &self,
         lease: &str,
@@ -154,12 +154,11 @@ impl Crowd {
                     job.until = sent + lease_for;
                     self.goes_on(lease, job);
                 }
-                Ok(Ok(_)) => break,
-                Ok(Err(_)) => {
+                // Its server is gone, or does not know it: the worst client, to which that answer is lost, works on.
+                _ => {
                     sleep_until(job.until).await;
                     break;
                 }
-                Err(_) => break,
             }
         }
         self.end(lease);
