@@ -398,8 +398,7 @@ async fn a_rolling_restart_of_three_fails_no_call() {
     let stop = Arc::new(AtomicBool::new(false));
     let watching = tokio::spawn(watching(policy.clone(), places, stop.clone()));
     let crowd = Crowd::asking(&policy, world.ports, usize::MAX);
-    for place in 0..INSTANCES {
-        let http = places[place].1;
+    for (place, (_, http)) in places.into_iter().enumerate() {
         world.restart(place, "-TERM").await;
         let deadline = Instant::now() + PATIENCE;
         while !is_ready(http).await {

@@ -7,10 +7,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 /// Tests share two cores with whatever else runs.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use throttlekit::admission::Event;
+use throttlekit::{BootClock, Clock};
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
@@ -110,17 +111,17 @@ impl Queue {
     }
 
     fn flush(&self, within: Duration) -> bool {
-        let deadline = std::time::Instant::now() + within;
+        let deadline = BootClock.now() + within;
         let (written, is_written) = sync_channel(1);
         let mut item = Item::Flush(written);
         while let Err(TrySendError::Full(unsent)) = self.items.try_send(item) {
-            if std::time::Instant::now() >= deadline {
+            if BootClock.now() >= deadline {
                 return false;
             }
             item = unsent;
             thread::sleep(Duration::from_millis(1));
         }
-        is_written.recv_timeout(deadline.saturating_duration_since(std::time::Instant::now())).is_ok()
+        is_written.recv_timeout(deadline.since(BootClock.now())).is_ok()
     }
 }
 
@@ -182,7 +183,6 @@ pub(super) fn denied(event: &Event<'_>) {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
-    use std::time::Instant;
 
     use super::*;
 
@@ -209,11 +209,11 @@ mod tests {
     fn a_stuck_reader_holds_up_nobody_and_what_does_not_fit_is_counted() {
         let pipe = Pipe::default();
         let queue = Queue::start(pipe.clone()).unwrap();
-        let (line, began) = ([b'x'; 1_024], Instant::now());
+        let (line, began) = ([b'x'; 1_024], BootClock.now());
         let lines = 2 * BYTES_MAX / line.len();
         (0..lines).for_each(|_| queue.line(&line));
         assert!(!queue.flush(Duration::from_millis(20)));
-        assert!(began.elapsed() < Duration::from_secs(10), "nobody waits");
+        assert!(BootClock.now().since(began) < Duration::from_secs(10), "nobody waits");
         let dropped = queue.counts.dropped.load(Relaxed);
         assert_eq!(dropped as usize, lines - BYTES_MAX / line.len());
 
