@@ -98,13 +98,16 @@ struct Seen {
     http: Arc<Counters>,
     metrics: Arc<Counters>,
     envoy: EnvoyDoor,
+    tls: Option<Tls>,
 }
 
 impl Seen {
-    fn now(&self) -> DoorsSeen {
+    fn now(&self, reloader: &Reloader) -> DoorsSeen {
         let listeners =
             vec![("grpc", self.grpc.stats()), ("http", self.http.stats()), ("metrics", self.metrics.stats())];
-        DoorsSeen { listeners, envoy: self.envoy.stats() }
+        let certificate_expires = self.tls.as_ref().and_then(Tls::expires);
+        let callers_refused = reloader.refused();
+        DoorsSeen { listeners, envoy: self.envoy.stats(), callers_refused, certificate_expires }
     }
 }
 
@@ -143,6 +146,7 @@ impl Server {
             http: Arc::default(),
             metrics: Arc::default(),
             envoy: EnvoyDoor::new(engine.clone()),
+            tls: options.tls.clone(),
         };
         let mut server = Self {
             seen: Arc::new(seen),
@@ -239,7 +243,7 @@ impl Server {
         let (hub, engine) = (self.hub.clone(), self.engine.clone());
         let (reloader, seen) = (self.reloader.clone(), self.seen.clone());
         let page = move || {
-            let text = metrics(&hub, &engine, &reloader.status(), seen.now());
+            let text = metrics(&hub, &engine, &reloader.status(), seen.now(&reloader));
             std::future::ready(([(http::header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], text))
         };
         axum::Router::new().route("/metrics", axum::routing::get(page))

@@ -1,13 +1,16 @@
 //! Who asks, and what it may.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Principal;
 use super::grant::Grant;
+use super::refusals::{Reason, Refusals};
+use super::{GrantSpec, Principal};
 use crate::engine::{Engine, Refusal};
+use crate::listen::Peer;
 
 /// What can be asked, for allow-lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +37,7 @@ pub enum Door {
 pub struct Caller {
     principal: Principal,
     rights: Rights,
+    address: Option<SocketAddr>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,14 +45,37 @@ pub(super) enum Rights {
     /// Everything.
     All,
     /// Everything but, perhaps, what shows or lends a lot at once.
-    Open { monitor: bool, reserve: bool },
+    Open { monitor: bool, reserve: bool, refusals: Arc<Refusals> },
     /// What is listed.
-    Listed(Arc<[Grant]>),
+    Listed(Arc<Allowed>),
+}
+
+/// What a principal is allowed. One allocation for all its callers, so that identifying one costs one reference.
+#[derive(Debug, Default)]
+pub(super) struct Allowed {
+    grants: Box<[Grant]>,
+    refusals: Arc<Refusals>,
+}
+
+impl Allowed {
+    pub(super) fn of(specs: &[GrantSpec], refusals: &Arc<Refusals>) -> Result<Self, String> {
+        let grants = specs.iter().map(Grant::of).collect::<Result<_, _>>()?;
+        Ok(Self { grants, refusals: refusals.clone() })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.grants.is_empty()
+    }
 }
 
 impl Caller {
     pub(super) fn new(principal: Principal, rights: Rights) -> Self {
-        Self { principal, rights }
+        Self { principal, rights, address: None }
+    }
+
+    /// The same at the other end of this connection.
+    pub(super) fn from(self, peer: Option<&Peer>) -> Self {
+        Self { address: peer.map(|peer| peer.address), ..self }
     }
 
     /// Nobody in particular, who may do everything: where the file lists nobody, and nobody looked who it is.
@@ -73,7 +100,7 @@ impl Caller {
         &self.principal
     }
 
-    /// Whether it may use this door for this policy and key; if not, a refusal that says so.
+    /// Whether it may use this door for this policy and key; if not, a refusal that says so, and is counted.
     pub fn may(&self, door: Door, policy: &str, key: &[u8]) -> Result<(), Refusal> {
         if self.allows(door, policy, key) {
             return Ok(());
@@ -81,15 +108,15 @@ impl Caller {
         self.may_use(door)?;
         // The key is not repeated: refusals are logged.
         let policy = policy.escape_debug();
-        let why = format!("{} may not use {door:?} for this key of policy `{policy}`", self.said());
-        Err(Refusal::Forbidden(why))
+        Err(self
+            .refused(door, format!("{} may not use {door:?} for this key of policy `{policy}`", self.said())))
     }
 
     /// The same where nobody asks why not.
     pub fn allows(&self, door: Door, policy: &str, key: &[u8]) -> bool {
         match &self.rights {
-            Rights::Listed(grants) => grants.iter().any(|grant| grant.allows(door, policy, key)),
-            _ => self.may_use(door).is_ok(),
+            Rights::Listed(allowed) => allowed.grants.iter().any(|grant| grant.allows(door, policy, key)),
+            _ => self.why_not(door).is_none(),
         }
     }
 
@@ -98,17 +125,31 @@ impl Caller {
         keys.iter().try_for_each(|key| self.may(door, policy, key))
     }
 
-    /// Whether it may use this door at all: for what is of no policy, and for leases, which are their owner's.
+    /// Whether it may use this door at all: for what is of no policy, and for leases, which are their owner's. If not, a
+    /// refusal that says so, and is counted.
     pub fn may_use(&self, door: Door) -> Result<(), Refusal> {
-        let why = match (&self.rights, door) {
-            (Rights::Open { monitor: false, .. }, Door::Monitor) => NO_MONITOR.into(),
-            (Rights::Open { reserve: false, .. }, Door::Reserve) => NO_FLEET.into(),
-            (Rights::Listed(grants), _) if !grants.iter().any(|grant| grant.opens(door)) => {
-                format!("{} may not use {door:?}", self.said())
+        self.why_not(door).map_or(Ok(()), |why| Err(self.refused(door, why)))
+    }
+
+    fn why_not(&self, door: Door) -> Option<String> {
+        match (&self.rights, door) {
+            (Rights::Open { monitor: false, .. }, Door::Monitor) => Some(NO_MONITOR.into()),
+            (Rights::Open { reserve: false, .. }, Door::Reserve) => Some(NO_FLEET.into()),
+            (Rights::Listed(allowed), _) if !allowed.grants.iter().any(|grant| grant.opens(door)) => {
+                Some(format!("{} may not use {door:?}", self.said()))
             }
-            _ => return Ok(()),
+            _ => None,
+        }
+    }
+
+    fn refused(&self, door: Door, why: String) -> Refusal {
+        let (refusals, reason) = match &self.rights {
+            Rights::All => return Refusal::Forbidden(why),
+            Rights::Open { refusals, .. } => (refusals, Reason::NoSecret),
+            Rights::Listed(allowed) => (&allowed.refusals, Reason::Forbidden),
         };
-        Err(Refusal::Forbidden(why))
+        refusals.note(reason, self.address, self.principal.name(), &format!("{door:?}"));
+        Refusal::Forbidden(why)
     }
 
     /// Why a request to this path needs a secret that the caller did not show.
@@ -132,6 +173,9 @@ impl Caller {
     }
 }
 
-const NO_MONITOR: &str = "the monitor wants the secret that the server was given, or, if it was given none, a caller on its machine";
-const NO_FLEET: &str =
-    "reserving wants the secret that the server was given, or, if it was given none, a caller on its machine";
+const NO_MONITOR: &str = "the monitor needs a secret: start the server with --monitor-secret-file or \
+     THROTTLEKIT_MONITOR_SECRET and send it as `authorization: Bearer …`, list callers under `access`, or start it with \
+     --trust-loopback to trust its machine";
+const NO_FLEET: &str = "reserving needs a secret: start the server with --fleet-secret-file or \
+     THROTTLEKIT_FLEET_SECRET and send it as `authorization: Bearer …`, list callers under `access`, or start it with \
+     --trust-loopback to trust its machine";

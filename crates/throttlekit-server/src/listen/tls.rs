@@ -11,9 +11,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
+use throttlekit::Timestamp;
 use tokio_rustls::TlsAcceptor;
 
 use super::Speaks;
+use super::expiry::expires;
+use crate::access::AUDIT;
+use crate::files::read_regular;
 
 /// A certificate file larger than this is none: 1 MiB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -52,6 +56,8 @@ struct Files {
 struct Loaded {
     /// Of all that was read, to see whether there is something new.
     digest: [u8; 32],
+    /// When the first certificate of the chain expires.
+    expires: Option<Timestamp>,
     asking: Configs,
     /// The same for whoever comes without a certificate.
     unasking: Configs,
@@ -92,6 +98,11 @@ impl Tls {
         self.asks && self.shared.files.client_ca.is_some()
     }
 
+    /// The instant at which our certificate expires, if it names one.
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.shared.now.load().expires
+    }
+
     /// Reads the files again. Says whether there was something new; on an error what was in force stays.
     pub fn reload(&self) -> Result<bool, String> {
         let loaded = self.shared.files.load()?;
@@ -112,7 +123,10 @@ impl Tls {
             let reloaded = tokio::task::spawn_blocking(move || this.reload()).await;
             let reloaded = reloaded.unwrap_or_else(|error| Err(error.to_string()));
             match &reloaded {
-                Ok(true) => tracing::info!("new TLS certificates are in force"),
+                Ok(true) => {
+                    let expires = self.expires().map(|at| at.as_millis_ceil() / 1_000);
+                    tracing::info!(target: AUDIT, expires, "TLS certificates loaded");
+                }
                 Err(error) if told.as_ref() != Some(error) => {
                     tracing::error!(%error, "TLS certificates cannot be reloaded: the old ones stay");
                 }
@@ -163,7 +177,8 @@ impl Files {
         }
         let asking = Configs::of(&self.config(&cert, &key, client_ca.as_deref())?);
         let unasking = Configs::of(&self.config(&cert, &key, None)?);
-        Ok(Loaded { digest: digest.finalize().into(), asking, unasking })
+        let expires = certificates(&self.cert, &cert)?.first().and_then(|certificate| expires(certificate));
+        Ok(Loaded { digest: digest.finalize().into(), expires, asking, unasking })
     }
 
     fn config(&self, cert: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<ServerConfig, String> {
@@ -193,13 +208,7 @@ impl Files {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let read = || -> std::io::Result<Vec<u8>> {
-        if std::fs::metadata(path)?.len() > FILE_BYTES_MAX {
-            return Err(std::io::Error::other("longer than 1 MiB"));
-        }
-        std::fs::read(path)
-    };
-    read().map_err(|error| format!("{}: {error}", path.display()))
+    read_regular(path, FILE_BYTES_MAX).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -165,6 +165,16 @@ impl Page {
         )?;
         page.counter("config_reloads", "Files taken up after the first", self.config.reloads)?;
         page.counter("config_rejected", "Files refused", self.config.rejected)?;
+        page.gauge(
+            "access_failing",
+            "Tokens and secrets that cannot be used now, and are refused",
+            self.config.access_failing,
+        )?;
+        page.counter(
+            "access_failures",
+            "Tokens and secrets that became unusable",
+            self.config.access_failures,
+        )?;
         page.gauge("watchers", "Streams of denials that are open", self.watchers)?;
         page.counter("watch_dropped", "Denials that a stream was not told of", self.watch_dropped)
     }

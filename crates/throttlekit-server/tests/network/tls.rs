@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
+use throttlekit::Timestamp;
 use throttlekit_server::access::{Access, AccessSpec};
 use throttlekit_server::engine::Backend;
 use throttlekit_server::listen::{ListenOptions, Speaks, Tls, TlsFiles};
@@ -46,8 +48,17 @@ impl Authority {
     }
 
     fn sign(&self, file: &str, name: SanType) -> Signed {
-        let key = KeyPair::generate().unwrap();
+        self.sign_as(file, name, CertificateParams::new(Vec::new()).unwrap())
+    }
+
+    fn sign_until(&self, file: &str, name: SanType, ends: Timestamp) -> Signed {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.not_after = (std::time::UNIX_EPOCH + Duration::from_nanos(ends.as_nanos())).into();
+        self.sign_as(file, name, params)
+    }
+
+    fn sign_as(&self, file: &str, name: SanType, mut params: CertificateParams) -> Signed {
+        let key = KeyPair::generate().unwrap();
         params.subject_alt_names = vec![name];
         let path = |end: &str| self.folder.path().join(format!("{file}.{end}"));
         let signed = Signed { cert: path("pem"), key: path("key") };
@@ -158,6 +169,30 @@ async fn the_name_in_a_client_certificate_says_what_it_may() {
     let other = authority.client("spiffe://mesh/other");
     let client = connect(&target, &authority.ca(), Some(&other)).await.unwrap();
     assert_eq!(client.check("api", "k").await.unwrap_err().code(), Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn the_end_of_the_servers_certificate_is_known_and_follows_new_ones() {
+    let authority = Authority::new();
+    let name = || SanType::DnsName("server.test".try_into().unwrap());
+    let first = authority.sign_until("server", name(), Timestamp::from_millis(1_900_000_000_000));
+    let tls = Tls::load(&files(&first, None)).unwrap().unwrap();
+    assert_eq!(tls.expires(), Some(Timestamp::from_millis(1_900_000_000_000)));
+    authority.sign_until("server", name(), Timestamp::from_millis(2_600_000_000_000));
+    assert_eq!(tls.reload(), Ok(true));
+    assert_eq!(tls.expires(), Some(Timestamp::from_millis(2_600_000_000_000)));
+}
+
+#[test]
+fn a_certificate_that_is_a_pipe_or_a_device_is_refused_at_once() {
+    let authority = Authority::new();
+    let pipe = authority.folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [pipe, "/dev/zero".into()] {
+        let error =
+            Tls::load(&TlsFiles { cert: Some(path), ..files(&authority.server(), None) }).unwrap_err();
+        assert!(error.contains("not a regular file"), "{error}");
+    }
 }
 
 #[tokio::test]
