@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
 use throttlekit::Timestamp;
@@ -201,10 +201,21 @@ impl Files {
             }
             _ => builder.with_no_client_auth(),
         };
-        builder.with_single_cert(chain, key).map_err(|error| {
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| {
             format!("{} and {} do not go together: {error}", self.cert.display(), self.key.display())
-        })
+        })?;
+        if client_ca.is_some() {
+            forbid_resumption(&mut config);
+        }
+        Ok(config)
     }
+}
+
+/// Demands a full handshake of every connection. A resumed session takes the client's certificate from the first one
+/// without looking at it again, and each resumption gives a new ticket: an expired certificate would be good for ever.
+fn forbid_resumption(config: &mut ServerConfig) {
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
