@@ -35,7 +35,6 @@ pub enum Door {
 /// Who asks, and what it may. Put into a request's extensions by [`Identify`](super::Identify).
 #[derive(Clone, Debug)]
 pub struct Caller {
-    principal: Principal,
     rights: Rights,
     address: Option<SocketAddr>,
 }
@@ -43,24 +42,34 @@ pub struct Caller {
 #[derive(Clone, Debug)]
 pub(super) enum Rights {
     /// Everything.
-    All,
+    All(Principal),
     /// Everything but, perhaps, what shows or lends a lot at once.
-    Open { monitor: bool, reserve: bool, refusals: Arc<Refusals> },
+    Open { principal: Principal, monitor: bool, reserve: bool, refusals: Arc<Refusals> },
     /// What is listed.
     Listed(Arc<Allowed>),
 }
 
-/// What a principal is allowed. One allocation for all its callers, so that identifying one costs one reference.
-#[derive(Debug, Default)]
+/// A principal and what it is allowed. One allocation for all its callers: to identify one touches little memory, which
+/// counts where there are thousands.
+#[derive(Debug)]
 pub(super) struct Allowed {
+    principal: Principal,
     grants: Box<[Grant]>,
     refusals: Arc<Refusals>,
 }
 
 impl Allowed {
-    pub(super) fn of(specs: &[GrantSpec], refusals: &Arc<Refusals>) -> Result<Self, String> {
+    pub(super) fn of(
+        principal: Principal,
+        specs: &[GrantSpec],
+        refusals: &Arc<Refusals>,
+    ) -> Result<Self, String> {
         let grants = specs.iter().map(Grant::of).collect::<Result<_, _>>()?;
-        Ok(Self { grants, refusals: refusals.clone() })
+        Ok(Self { principal, grants, refusals: refusals.clone() })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.principal.name()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -69,23 +78,19 @@ impl Allowed {
 }
 
 impl Caller {
-    pub(super) fn new(principal: Principal, rights: Rights) -> Self {
-        Self { principal, rights, address: None }
-    }
-
-    /// The same at the other end of this connection.
-    pub(super) fn from(self, peer: Option<&Peer>) -> Self {
-        Self { address: peer.map(|peer| peer.address), ..self }
+    pub(super) fn new(rights: Rights, peer: Option<&Peer>) -> Self {
+        Self { rights, address: peer.map(|peer| peer.address) }
     }
 
     /// Nobody in particular, who may do everything: where the file lists nobody, and nobody looked who it is.
     pub fn anyone() -> Self {
-        Self::new(Principal::anyone(), Rights::All)
+        Self::new(Rights::All(Principal::anyone()), None)
     }
 
     /// Nobody in particular, who may do nothing.
     pub fn nobody() -> Self {
-        Self::new(Principal::anyone(), Rights::Listed(Arc::default()))
+        let (principal, grants, refusals) = (Principal::anyone(), Box::default(), Arc::default());
+        Self::new(Rights::Listed(Arc::new(Allowed { principal, grants, refusals })), None)
     }
 
     /// Whoever sent a request to this engine. Where nobody looked who it is, though the file lists who may ask, it may
@@ -97,7 +102,10 @@ impl Caller {
 
     /// Its identity.
     pub fn principal(&self) -> &Principal {
-        &self.principal
+        match &self.rights {
+            Rights::All(principal) | Rights::Open { principal, .. } => principal,
+            Rights::Listed(allowed) => &allowed.principal,
+        }
     }
 
     /// Whether it may use this door for this policy and key; if not, a refusal that says so, and is counted.
@@ -144,11 +152,11 @@ impl Caller {
 
     fn refused(&self, door: Door, why: String) -> Refusal {
         let (refusals, reason) = match &self.rights {
-            Rights::All => return Refusal::Forbidden(why),
+            Rights::All(_) => return Refusal::Forbidden(why),
             Rights::Open { refusals, .. } => (refusals, Reason::NoSecret),
             Rights::Listed(allowed) => (&allowed.refusals, Reason::Forbidden),
         };
-        refusals.note(reason, self.address, self.principal.name(), &format!("{door:?}"));
+        refusals.note(reason, self.address, self.principal().name(), &format!("{door:?}"));
         Refusal::Forbidden(why)
     }
 
@@ -166,7 +174,7 @@ impl Caller {
     }
 
     fn said(&self) -> String {
-        match self.principal.name() {
+        match self.principal().name() {
             "" => "a caller without a name".into(),
             name => format!("`{}`", name.escape_debug()),
         }

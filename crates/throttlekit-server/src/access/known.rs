@@ -102,7 +102,7 @@ impl Access {
         let (refusals, mut failing) = (refusals.clone(), Vec::new());
         let kind = match spec {
             Some(spec) => {
-                let anonymous = Allowed::of(&spec.anonymous, &refusals)
+                let anonymous = Allowed::of(Principal::anyone(), &spec.anonymous, &refusals)
                     .map_err(|why| format!("access.anonymous: {why}"))?;
                 let principals = Principals::build(spec, held, &refusals, &mut failing)?;
                 Kind::Listed { principals, anonymous: anonymous.into() }
@@ -160,7 +160,8 @@ impl Access {
         let reserve = reserve.is_met(headers, "x-fleet-secret", peer);
         let name = peer.and_then(|peer| peer.names.first());
         let principal = name.map_or_else(Principal::anyone, |name| Principal::named(name));
-        Caller::new(principal, Rights::Open { monitor, reserve, refusals: self.refusals.clone() }).from(peer)
+        let refusals = self.refusals.clone();
+        Caller::new(Rights::Open { principal, monitor, reserve, refusals }, peer)
     }
 
     pub(super) fn refusals(&self) -> &Refusals {
@@ -312,12 +313,12 @@ fn listed(
         Some(token) => Some(principals.by_token(&token.ok_or(Unknown::WrongToken)?, clock)?),
         None => peer.and_then(|peer| principals.by_certificate(&peer.names)),
     };
-    let caller = match found {
-        Some(known) => Caller::new(known.principal.clone(), Rights::Listed(known.allowed.clone())),
+    let allowed = match found {
+        Some(allowed) => allowed,
         None if anonymous.is_empty() => return Err(Unknown::NoToken),
-        None => Caller::new(Principal::anyone(), Rights::Listed(anonymous.clone())),
+        None => anonymous,
     };
-    Ok(caller.from(peer))
+    Ok(Caller::new(Rights::Listed(allowed.clone()), peer))
 }
 
 /// The secret that headers show: nothing if there is none, `Some(None)` if it makes no sense.

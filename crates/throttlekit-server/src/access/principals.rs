@@ -20,23 +20,17 @@ pub const PRINCIPALS_MAX: usize = 10_000;
 /// The principals of a file: one lookup finds each, however many there are.
 #[derive(Debug, Default)]
 pub(super) struct Principals {
-    known: Vec<Known>,
+    known: Vec<Arc<Allowed>>,
     by_token: HashMap<Head, Token>,
     by_certificate: Certificates,
-}
-
-#[derive(Debug)]
-pub(super) struct Known {
-    pub(super) principal: Principal,
-    pub(super) allowed: Arc<Allowed>,
 }
 
 #[derive(Debug)]
 struct Token {
     secret: Secret,
     expires: Option<Timestamp>,
-    /// An index of `known`; none if several principals show it, and it stands for nobody.
-    whose: Option<usize>,
+    /// None if several principals show it, and it stands for nobody.
+    whose: Option<Arc<Allowed>>,
 }
 
 /// The places outside the file that hold tokens of its principals.
@@ -60,83 +54,80 @@ impl Principals {
         for (name, spec) in &spec.principals {
             let at = |why: String| format!("access.principals.{}: {why}", name.escape_debug());
             judge(name, spec).map_err(at)?;
-            let allowed = Allowed::of(&spec.allow, refusals).map_err(at)?;
-            all.known.push(Known { principal: Principal::named(name), allowed: allowed.into() });
+            let allowed = Arc::new(Allowed::of(Principal::named(name), &spec.allow, refusals).map_err(at)?);
             if let Some(name) = spec.certificate.as_deref().map(judge_certificate).transpose().map_err(at)? {
                 all.add_certificate(name).map_err(at)?;
             }
             for token in tokens(spec) {
                 let expires = token.judge().map_err(at)?;
-                let added = token.secret(held).and_then(|secret| all.add_token(secret, expires));
+                let added = token.secret(held).and_then(|secret| all.add_token(secret, expires, &allowed));
                 failing.extend(added.err().map(|why| at(format!("{}: {why}", token.field))));
             }
+            all.known.push(allowed);
         }
         Ok(all)
     }
 
-    /// Adds a name of the principal that was added last.
+    /// Adds a name of the principal that is added next.
     fn add_certificate(&mut self, name: String) -> Result<(), String> {
-        match self.by_certificate.insert(name, self.known.len() - 1) {
-            Some(other) => Err(format!("it has the certificate of another: `{}`", self.name(other))),
+        let other =
+            self.by_certificate.insert(name, self.known.len()).and_then(|other| self.known.get(other));
+        match other {
+            Some(other) => {
+                Err(format!("it has the certificate of another: `{}`", other.name().escape_debug()))
+            }
             None => Ok(()),
         }
     }
 
-    /// Adds a token of the principal that was added last. A token of two principals is nobody's: to whom a caller
-    /// belongs that shows it cannot be told.
-    fn add_token(&mut self, secret: Secret, expires: Option<Timestamp>) -> Result<(), String> {
-        let whose = self.known.len() - 1;
-        let other = match self.by_token.entry(secret.head()) {
+    /// Adds a token of a principal. A token of two principals is nobody's: to whom a caller belongs that shows it cannot
+    /// be told.
+    fn add_token(
+        &mut self,
+        secret: Secret,
+        expires: Option<Timestamp>,
+        whose: &Arc<Allowed>,
+    ) -> Result<(), String> {
+        let token = match self.by_token.entry(secret.head()) {
             Entry::Vacant(place) => {
-                place.insert(Token { secret, expires, whose: Some(whose) });
+                place.insert(Token { secret, expires, whose: Some(whose.clone()) });
                 return Ok(());
             }
-            Entry::Occupied(place) => {
-                let token = place.into_mut();
-                if token.whose == Some(whose) {
-                    // Listed twice: the longer life holds.
-                    token.expires = token.expires.zip(expires).map(|(a, b)| a.max(b));
-                    return Ok(());
-                }
-                token.whose.take()
-            }
+            Entry::Occupied(place) => place.into_mut(),
         };
-        let of = other.map_or_else(String::new, |other| format!(": `{}`", self.name(other)));
+        if token.whose.as_ref().is_some_and(|other| Arc::ptr_eq(other, whose)) {
+            // Listed twice: the longer life holds.
+            token.expires = token.expires.zip(expires).map(|(a, b)| a.max(b));
+            return Ok(());
+        }
+        let other = token.whose.take();
+        let of = other.map_or_else(String::new, |other| format!(": `{}`", other.name().escape_debug()));
         Err(format!("it has the token of another{of}, so the token is refused"))
-    }
-
-    fn name(&self, index: usize) -> String {
-        self.known
-            .get(index)
-            .map(|known| known.principal.name().escape_debug().to_string())
-            .unwrap_or_default()
     }
 
     /// The principal that shows this token. How long the lookup takes depends on half of a digest, which nobody can
     /// steer towards that of a token they do not have; the comparison that decides takes the same time for all.
-    pub(super) fn by_token(&self, shown: &Secret, clock: &impl Clock) -> Result<&Known, Unknown> {
+    pub(super) fn by_token(&self, shown: &Secret, clock: &impl Clock) -> Result<&Arc<Allowed>, Unknown> {
         let found = self.by_token.get(&shown.head()).filter(|token| token.secret.is(shown).into());
         let token = found.ok_or(Unknown::WrongToken)?;
-        let known = token.whose.and_then(|whose| self.known.get(whose)).ok_or(Unknown::WrongToken)?;
+        let whose = token.whose.as_ref().ok_or(Unknown::WrongToken)?;
         match token.expires {
             Some(expires) if clock.now() >= expires => Err(Unknown::ExpiredToken),
-            _ => Ok(known),
+            _ => Ok(whose),
         }
     }
 
     /// The principal of a certificate with these names.
-    pub(super) fn by_certificate(&self, names: &[String]) -> Option<&Known> {
+    pub(super) fn by_certificate(&self, names: &[String]) -> Option<&Arc<Allowed>> {
         self.known.get(self.by_certificate.find(names)?)
     }
 
     /// The tokens of each principal, by what tables find them by.
     pub(super) fn holders(&self) -> BTreeMap<&str, BTreeSet<Head>> {
-        let names = self.known.iter().map(|known| (known.principal.name(), BTreeSet::new()));
-        let mut holders: BTreeMap<_, _> = names.collect();
+        let mut holders: BTreeMap<_, _> =
+            self.known.iter().map(|known| (known.name(), BTreeSet::new())).collect();
         for (head, token) in &self.by_token {
-            let name =
-                token.whose.and_then(|whose| self.known.get(whose)).map(|known| known.principal.name());
-            if let Some(heads) = name.and_then(|name| holders.get_mut(name)) {
+            if let Some(heads) = token.whose.as_ref().and_then(|whose| holders.get_mut(whose.name())) {
                 heads.insert(*head);
             }
         }
