@@ -19,6 +19,14 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     })
 }
 
+/// Refuses what a server could not read again and again: a pipe would be waited for, and a device never ends.
+pub(crate) fn check_regular(path: &Path) -> Result<()> {
+    if std::fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir()) {
+        bail!("{}: not a regular file: the server reads it again and again", path.display());
+    }
+    Ok(())
+}
+
 /// A policy file and what is odd about it; or all that is wrong with it, on standard error.
 pub(crate) fn policies(path: &Path) -> Result<(PolicyFile, Vec<Finding>)> {
     judged(path, policy::load)

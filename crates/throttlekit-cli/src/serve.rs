@@ -100,12 +100,16 @@ pub(crate) struct Args {
     #[arg(help_heading = "Who can connect")]
     proxy_token_header: HeaderName,
 
-    /// A file with the secret that the monitor asks for; else THROTTLEKIT_MONITOR_SECRET, else only this machine sees it
+    /// A file with the secret that the monitor demands; else THROTTLEKIT_MONITOR_SECRET, else nobody sees it
     #[arg(long, value_name = "FILE", help_heading = "What callers see")]
     monitor_secret_file: Option<PathBuf>,
-    /// A file with the secret that reservations ask for; else THROTTLEKIT_FLEET_SECRET, else only this machine reserves
+    /// A file with the secret that reservations demand; else THROTTLEKIT_FLEET_SECRET, else nobody reserves
     #[arg(long, value_name = "FILE", help_heading = "What callers see")]
     fleet_secret_file: Option<PathBuf>,
+    /// Let callers on this machine use the monitor and reserve without a secret, where none is given; behind a proxy on
+    /// this machine, that is everybody
+    #[arg(long, help_heading = "What callers see")]
+    trust_loopback: bool,
     /// Tell clients what can be asked (grpc.reflection.v1)
     #[arg(long, help_heading = "What callers see")]
     reflection: bool,
@@ -149,7 +153,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<()> {
-    // First of all, since a slip in the file is the commonest. The server reads it again.
+    // First of all, since a slip in the file is the commonest. The server reads it again, so it cannot be a pipe.
+    file::check_regular(&args.policies)?;
     file::policies(&args.policies)?;
     let files = TlsFiles { cert: args.tls_cert, key: args.tls_key, client_ca: args.tls_client_ca };
     let tls = Tls::load(&files).map_err(anyhow::Error::msg)?;
@@ -160,6 +165,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let secrets = Secrets {
         monitor: secret(args.monitor_secret_file.as_deref(), "THROTTLEKIT_MONITOR_SECRET")?,
         fleet: secret(args.fleet_secret_file.as_deref(), "THROTTLEKIT_FLEET_SECRET")?,
+        trust_loopback: args.trust_loopback,
     };
     let url = StoreUrl::parse(&args.store).map_err(anyhow::Error::msg)?;
     if args.migrate {

@@ -72,6 +72,12 @@ fn a_server_that_cannot_start_says_what_to_do() {
     on_free(&[], &bad, &["did you mean `limit`?", "at line 3, column 16", "bad.yaml: 1 to mend"]);
     on_free(&["--tls-cert", "a.pem"], &good, &["--tls-key is missing"]);
     on_free(&["--store", "mysql://db"], &good, &["redis://host:port"]);
+    on_free(&[], "/dev/zero", &["/dev/zero: not a regular file"]);
+    let short = file(&folder, "short", "fifteen letters");
+    refuses(
+        &["serve", &good, "--monitor-secret-file", &short],
+        &["15 bytes are too few for a secret: 16 at least"],
+    );
     refuses(&["serve", &good, "--listen", &taken], &["in use", "choose another with --listen"]);
     refuses(&["serve", &good, "--listen", "0.0.0.0:0"], &["no TLS", "--tls-cert", "--allow-plaintext"]);
 }
@@ -151,6 +157,17 @@ fn an_address_that_is_none_is_told_how_one_looks() {
     let said = throttlekit(&["serve", "policies.yaml", "--listen", "localhost:50051"]);
     assert_eq!(said.ends_with, 2);
     assert!(said.err.contains("write an IP address and a port, such as 127.0.0.1:50051"), "{}", said.err);
+}
+
+/// Keys may be names of people: nobody sees them unless the server was told who may.
+#[test]
+fn the_monitor_is_closed_unless_there_is_a_secret_or_loopback_is_trusted() {
+    let closed = Serving::start(GOOD, &[]);
+    let remedies = ["--monitor-secret-file", "`access`", "--trust-loopback"];
+    refuses(&["top", "--once", "--target", closed.at("grpc")], &remedies);
+    let trusting = Serving::start(GOOD, &["--trust-loopback"]);
+    let said = throttlekit(&["top", "--once", "--target", trusting.at("grpc")]);
+    assert_eq!(said.ends_with, 0, "{}", said.err);
 }
 
 #[test]

@@ -20,7 +20,7 @@ const DRAWN_ANEW: &str = "\x1b[2J";
 
 /// A server that has denied `mallory` and let pass `acme`.
 fn asked() -> Serving {
-    let serving = Serving::start(POLICIES, &["--node-id", "node-seven"]);
+    let serving = Serving::start(POLICIES, &["--node-id", "node-seven", "--trust-loopback"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let channel = Channel::from_shared(format!("http://{}", serving.at("grpc"))).unwrap();

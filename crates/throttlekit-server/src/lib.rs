@@ -3,8 +3,10 @@
 //! Instances share a store and are otherwise stateless. The doors translate and never decide.
 
 pub mod access;
+mod date_time;
 pub mod doors;
 pub mod engine;
+mod files;
 pub mod listen;
 pub mod policy;
 pub mod reload;

@@ -1,16 +1,17 @@
 //! A policy file that is read again when it changes. The last good one stays in force.
 
-use std::io::Read;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use sha2::{Digest, Sha256};
-use throttlekit::{Clock, Timestamp, WallClock};
+use throttlekit::{BootClock, Clock, Timestamp, WallClock};
 
-use crate::access::{Access, Secrets};
+use crate::access::{AUDIT, Access, Built, Changes, GRACE, Held, Refusals, Secrets, read_secrets, sources};
 use crate::engine::{Engine, Reloaded};
+use crate::files::read_regular;
 use crate::policy::{self, PolicyFile};
 
 /// How the file in force came to be, and what became of later ones.
@@ -26,6 +27,12 @@ pub struct ConfigStatus {
     pub rejected: u64,
     /// Why the last one was refused, if none was put in force since.
     pub last_error: Option<String>,
+    /// How many tokens and secrets cannot be used now, such as for want of their file. They are refused.
+    pub access_failing: u64,
+    /// How many became unusable so far.
+    pub access_failures: u64,
+    /// Where the first of them is kept, and why it cannot be used.
+    pub access_error: Option<String>,
 }
 
 /// A policy file, and the engine that runs it.
@@ -33,6 +40,7 @@ pub struct Reloader {
     path: PathBuf,
     status: ArcSwap<ConfigStatus>,
     access: Arc<ArcSwap<Access>>,
+    refusals: Arc<Refusals>,
     secrets: Secrets,
     seen: tokio::sync::Mutex<Seen>,
 }
@@ -43,6 +51,12 @@ struct Seen {
     judged: [u8; 32],
     /// The last one that was read. A file is judged when it was read twice alike, so that none is taken half written.
     read: [u8; 32],
+    /// Why the file cannot be read, if it cannot: reported once, not at each look.
+    unreadable: Option<String>,
+    /// The secrets that the list in force was built of.
+    held: Arc<Held>,
+    /// Tokens and secrets that cannot be used, each reported once.
+    failing: Vec<String>,
 }
 
 /// A file as it was read.
@@ -72,18 +86,29 @@ impl Loaded {
 
 impl Reloader {
     /// Looks after the file that is about to be put in force. The secrets hold where it names no principals.
+    ///
+    /// # Errors
+    ///
+    /// If any secret cannot be read: a server does not start with a list that lacks someone.
     pub fn new(path: PathBuf, loaded: &Loaded, secrets: Secrets) -> Result<Arc<Self>, String> {
-        let access = Arc::new(ArcSwap::from_pointee(access(&loaded.file, &secrets)?));
+        let reading = Reading { before: Arc::default(), secrets, refusals: Arc::default() };
+        let held = reading.held(&loaded.file);
+        let access = reading.build(&loaded.file, &held)?.whole()?;
         let status = ConfigStatus {
             hash: short(&loaded.digest),
             loaded_at: WallClock.now(),
             ..ConfigStatus::default()
         };
-        let (status, seen) = (
-            ArcSwap::from_pointee(status),
-            tokio::sync::Mutex::new(Seen { judged: loaded.digest, read: loaded.digest }),
-        );
-        Ok(Arc::new(Self { path, status, access, secrets, seen }))
+        let (judged, read) = (loaded.digest, loaded.digest);
+        let seen = Seen { judged, read, unreadable: None, held: held.into(), failing: Vec::new() };
+        Ok(Arc::new(Self {
+            path,
+            status: ArcSwap::from_pointee(status),
+            access: Arc::new(ArcSwap::from_pointee(access)),
+            refusals: reading.refusals,
+            secrets: reading.secrets,
+            seen: tokio::sync::Mutex::new(seen),
+        }))
     }
 
     /// Who may ask what, as the file in force says.
@@ -91,88 +116,163 @@ impl Reloader {
         self.access.clone()
     }
 
+    /// How often callers were refused so far, by reason.
+    pub fn refused(&self) -> Vec<(&'static str, u64)> {
+        self.refusals.counts()
+    }
+
     /// How it stands.
     pub fn status(&self) -> Arc<ConfigStatus> {
         self.status.load_full()
     }
 
-    /// Reads the file, and puts it in force if it changed and is good. Nothing, if it did not change.
+    /// Reads the file, and puts it in force if it changed and is good. Nothing, if it did not change. Reads tokens and
+    /// secrets again too, whatever became of the file.
     pub async fn look(&self, engine: &Engine) -> Option<Result<Reloaded, String>> {
         let mut seen = self.seen.lock().await;
+        let result = self.look_at_file(&mut seen, engine).await;
+        if !matches!(result, Some(Ok(_))) {
+            self.read_secrets_again(&mut seen, engine).await;
+        }
+        result
+    }
+
+    async fn look_at_file(&self, seen: &mut Seen, engine: &Engine) -> Option<Result<Reloaded, String>> {
         let path = self.path.clone();
-        let read = tokio::task::spawn_blocking(move || read(&path)).await.ok()?;
-        let bytes = match read {
+        let bytes = match tokio::task::spawn_blocking(move || read(&path)).await.ok()? {
             Ok(bytes) => bytes,
             // Half way through being replaced; the next look finds it.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-            Err(error) => return Some(Err(self.reject(error.to_string()))),
+            Err(error) => {
+                let error = format!("{}: {error}", self.path.display());
+                let is_new = seen.unreadable.as_ref() != Some(&error);
+                seen.unreadable = Some(error.clone());
+                return is_new.then(|| Err(self.reject(None, error)));
+            }
         };
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
-        if std::mem::replace(&mut seen.read, digest) != digest {
-            return None;
+        if seen.unreadable.take().is_some() && short(&digest) == self.status().hash {
+            // Readable again, and the one in force.
+            self.set_status(|status| status.last_error = None);
         }
-        if seen.judged == digest {
-            self.read_tokens_again(engine).await;
+        if std::mem::replace(&mut seen.read, digest) != digest || seen.judged == digest {
             return None;
         }
         seen.judged = digest;
-        let result = self.put_in_force(bytes, engine).await;
+        let result = self.put_in_force(bytes, seen, engine).await;
         Some(match result {
             Ok(reloaded) => {
-                let before = self.status();
-                self.status.store(Arc::new(ConfigStatus {
-                    hash: short(&digest),
-                    loaded_at: WallClock.now(),
-                    reloads: before.reloads + 1,
-                    rejected: before.rejected,
-                    last_error: None,
-                }));
+                let (hash, before) = (short(&digest), self.status().hash.clone());
+                let Reloaded { added, changed, removed, .. } = &reloaded;
+                let (added, changed, removed) = (added.len(), changed.len(), removed.len());
+                tracing::info!(target: AUDIT, hash, before, added, changed, removed, "policy file loaded");
+                self.set_status(|status| {
+                    (status.hash, status.loaded_at) = (hash, WallClock.now());
+                    (status.reloads, status.last_error) = (status.reloads + 1, None);
+                });
                 Ok(reloaded)
             }
-            Err(error) => Err(self.reject(error)),
+            Err(error) => Err(self.reject(Some(&digest), error)),
         })
     }
 
-    /// Who may ask is judged before anything changes, and changes last.
-    async fn put_in_force(&self, bytes: Vec<u8>, engine: &Engine) -> Result<Reloaded, String> {
+    /// The list of callers is judged before anything changes, and is in force no later than the policies: a new policy
+    /// is never asked for under the old list, in which a pattern may fit it. Should the policies be refused, the old
+    /// list comes back.
+    async fn put_in_force(
+        &self,
+        bytes: Vec<u8>,
+        seen: &mut Seen,
+        engine: &Engine,
+    ) -> Result<Reloaded, String> {
         // Off the threads that serve: a file may take long to judge, above all one that is made to, and the files of
         // tokens that it names may lie on a disk that hangs.
-        let secrets = self.secrets.clone();
+        let reading = self.reading(seen);
         let judging = tokio::task::spawn_blocking(move || {
             let loaded = Loaded::of(&bytes)?;
-            let access = access(&loaded.file, &secrets)?;
-            Ok::<_, String>((loaded, access))
+            let held = reading.held(&loaded.file);
+            let built = reading.build(&loaded.file, &held)?;
+            Ok::<_, String>((loaded, held, built))
         });
-        let (Loaded { file, warnings, .. }, access) = judging.await.map_err(|error| error.to_string())??;
+        let (loaded, held, built) = judging.await.map_err(|error| error.to_string())??;
+        let Loaded { file, warnings, .. } = loaded;
         if file.access.is_none() && engine.file().access.is_some() {
             return Err("`access` is gone, which would open the doors to everyone: restart the server if that is meant".into());
         }
-        let mut reloaded = engine.reload(file).await?;
-        self.access.store(Arc::new(access));
+        let before = self.access.swap(built.access.into());
+        let mut reloaded = match engine.reload(file).await {
+            Ok(reloaded) => reloaded,
+            Err(error) => {
+                self.access.store(before);
+                return Err(error);
+            }
+        };
+        seen.held = held.into();
+        self.note_access(&before, built.failing, seen);
         reloaded.warnings.extend(warnings);
         Ok(reloaded)
     }
 
-    /// Tokens may change in files of their own. Those in force stay if one cannot be read.
-    async fn read_tokens_again(&self, engine: &Engine) {
-        let file = engine.file();
-        if file.access.is_none() {
-            return;
-        }
-        let reading = tokio::task::spawn_blocking(move || file.access.as_ref().map(Access::of));
-        if let Ok(Some(Ok(access))) = reading.await {
-            self.access.store(Arc::new(access));
+    /// Tokens and secrets change in files of their own. Each is judged by itself: one that cannot be read is refused
+    /// after a grace, and the others are taken up meanwhile. The list is built again only if something changed.
+    async fn read_secrets_again(&self, seen: &mut Seen, engine: &Engine) {
+        let (file, reading) = (engine.file(), self.reading(seen));
+        let looking = tokio::task::spawn_blocking(move || {
+            let held = reading.held(&file);
+            let changed = !held.is_same(&reading.before);
+            let built = changed.then(|| reading.build(&file, &held));
+            (held, built)
+        });
+        let Ok((held, built)) = looking.await else { return };
+        seen.held = held.into();
+        match built {
+            None => {}
+            Some(Ok(built)) => {
+                let before = self.access.swap(built.access.into());
+                self.note_access(&before, built.failing, seen);
+            }
+            // What a file in force says was judged, so this is none of its secrets' doing.
+            Some(Err(error)) => tracing::error!(error, "access list not rebuilt"),
         }
     }
 
-    fn reject(&self, error: String) -> String {
-        let before = self.status();
-        let rejected = before.rejected + 1;
-        self.status.store(Arc::new(ConfigStatus {
-            rejected,
-            last_error: Some(error.clone()),
-            ..(*before).clone()
-        }));
+    fn reading(&self, seen: &Seen) -> Reading {
+        Reading { before: seen.held.clone(), secrets: self.secrets.clone(), refusals: self.refusals.clone() }
+    }
+
+    /// Reports how the list in force differs from the one before, and what it lacks.
+    fn note_access(&self, before: &Access, failing: Vec<String>, seen: &mut Seen) {
+        let changes = self.access.load().changes_since(before);
+        if !changes.is_empty() {
+            let Changes { added, removed, issued, revoked } = changes;
+            tracing::info!(target: AUDIT, ?added, ?removed, ?issued, ?revoked, "callers changed");
+        }
+        let known: HashSet<_> = seen.failing.iter().collect();
+        let new: Vec<_> = failing.iter().filter(|one| !known.contains(one)).collect();
+        for error in new.iter().take(WARNINGS_MAX) {
+            tracing::warn!(%error, "token or secret cannot be used, and is refused");
+        }
+        let count = new.len() as u64;
+        self.set_status(|status| {
+            status.access_failing = failing.len() as u64;
+            status.access_failures += count;
+            status.access_error = failing.first().cloned();
+        });
+        seen.failing = failing;
+    }
+
+    fn set_status(&self, change: impl FnOnce(&mut ConfigStatus)) {
+        let mut status = (*self.status()).clone();
+        change(&mut status);
+        self.status.store(Arc::new(status));
+    }
+
+    fn reject(&self, digest: Option<&[u8; 32]>, error: String) -> String {
+        let hash = digest.map(short).unwrap_or_default();
+        tracing::info!(target: AUDIT, hash, in_force = self.status().hash, "policy file rejected");
+        self.set_status(|status| {
+            (status.rejected, status.last_error) = (status.rejected + 1, Some(error.clone()));
+        });
         error
     }
 
@@ -182,10 +282,16 @@ impl Reloader {
         tokio::spawn(async move {
             let mut every = tokio::time::interval(every);
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut is_waiting = false;
             loop {
-                every.tick().await;
+                tokio::select! {
+                    _ = every.tick() => {}
+                    // A secret whose grace ends is not valid until the next turn, however far that is.
+                    () = tokio::time::sleep(GRACE), if is_waiting => {}
+                }
                 let Some(reloader) = reloader.upgrade() else { return };
                 reloader.look_and_log(&engine).await;
+                is_waiting = reloader.seen.lock().await.held.is_waiting();
             }
         });
     }
@@ -207,17 +313,38 @@ impl Reloader {
     }
 }
 
-/// Reads a file, but no more of it than is judged.
+/// Lines of the log at once about tokens that cannot be used; all are counted.
+const WARNINGS_MAX: usize = 20;
+
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(policy::BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    read_regular(path, policy::BYTES_MAX as u64)
 }
 
-fn access(file: &PolicyFile, secrets: &Secrets) -> Result<Access, String> {
-    file.access.as_ref().map_or_else(|| Ok(Access::open(secrets.clone())), Access::of)
+/// What it takes to read secrets and to build a list of callers, off the threads that serve.
+struct Reading {
+    before: Arc<Held>,
+    secrets: Secrets,
+    refusals: Arc<Refusals>,
+}
+
+impl Reading {
+    /// Reads every secret that is kept outside the file.
+    fn held(&self, file: &PolicyFile) -> Held {
+        let reading = match &file.access {
+            Some(access) => read_secrets(sources(access)),
+            None => read_secrets(self.secrets.sources()),
+        };
+        self.before.next(reading, BootClock.now())
+    }
+
+    fn build(&self, file: &PolicyFile, held: &Held) -> Result<Built, String> {
+        Access::build(file.access.as_ref(), &self.secrets, held, &self.refusals)
+    }
 }
 
 fn short(digest: &[u8; 32]) -> String {
     digest[..6].iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -101,15 +101,19 @@ struct Seen {
     metrics: Arc<Counters>,
     envoy: EnvoyDoor,
     shares: Arc<Shares>,
+    tls: Option<Tls>,
 }
 
 impl Seen {
-    fn now(&self) -> DoorsSeen {
+    fn now(&self, reloader: &Reloader) -> DoorsSeen {
         let listeners =
             vec![("grpc", self.grpc.stats()), ("http", self.http.stats()), ("metrics", self.metrics.stats())];
         let (deciding, waiting) = self.shares.load();
         let principals = self.shares.principals();
-        DoorsSeen { listeners, envoy: self.envoy.stats(), deciding, waiting, principals }
+        let certificate_expires = self.tls.as_ref().and_then(Tls::expires);
+        let callers_refused = reloader.refused();
+        let envoy = self.envoy.stats();
+        DoorsSeen { listeners, envoy, deciding, waiting, principals, callers_refused, certificate_expires }
     }
 }
 
@@ -150,6 +154,7 @@ impl Server {
             metrics: Arc::default(),
             envoy: EnvoyDoor::new(engine.clone()),
             shares: Shares::new(options.limits.clone()),
+            tls: options.tls.clone(),
         };
         let mut server = Self {
             seen: Arc::new(seen),
@@ -251,7 +256,7 @@ impl Server {
     fn metrics_page(&self) -> axum::Router {
         let (hub, engine) = (self.hub.clone(), self.engine.clone());
         let (reloader, seen) = (self.reloader.clone(), self.seen.clone());
-        let pages = Pages::of(move || metrics(&hub, &engine, &reloader.status(), seen.now()));
+        let pages = Pages::of(move || metrics(&hub, &engine, &reloader.status(), seen.now(&reloader)));
         let page = async move || ([(http::header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], pages.next().await);
         axum::Router::new().route("/metrics", axum::routing::get(page))
     }

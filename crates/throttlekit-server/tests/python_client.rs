@@ -32,7 +32,9 @@ policies:
 async fn serve(policies: &str, backend: Backend) -> (Server, NamedTempFile) {
     let mut file = NamedTempFile::new().unwrap();
     file.write_all(policies.as_bytes()).unwrap();
-    let server = Server::start(ServerOptions::new(file.path().into(), backend)).await.unwrap();
+    let mut options = ServerOptions::new(file.path().into(), backend);
+    options.secrets.trust_loopback = true;
+    let server = Server::start(options).await.unwrap();
     (server, file)
 }
 

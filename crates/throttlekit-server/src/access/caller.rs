@@ -1,14 +1,17 @@
 //! Who asks, and what it may.
 
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Principal;
 use super::grant::Grant;
+use super::refusals::{Reason, Refusals};
+use super::{GrantSpec, Principal};
 use crate::engine::{Answered, Engine, Refusal};
+use crate::listen::Peer;
 use crate::share::Turn;
 
 /// What can be asked, for allow-lists.
@@ -34,9 +37,8 @@ pub enum Door {
 /// Who asks, and what it may. Put into a request's extensions by [`Identify`](super::Identify).
 #[derive(Clone, Debug)]
 pub struct Caller {
-    principal: Principal,
     rights: Rights,
-    weight: NonZeroU32,
+    address: Option<SocketAddr>,
     /// Of the request that it sent.
     turn: Option<Arc<Turn>>,
     /// Whether there was none for that request.
@@ -46,21 +48,58 @@ pub struct Caller {
 #[derive(Clone, Debug)]
 pub(super) enum Rights {
     /// Everything.
-    All,
+    All(Principal),
     /// Everything but, perhaps, what shows or lends a lot at once.
-    Open { monitor: bool, reserve: bool },
+    Open { principal: Principal, monitor: bool, reserve: bool, refusals: Arc<Refusals> },
     /// What is listed.
-    Listed(Arc<[Grant]>),
+    Listed(Arc<Allowed>),
+}
+
+/// A principal and what it is allowed. One allocation for all its callers: to identify one touches little memory, which
+/// counts where there are thousands.
+#[derive(Debug)]
+pub(super) struct Allowed {
+    principal: Principal,
+    grants: Box<[Grant]>,
+    weight: NonZeroU32,
+    refusals: Arc<Refusals>,
+}
+
+impl Allowed {
+    pub(super) fn of(
+        principal: Principal,
+        specs: &[GrantSpec],
+        refusals: &Arc<Refusals>,
+    ) -> Result<Self, String> {
+        let grants = specs.iter().map(Grant::of).collect::<Result<_, _>>()?;
+        Ok(Self { principal, grants, weight: NonZeroU32::MIN, refusals: refusals.clone() })
+    }
+
+    /// The same, counting for so much beside others.
+    pub(super) fn weighing(self, weight: NonZeroU32) -> Self {
+        Self { weight, ..self }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.principal.name()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.grants.is_empty()
+    }
 }
 
 impl Caller {
-    pub(super) fn new(principal: Principal, rights: Rights) -> Self {
-        Self { principal, rights, weight: NonZeroU32::MIN, turn: None, crowded: false }
+    pub(super) fn new(rights: Rights, peer: Option<&Peer>) -> Self {
+        Self { rights, address: peer.map(|peer| peer.address), turn: None, crowded: false }
     }
 
     /// What it counts for beside others, where they share the server.
     pub(crate) fn weight(&self) -> NonZeroU32 {
-        self.weight
+        match &self.rights {
+            Rights::All(_) | Rights::Open { .. } => NonZeroU32::MIN,
+            Rights::Listed(allowed) => allowed.weight,
+        }
     }
 
     /// Gives it the turn of its request, or says that there was none.
@@ -89,12 +128,14 @@ impl Caller {
 
     /// Nobody in particular, who may do everything: where the file lists nobody, and nobody looked who it is.
     pub fn anyone() -> Self {
-        Self::new(Principal::anyone(), Rights::All)
+        Self::new(Rights::All(Principal::anyone()), None)
     }
 
     /// Nobody in particular, who may do nothing.
     pub fn nobody() -> Self {
-        Self::new(Principal::anyone(), Rights::Listed(Arc::default()))
+        let (principal, grants, refusals) = (Principal::anyone(), Box::default(), Arc::default());
+        let nothing = Allowed { principal, grants, weight: NonZeroU32::MIN, refusals };
+        Self::new(Rights::Listed(Arc::new(nothing)), None)
     }
 
     /// Whoever sent a request to this engine. Where nobody looked who it is, though the file lists who may ask, it may
@@ -106,10 +147,13 @@ impl Caller {
 
     /// Its identity.
     pub fn principal(&self) -> &Principal {
-        &self.principal
+        match &self.rights {
+            Rights::All(principal) | Rights::Open { principal, .. } => principal,
+            Rights::Listed(allowed) => &allowed.principal,
+        }
     }
 
-    /// Whether it may use this door for this policy and key; if not, a refusal that says so.
+    /// Whether it may use this door for this policy and key; if not, a refusal that says so, and is counted.
     pub fn may(&self, door: Door, policy: &str, key: &[u8]) -> Result<(), Refusal> {
         if self.allows(door, policy, key) {
             return Ok(());
@@ -117,15 +161,15 @@ impl Caller {
         self.may_use(door)?;
         // The key is not repeated: refusals are logged.
         let policy = policy.escape_debug();
-        let why = format!("{} may not use {door:?} for this key of policy `{policy}`", self.said());
-        Err(Refusal::Forbidden(why))
+        Err(self
+            .refused(door, format!("{} may not use {door:?} for this key of policy `{policy}`", self.said())))
     }
 
     /// The same where nobody asks why not.
     pub fn allows(&self, door: Door, policy: &str, key: &[u8]) -> bool {
         match &self.rights {
-            Rights::Listed(grants) => grants.iter().any(|grant| grant.allows(door, policy, key)),
-            _ => self.may_use(door).is_ok(),
+            Rights::Listed(allowed) => allowed.grants.iter().any(|grant| grant.allows(door, policy, key)),
+            _ => self.why_not(door).is_none(),
         }
     }
 
@@ -134,17 +178,31 @@ impl Caller {
         keys.iter().try_for_each(|key| self.may(door, policy, key))
     }
 
-    /// Whether it may use this door at all: for what is of no policy, and for leases, which are their owner's.
+    /// Whether it may use this door at all: for what is of no policy, and for leases, which are their owner's. If not, a
+    /// refusal that says so, and is counted.
     pub fn may_use(&self, door: Door) -> Result<(), Refusal> {
-        let why = match (&self.rights, door) {
-            (Rights::Open { monitor: false, .. }, Door::Monitor) => NO_MONITOR.into(),
-            (Rights::Open { reserve: false, .. }, Door::Reserve) => NO_FLEET.into(),
-            (Rights::Listed(grants), _) if !grants.iter().any(|grant| grant.opens(door)) => {
-                format!("{} may not use {door:?}", self.said())
+        self.why_not(door).map_or(Ok(()), |why| Err(self.refused(door, why)))
+    }
+
+    fn why_not(&self, door: Door) -> Option<String> {
+        match (&self.rights, door) {
+            (Rights::Open { monitor: false, .. }, Door::Monitor) => Some(NO_MONITOR.into()),
+            (Rights::Open { reserve: false, .. }, Door::Reserve) => Some(NO_FLEET.into()),
+            (Rights::Listed(allowed), _) if !allowed.grants.iter().any(|grant| grant.opens(door)) => {
+                Some(format!("{} may not use {door:?}", self.said()))
             }
-            _ => return Ok(()),
+            _ => None,
+        }
+    }
+
+    fn refused(&self, door: Door, why: String) -> Refusal {
+        let (refusals, reason) = match &self.rights {
+            Rights::All(_) => return Refusal::Forbidden(why),
+            Rights::Open { refusals, .. } => (refusals, Reason::NoSecret),
+            Rights::Listed(allowed) => (&allowed.refusals, Reason::Forbidden),
         };
-        Err(Refusal::Forbidden(why))
+        refusals.note(reason, self.address, self.principal().name(), &format!("{door:?}"));
+        Refusal::Forbidden(why)
     }
 
     /// Why a request to this path needs a secret that the caller did not show.
@@ -161,13 +219,16 @@ impl Caller {
     }
 
     fn said(&self) -> String {
-        match self.principal.name() {
+        match self.principal().name() {
             "" => "a caller without a name".into(),
             name => format!("`{}`", name.escape_debug()),
         }
     }
 }
 
-const NO_MONITOR: &str = "the monitor wants the secret that the server was given, or, if it was given none, a caller on its machine";
-const NO_FLEET: &str =
-    "reserving wants the secret that the server was given, or, if it was given none, a caller on its machine";
+const NO_MONITOR: &str = "the monitor needs a secret: start the server with --monitor-secret-file or \
+     THROTTLEKIT_MONITOR_SECRET and send it as `authorization: Bearer …`, list callers under `access`, or start it with \
+     --trust-loopback to trust its machine";
+const NO_FLEET: &str = "reserving needs a secret: start the server with --fleet-secret-file or \
+     THROTTLEKIT_FLEET_SECRET and send it as `authorization: Bearer …`, list callers under `access`, or start it with \
+     --trust-loopback to trust its machine";

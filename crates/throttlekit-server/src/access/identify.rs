@@ -11,6 +11,7 @@ use http::{HeaderName, Request, Response};
 use tonic::Status;
 use tower::{Layer, Service};
 
+use super::refusals::Reason;
 use super::{Access, Unknown};
 use crate::doors::http::FORWARD_AUTH;
 use crate::listen::{Peer, is_grpc, say};
@@ -55,17 +56,25 @@ impl Identify {
         }
         let peer = request.extensions().get::<Peer>();
         let (access, headers) = (self.access.load(), request.headers());
+        let refuse = |reason: Reason, principal: &str, why: &str| {
+            access.refusals().note(reason, peer.map(|peer| peer.address), principal, path);
+            Status::unauthenticated(why)
+        };
         let caller = if path.starts_with(FORWARD_AUTH) {
             access.identify_proxy(headers, &self.proxy_token, peer)
         } else {
             access.identify(headers, peer)
         };
-        let caller = caller.map_err(|unknown| match unknown {
-            Unknown::WrongToken => Status::unauthenticated("this token is nobody's"),
-            Unknown::NoToken => Status::unauthenticated(NO_TOKEN),
+        let caller = caller.map_err(|unknown| {
+            let why = match unknown {
+                Unknown::WrongToken => "this token is nobody's",
+                Unknown::ExpiredToken => "this token has expired",
+                Unknown::NoToken => NO_TOKEN,
+            };
+            refuse(unknown.reason(), "", why)
         })?;
         if let Some(why) = caller.lacks_secret_for(path) {
-            return Err(Status::unauthenticated(why));
+            return Err(refuse(Reason::NoSecret, caller.principal().name(), why));
         }
         request.extensions_mut().insert(caller);
         Ok(())
@@ -76,8 +85,6 @@ const NO_TOKEN: &str = "show a token: `authorization: Bearer …`, or a client c
 
 /// What is told to who is not let in. A proxy's client is not asked for a token: the one that is missing is the proxy's.
 fn refused<B, R: Default>(request: &Request<B>, status: Status) -> Response<R> {
-    let (path, why) = (request.uri().path(), status.message());
-    tracing::debug!(path, why, "not let in");
     let mut response = say(is_grpc(request), status);
     if request.uri().path().starts_with(FORWARD_AUTH) {
         response.headers_mut().remove(http::header::WWW_AUTHENTICATE);

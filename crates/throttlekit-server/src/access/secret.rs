@@ -1,13 +1,16 @@
 //! Secrets, kept as digests only.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
+use crate::files::read_regular;
+
+/// Shorter secrets can be guessed.
+const BYTES_MIN: usize = 16;
 /// A file longer than this holds no token.
 const FILE_BYTES_MAX: u64 = 4096;
 
@@ -15,12 +18,14 @@ const FILE_BYTES_MAX: u64 = 4096;
 #[derive(Clone)]
 pub struct Secret {
     digest: [u8; 32],
+    /// The file that it was read from: a server reads it again.
+    file: Option<Arc<Path>>,
 }
 
 impl Secret {
     /// This one. Nothing if it is empty.
     pub fn of(text: &[u8]) -> Option<Self> {
-        (!text.is_empty()).then(|| Self { digest: Sha256::digest(text).into() })
+        (!text.is_empty()).then(|| Self { digest: Sha256::digest(text).into(), file: None })
     }
 
     /// The one of this digest, in 64 hexadecimal digits.
@@ -32,53 +37,66 @@ impl Secret {
         for (byte, pair) in digest.iter_mut().zip(digits.as_bytes().chunks(2)) {
             *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
         }
-        Some(Self { digest })
+        Some(Self { digest, file: None })
     }
 
-    /// The one in a file, without the white space around it.
+    /// Reads the one in a file, without the white space around it. It has at least 16 bytes.
     pub fn in_file(path: &Path) -> Result<Self, String> {
-        Self::read_file(path, 1)
-    }
-
-    /// The one in an environment variable, without the white space around it.
-    pub fn in_env(name: &str) -> Result<Self, String> {
-        Self::read_env(name, 1)
-    }
-
-    pub(super) fn read_file(path: &Path, bytes_min: usize) -> Result<Self, String> {
         let wrong = |why: &dyn fmt::Display| format!("{}: {why}", path.display());
-        // A pipe would be waited for, and a device never ends.
-        if !std::fs::metadata(path).map_err(|error| wrong(&error))?.is_file() {
-            return Err(wrong(&"no ordinary file: a token stands in one"));
-        }
-        let (file, mut text) = (File::open(path).map_err(|error| wrong(&error))?, Vec::new());
-        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(|error| wrong(&error))?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(wrong(&"longer than any token: 4096 bytes at most"));
-        }
-        Self::long(text.trim_ascii(), bytes_min).map_err(|why| wrong(&why))
+        let text = read_regular(path, FILE_BYTES_MAX).map_err(|error| wrong(&error))?;
+        let secret = Self::long(text.trim_ascii()).map_err(|why| wrong(&why))?;
+        Ok(Self { file: Some(path.into()), ..secret })
     }
 
-    pub(super) fn read_env(name: &str, bytes_min: usize) -> Result<Self, String> {
+    /// Reads the one in an environment variable, without the white space around it. It has at least 16 bytes.
+    pub fn in_env(name: &str) -> Result<Self, String> {
         let text = std::env::var(name).map_err(|_| format!("the environment has no `{name}`"))?;
-        Self::long(text.trim_ascii().as_bytes(), bytes_min).map_err(|why| format!("`{name}`: {why}"))
+        Self::long(text.trim_ascii().as_bytes()).map_err(|why| format!("`{name}`: {why}"))
     }
 
-    fn long(text: &[u8], bytes_min: usize) -> Result<Self, String> {
-        let long = text.len() >= bytes_min;
-        long.then(|| Self::of(text))
-            .flatten()
-            .ok_or_else(|| format!("{} bytes are too few for a secret: {bytes_min} at least", text.len()))
+    fn long(text: &[u8]) -> Result<Self, String> {
+        let long = (text.len() >= BYTES_MIN).then(|| Self::of(text)).flatten();
+        long.ok_or_else(|| format!("{} bytes are too few for a secret: {BYTES_MIN} at least", text.len()))
     }
 
     /// Whether it is the same, found out in the same time for every other.
     pub(super) fn is(&self, other: &Self) -> Choice {
         self.digest.ct_eq(&other.digest)
     }
+
+    /// The half of its digest that tables find it by. What a lookup's time may reveal of it helps nobody to guess the
+    /// secret.
+    pub(super) fn head(&self) -> Head {
+        let mut head = [0; 16];
+        head.copy_from_slice(&self.digest[..16]);
+        head
+    }
+
+    pub(super) fn source(&self) -> Option<Source> {
+        self.file.as_deref().map(|path| Source::File(path.into()))
+    }
 }
+
+pub(super) type Head = [u8; 16];
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
+    }
+}
+
+/// A place outside the policy file that holds a secret.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    File(PathBuf),
+    Env(String),
+}
+
+impl Source {
+    pub(crate) fn read(&self) -> Result<Secret, String> {
+        match self {
+            Self::File(path) => Secret::in_file(path),
+            Self::Env(name) => Secret::in_env(name),
+        }
     }
 }

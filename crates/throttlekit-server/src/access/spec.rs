@@ -32,12 +32,37 @@ pub struct PrincipalSpec {
     /// The environment variable that holds its token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_env: Option<String>,
-    /// A name in its client certificate: a URI such as `spiffe://mesh/billing`, or `dns:host`.
+    /// Up to two tokens, each with its own expiry: the old and the new one while a token is rotated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<TokenSpec>,
+    /// A name in its client certificate: a URI such as `spiffe://mesh/billing`, or `dns:host`. A SPIFFE ID that ends in
+    /// `/*` stands for all names below it; the longest that fits wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
+    /// What it counts for beside others while there is more to decide than the server can: 1 to 1000, 1 unless stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
     /// What it may. Nothing unless stated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<GrantSpec>,
+}
+
+/// One token: where it is kept, by exactly one of `sha256`, `file` and `env`, and until when it is valid.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenSpec {
+    /// The SHA-256 of the token, in 64 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// The file that holds the token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The environment variable that holds the token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<String>,
+    /// The instant from which on the token is refused, as an RFC 3339 date-time: `2026-12-01T00:00:00Z`. Default: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
 }
 
 /// Doors that may be used for some policies and some keys.

@@ -164,8 +164,22 @@ fn old_clients_show_their_token_in_headers_of_their_own() {
 }
 
 #[test]
-fn without_a_list_the_monitor_and_reserving_are_for_this_machine() {
+fn without_a_list_the_monitor_and_reserving_are_for_nobody() {
     let open = Access::open(Secrets::default());
+    for door in [Door::Monitor, Door::Reserve] {
+        for peer in [None, Some(&at("127.0.0.1")), Some(&at("192.0.2.1"))] {
+            let refused = open.identify(&bearer("guess"), peer).unwrap().may(door, "p", b"k").unwrap_err();
+            for remedy in ["-secret-file", "`access`", "--trust-loopback"] {
+                assert!(refused.to_string().contains(remedy), "{refused}");
+            }
+        }
+    }
+    assert!(open.identify(&http::HeaderMap::new(), None).unwrap().may(Door::Check, "p", b"k").is_ok());
+}
+
+#[test]
+fn with_loopback_trust_the_monitor_and_reserving_are_for_this_machine() {
+    let open = Access::open(Secrets { trust_loopback: true, ..Secrets::default() });
     let may = |peer: Option<&Peer>, headers: &http::HeaderMap, door| {
         open.identify(headers, peer).unwrap().may(door, "p", b"k").is_ok()
     };
@@ -194,7 +208,7 @@ fn without_a_list_the_monitor_and_reserving_are_for_this_machine() {
 #[test]
 fn a_secret_is_demanded_from_everybody() {
     let monitor = Secret::of(b"look");
-    let open = Access::open(Secrets { monitor, fleet: Secret::of(b"lend") });
+    let open = Access::open(Secrets { monitor, fleet: Secret::of(b"lend"), trust_loopback: true });
     let may = |headers: &http::HeaderMap, door| {
         open.identify(headers, Some(&at("127.0.0.1"))).unwrap().may(door, "p", b"k").is_ok()
     };
@@ -213,6 +227,11 @@ fn a_list_that_cannot_work_is_refused_with_its_reason() {
     let table = [
         ("principals: {a: {}}".into(), "nobody can be known"),
         ("principals: {a: {token_sha256: abc}}".into(), "64 hexadecimal digits"),
+        ("principals: {a: {tokens: [{}]}}".into(), "nowhere"),
+        ("principals: {a: {tokens: [{env: A, file: B}]}}".into(), "one place"),
+        ("principals: {a: {tokens: [{env: A}, {env: B}, {env: C}]}}".into(), "at most 2"),
+        (format!("principals: {{a: {{tokens: [{{sha256: {same}, expires: tomorrow}}]}}}}"), "RFC 3339"),
+        ("principals: {a: {certificate: 'spiffe://*'}}".into(), "at the end only"),
         ("principals: {a: {token_env: THROTTLEKIT_NO_SUCH}}".into(), "THROTTLEKIT_NO_SUCH"),
         ("principals: {a: {token_file: /no/such/file}}".into(), "/no/such/file"),
         ("principals: {a: {certificate: 'cn:x'}}".into(), "neither `dns:host`"),
@@ -266,6 +285,10 @@ fn the_list_in_the_documentation_is_one() {
     let caller = access.identify(&bearer("an-example-draw-your-own-with-openssl-rand-hex-32"), None).unwrap();
     assert!(caller.may(Door::Check, "api-v1", b"acme/1").is_ok());
     assert!(caller.may(Door::Check, "api-v1", b"other").is_err());
+    let rotating = page.split("```yaml\n").nth(2).and_then(|rest| rest.split("```").next()).unwrap();
+    let (file, warnings) = crate::policy::load(rotating).unwrap();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    Access::of(&file.access.unwrap()).unwrap();
 }
 
 /// A door that was put together without the layer that says who asks is shut, where the file says who may.
@@ -299,10 +322,100 @@ fn a_token_stands_in_an_ordinary_file_of_its_size() {
     let folder = tempfile::tempdir().unwrap();
     let long = folder.path().join("long");
     std::fs::write(&long, "x".repeat(5_000)).unwrap();
-    for path in [Path::new("/dev/zero"), folder.path(), &long] {
+    let short = folder.path().join("short");
+    std::fs::write(&short, "fifteen letters").unwrap();
+    for path in [Path::new("/dev/zero"), folder.path(), &long, &short] {
         assert!(Secret::in_file(path).is_err(), "{}", path.display());
     }
     let good = folder.path().join("good");
-    std::fs::write(&good, " a token\n").unwrap();
-    assert!(bool::from(Secret::in_file(&good).unwrap().is(&Secret::of(b"a token").unwrap())));
+    std::fs::write(&good, " sixteen letters!\n").unwrap();
+    assert!(bool::from(Secret::in_file(&good).unwrap().is(&Secret::of(b"sixteen letters!").unwrap())));
+}
+
+#[test]
+fn of_two_tokens_each_is_good_until_it_expires() {
+    let (old, new) = (digest(BILLING), digest(OPS));
+    let text = format!(
+        "principals: {{a: {{allow: [{{doors: [check]}}], tokens: [
+           {{sha256: {old}, expires: '2026-12-01T00:00:00Z'}}, {{sha256: {new}}}]}}}}"
+    );
+    let access = Access::of(&spec(&text)).unwrap();
+    let clock = throttlekit::ManualClock::at(throttlekit::Timestamp::from_millis(1_796_083_199_999));
+    let name = |token: &str| {
+        let found = access.identify_at(&bearer(token), None, &clock);
+        found.map(|caller| caller.principal().name().to_owned())
+    };
+    assert_eq!((name(BILLING), name(OPS)), (Ok("a".into()), Ok("a".into())));
+    clock.advance(std::time::Duration::from_millis(1));
+    assert_eq!((name(BILLING), name(OPS)), (Err(Unknown::ExpiredToken), Ok("a".into())));
+    assert_eq!(name("another"), Err(Unknown::WrongToken));
+}
+
+#[test]
+fn a_token_that_two_principals_come_to_share_is_nobodys_and_others_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, token: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, token).unwrap();
+        path.display().to_string()
+    };
+    let (a, b) = (file("a", BILLING), file("b", BILLING));
+    let spec = spec(&format!(
+        "principals: {{a: {{token_file: '{a}'}}, b: {{token_file: '{b}'}}, c: {{token_sha256: {}}}}}",
+        digest(OPS)
+    ));
+    assert!(
+        Access::of(&spec).unwrap_err().contains("principals.b: token_file: it has the token of another: `a`")
+    );
+    let held = Held::of(read_secrets(sources(&spec)));
+    let built = Access::build(Some(&spec), &Secrets::default(), &held, &Default::default()).unwrap();
+    assert_eq!(built.failing.len(), 1);
+    assert_eq!(built.access.identify(&bearer(BILLING), None).unwrap_err(), Unknown::WrongToken);
+    assert_eq!(built.access.identify(&bearer(OPS), None).unwrap().principal().name(), "c");
+}
+
+#[test]
+fn refusals_are_counted_by_reason_and_looking_is_none() {
+    let access = access();
+    let counted = |reason: &str| {
+        let counts = access.refusals().counts();
+        counts.into_iter().find(|(label, _)| *label == reason).unwrap().1
+    };
+    let caller = access.identify(&bearer(BILLING), None).unwrap();
+    assert!(caller.may(Door::Check, "chat", b"acme/1").is_ok());
+    assert!(!caller.allows(Door::Check, "chat", b"other"));
+    assert_eq!(counted("forbidden"), 0);
+    assert!(caller.may(Door::Check, "chat", b"other").is_err());
+    assert!(caller.may(Door::Monitor, "chat", b"").is_err());
+    assert!(caller.may_use(Door::Admit).is_err());
+    assert_eq!(counted("forbidden"), 3);
+    let open = Access::open(Secrets::default());
+    assert!(open.identify(&http::HeaderMap::new(), None).unwrap().may_use(Door::Reserve).is_err());
+    assert!(open.refusals().counts().contains(&("no_secret", 1)));
+}
+
+/// The old list compared a token with all of them: a thousand made a request cost four of one.
+#[test]
+fn finding_a_caller_costs_the_same_among_a_thousand_and_alone() {
+    use throttlekit::{Clock, PreciseClock};
+    let list = |count: usize| {
+        let one = |i| format!("p{i}: {{token_sha256: {}}}", digest(&format!("the token number {i:04}")));
+        let all: Vec<_> = (0..count).map(one).collect();
+        Access::of(&spec(&format!("principals: {{{}}}", all.join(", ")))).unwrap()
+    };
+    let (one, many, clock) = (list(1), list(1_000), PreciseClock::new());
+    let (right, wrong) = (bearer("the token number 0000"), bearer("the token number none"));
+    let time = |access: &Access, headers: &http::HeaderMap| {
+        let start = clock.now();
+        (0..200).for_each(|_| drop(std::hint::black_box(access.identify(headers, None))));
+        clock.now().since(start)
+    };
+    // The best of interleaved rounds: other work on the machine only adds.
+    let (mut alone, mut among, mut nobody) = ([std::time::Duration::MAX; 3]).into();
+    for _ in 0..200 {
+        alone = alone.min(time(&one, &right));
+        among = among.min(time(&many, &right));
+        nobody = nobody.min(time(&many, &wrong));
+    }
+    assert!(among <= 2 * alone && nobody <= 2 * alone, "{alone:?} {among:?} {nobody:?}");
 }

@@ -9,6 +9,7 @@ mod conduct;
 mod connection;
 mod counters;
 mod deadline;
+mod expiry;
 mod limits;
 mod peer;
 mod room;

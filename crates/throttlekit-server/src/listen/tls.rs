@@ -8,12 +8,16 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
+use throttlekit::Timestamp;
 use tokio_rustls::TlsAcceptor;
 
 use super::Speaks;
+use super::expiry::expires;
+use crate::access::AUDIT;
+use crate::files::read_regular;
 
 /// A certificate file larger than this is none: 1 MiB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -52,6 +56,8 @@ struct Files {
 struct Loaded {
     /// Of all that was read, to see whether there is something new.
     digest: [u8; 32],
+    /// When the first certificate of the chain expires.
+    expires: Option<Timestamp>,
     asking: Configs,
     /// The same for whoever comes without a certificate.
     unasking: Configs,
@@ -92,6 +98,11 @@ impl Tls {
         self.asks && self.shared.files.client_ca.is_some()
     }
 
+    /// The instant at which our certificate expires, if it names one.
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.shared.now.load().expires
+    }
+
     /// Reads the files again. Says whether there was something new; on an error what was in force stays.
     pub fn reload(&self) -> Result<bool, String> {
         let loaded = self.shared.files.load()?;
@@ -110,7 +121,10 @@ impl Tls {
             tokio::time::sleep(every).await;
             let reloaded = self.reload_aside().await;
             match &reloaded {
-                Ok(true) => tracing::info!("new TLS certificates are in force"),
+                Ok(true) => {
+                    let expires = self.expires().map(|at| at.as_millis_ceil() / 1_000);
+                    tracing::info!(target: AUDIT, expires, "TLS certificates loaded");
+                }
                 Err(error) if told.as_ref() != Some(error) => {
                     tracing::error!(%error, "TLS certificates cannot be reloaded: the old ones stay");
                 }
@@ -181,7 +195,8 @@ impl Files {
         }
         let asking = Configs::of(&self.config(&cert, &key, client_ca.as_deref())?);
         let unasking = Configs::of(&self.config(&cert, &key, None)?);
-        Ok(Loaded { digest: digest.finalize().into(), asking, unasking })
+        let expires = certificates(&self.cert, &cert)?.first().and_then(|certificate| expires(certificate));
+        Ok(Loaded { digest: digest.finalize().into(), expires, asking, unasking })
     }
 
     fn config(&self, cert: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<ServerConfig, String> {
@@ -204,20 +219,25 @@ impl Files {
             }
             _ => builder.with_no_client_auth(),
         };
-        builder.with_single_cert(chain, key).map_err(|error| {
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| {
             format!("{} and {} do not go together: {error}", self.cert.display(), self.key.display())
-        })
+        })?;
+        if client_ca.is_some() {
+            forbid_resumption(&mut config);
+        }
+        Ok(config)
     }
 }
 
+/// Demands a full handshake of every connection. A resumed session takes the client's certificate from the first one
+/// without looking at it again, and each resumption gives a new ticket: an expired certificate would be good for ever.
+fn forbid_resumption(config: &mut ServerConfig) {
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+}
+
 fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let read = || -> std::io::Result<Vec<u8>> {
-        if std::fs::metadata(path)?.len() > FILE_BYTES_MAX {
-            return Err(std::io::Error::other("longer than 1 MiB"));
-        }
-        std::fs::read(path)
-    };
-    read().map_err(|error| format!("{}: {error}", path.display()))
+    read_regular(path, FILE_BYTES_MAX).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -7,6 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use throttlekit::Timestamp;
 
 use crate::doors::envoy::EnvoyStats;
 use crate::listen::Stats;
@@ -25,6 +26,10 @@ pub struct DoorsSeen {
     pub waiting: u64,
     /// What each principal asked and got.
     pub principals: Vec<PrincipalSeen>,
+    /// Callers that were refused, by reason.
+    pub callers_refused: Vec<(&'static str, u64)>,
+    /// When the server's certificate expires, if it has one that does.
+    pub certificate_expires: Option<Timestamp>,
 }
 
 /// A count of a listener.
@@ -111,6 +116,24 @@ impl DoorsSeen {
         Ok(())
     }
 
+    fn write_access(&self, page: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Callers refused: an unknown or expired token, no token, no secret, or not allowed";
+        let mut family = page.encode_descriptor("callers_refused", help, None, MetricType::Counter)?;
+        for (reason, count) in &self.callers_refused {
+            ConstCounter::new(*count).encode(family.encode_family(&[("reason", *reason)])?)?;
+        }
+        let help = "When the certificate of the server expires, since the Unix epoch";
+        let name = "certificate_expires_timestamp_seconds";
+        let family = page.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        match self.certificate_expires {
+            Some(at) => {
+                let seconds = at.as_millis_ceil() / 1_000;
+                ConstGauge::new(i64::try_from(seconds).unwrap_or(i64::MAX)).encode(family)
+            }
+            None => Ok(()),
+        }
+    }
+
     fn write_envoy(&self, page: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let EnvoyStats { requests, unmatched, overrides_ignored, refunds_ignored, refused } = self.envoy;
         for (name, help, count) in [
@@ -156,6 +179,7 @@ impl Collector for DoorsSeen {
         let help = "Connections that the server closed or told to go, or that broke";
         self.write_reasons(page, "connections_closed", help, CLOSED)?;
         self.write_shares(page)?;
+        self.write_access(page)?;
         self.write_envoy(page)
     }
 }

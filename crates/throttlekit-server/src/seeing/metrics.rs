@@ -190,6 +190,16 @@ impl Page {
             "Lines of the log that were dropped, as their reader was too slow",
             super::logs::dropped(),
         )?;
+        page.gauge(
+            "access_failing",
+            "Tokens and secrets that cannot be used now, and are refused",
+            self.config.access_failing,
+        )?;
+        page.counter(
+            "access_failures",
+            "Tokens and secrets that became unusable",
+            self.config.access_failures,
+        )?;
         page.gauge("watchers", "Streams of denials that are open", self.watchers)?;
         page.counter("watch_dropped", "Denials that a stream was not told of", self.watch_dropped)
     }

@@ -21,7 +21,8 @@ const TOP_SHOWN: usize = 10;
 /// Which form of snapshot this is.
 const FORM: &str = "1";
 
-/// What is to be seen now, of policies for which `shows` says yes.
+/// What is to be seen now, of policies for which `shows` says yes. It is asked of the empty name, too, which no policy
+/// has: whether the caller sees everything, errors among it.
 ///
 /// Counts are since the start, latencies over the last minute. A policy that nobody asked is there, with zeros.
 pub fn snapshot(
@@ -43,14 +44,16 @@ pub fn snapshot(
     for policy in &mut policies {
         policy.fair_shares = shares::of(hub, engine, &policy.name, &keys.busiest);
     }
+    // Errors name files, principals and the store: they are for who may see everything.
+    let shows_errors = shows("");
     let mut snapshot = v1::Snapshot {
         meta: Some(meta(hub)),
         policies,
         guards: engine.guards().iter().filter(|guard| shows(&guard.policy)).map(guard).collect(),
         recent_denials: hub.recent().into_iter().filter(|denial| shows(&denial.policy)).map(wire).collect(),
         raw_json: String::new(),
-        engine: Some(engine_health(hub, engine)),
-        config: Some(config_health(config)),
+        engine: Some(engine_health(hub, engine, shows_errors)),
+        config: Some(config_health(config, shows_errors)),
     };
     snapshot.raw_json = super::json::of(&snapshot, hub).to_string();
     snapshot
@@ -154,7 +157,7 @@ fn guard(view: &GuardView) -> v1::GuardSummary {
     }
 }
 
-fn engine_health(hub: &Hub, engine: &Engine) -> v1::EngineHealth {
+fn engine_health(hub: &Hub, engine: &Engine, shows_errors: bool) -> v1::EngineHealth {
     let (health, store) = (engine.store_health(), hub.store());
     let away = store.away_since.map(|since| WallClock.now().since(since));
     v1::EngineHealth {
@@ -166,19 +169,21 @@ fn engine_health(hub: &Hub, engine: &Engine) -> v1::EngineHealth {
         in_flight: signed(health.in_flight),
         last_error: health
             .last_failure
+            .filter(|_| shows_errors)
             .map(|last| format!("{} {}", utc(last.at), last.why))
             .unwrap_or_default(),
         last_answer_ms_ago: away.map_or(0, |away| away.as_millis() as i64),
     }
 }
 
-fn config_health(config: &ConfigStatus) -> v1::ConfigHealth {
+fn config_health(config: &ConfigStatus, shows_errors: bool) -> v1::ConfigHealth {
+    let error = config.last_error.as_ref().or(config.access_error.as_ref()).filter(|_| shows_errors);
     v1::ConfigHealth {
         version_hash: config.hash.clone(),
         loaded_at: millis_at(config.loaded_at),
         reloads: signed(config.reloads),
         rejected: signed(config.rejected),
-        last_error: config.last_error.clone().unwrap_or_default(),
+        last_error: error.cloned().unwrap_or_default(),
     }
 }
 

@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, HandshakeKind, RootCertStore};
 use tempfile::TempDir;
+use throttlekit::{Clock, Timestamp, WallClock};
 use throttlekit_server::access::{Access, AccessSpec};
 use throttlekit_server::engine::Backend;
 use throttlekit_server::listen::{ListenOptions, Speaks, Tls, TlsFiles};
@@ -20,6 +22,9 @@ use tonic::Code;
 
 use crate::client::{Client, Failure};
 use crate::target::Target;
+
+/// Long enough for two handshakes on a busy machine.
+const CERTIFICATE_LIVES: Duration = Duration::from_secs(4);
 
 /// An authority, and what it signed.
 struct Authority {
@@ -46,8 +51,17 @@ impl Authority {
     }
 
     fn sign(&self, file: &str, name: SanType) -> Signed {
-        let key = KeyPair::generate().unwrap();
+        self.sign_as(file, name, CertificateParams::new(Vec::new()).unwrap())
+    }
+
+    fn sign_until(&self, file: &str, name: SanType, ends: Timestamp) -> Signed {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.not_after = (std::time::UNIX_EPOCH + Duration::from_nanos(ends.as_nanos())).into();
+        self.sign_as(file, name, params)
+    }
+
+    fn sign_as(&self, file: &str, name: SanType, mut params: CertificateParams) -> Signed {
+        let key = KeyPair::generate().unwrap();
         params.subject_alt_names = vec![name];
         let path = |end: &str| self.folder.path().join(format!("{file}.{end}"));
         let signed = Signed { cert: path("pem"), key: path("key") };
@@ -158,6 +172,90 @@ async fn the_name_in_a_client_certificate_says_what_it_may() {
     let other = authority.client("spiffe://mesh/other");
     let client = connect(&target, &authority.ca(), Some(&other)).await.unwrap();
     assert_eq!(client.check("api", "k").await.unwrap_err().code(), Code::Unauthenticated);
+}
+
+/// One handshake and one request, with what the client remembers of earlier ones.
+async fn again(target: &Target, connector: &TlsConnector) -> Result<HandshakeKind, Failure> {
+    let tcp = TcpStream::connect(target.address).await?;
+    let stream = connector.connect(ServerName::try_from("server.test").unwrap(), tcp).await?;
+    let kind = stream.get_ref().1.handshake_kind().unwrap();
+    Client::over(stream).await?.check("api", "k").await?;
+    Ok(kind)
+}
+
+/// A resumed session would bring along the certificate of the first handshake, however old.
+#[tokio::test]
+async fn an_expired_client_certificate_is_refused_also_by_resumption() {
+    let authority = Authority::new();
+    let target = Target::open(options(&files(&authority.server(), Some(authority.ca())))).await;
+    let provider = || Arc::new(rustls::crypto::ring::default_provider());
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        let ends = WallClock.now() + CERTIFICATE_LIVES;
+        let me = authority.sign_until("short", SanType::URI("spiffe://mesh/short".try_into().unwrap()), ends);
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(authority.ca()).unwrap()).unwrap();
+        let chain = vec![CertificateDer::from_pem_file(&me.cert).unwrap()];
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(&me.key).unwrap())
+            .unwrap();
+        // The default of rustls: it remembers sessions and tries to resume them.
+        config.resumption = rustls::client::Resumption::in_memory_sessions(8);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let connector = TlsConnector::from(Arc::new(config));
+        let mut good = 0;
+        while WallClock.now() + Duration::from_secs(1) < ends {
+            match again(&target, &connector).await {
+                Ok(kind) => assert_eq!(kind, HandshakeKind::Full, "{version:?}"),
+                // A machine that stood still for so long saw nothing of the good time.
+                Err(failure) => assert!(WallClock.now() >= ends, "{failure:?}"),
+            }
+            good += 1;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        assert!(good >= 2, "the certificate expired before it was tried twice");
+        while WallClock.now() < ends + Duration::from_secs(1) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        for _ in 0..3 {
+            assert!(matches!(again(&target, &connector).await, Err(Failure::Lost(_))), "{version:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn sessions_are_resumed_where_no_client_certificate_is_demanded() {
+    let authority = Authority::new();
+    let target = Target::open(options(&files(&authority.server(), None))).await;
+    let connector = connector(&authority.ca(), None, b"h2");
+    assert_eq!(again(&target, &connector).await.unwrap(), HandshakeKind::Full);
+    assert_eq!(again(&target, &connector).await.unwrap(), HandshakeKind::Resumed);
+}
+
+#[tokio::test]
+async fn the_end_of_the_servers_certificate_is_known_and_follows_new_ones() {
+    let authority = Authority::new();
+    let name = || SanType::DnsName("server.test".try_into().unwrap());
+    let first = authority.sign_until("server", name(), Timestamp::from_millis(1_900_000_000_000));
+    let tls = Tls::load(&files(&first, None)).unwrap().unwrap();
+    assert_eq!(tls.expires(), Some(Timestamp::from_millis(1_900_000_000_000)));
+    authority.sign_until("server", name(), Timestamp::from_millis(2_600_000_000_000));
+    assert_eq!(tls.reload(), Ok(true));
+    assert_eq!(tls.expires(), Some(Timestamp::from_millis(2_600_000_000_000)));
+}
+
+#[test]
+fn a_certificate_that_is_a_pipe_or_a_device_is_refused_at_once() {
+    let authority = Authority::new();
+    let pipe = authority.folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [pipe, "/dev/zero".into()] {
+        let error =
+            Tls::load(&TlsFiles { cert: Some(path), ..files(&authority.server(), None) }).unwrap_err();
+        assert!(error.contains("not a regular file"), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 use crate::FILE;
 use crate::strict::Page;
 
-async fn http1(address: std::net::SocketAddr, ask: &str) -> String {
+pub(crate) async fn http1(address: std::net::SocketAddr, ask: &str) -> String {
     let mut tcp = TcpStream::connect(address).await.unwrap();
     tcp.write_all(format!("{ask} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").as_bytes())
         .await

@@ -1,6 +1,7 @@
 //! What a server shows of itself: the page of metrics, the monitor over a socket, and the dashboard that reads them.
 #![recursion_limit = "256"] // The engine's futures hold each other many deep.
 
+mod callers;
 mod dashboard;
 mod doors;
 mod monitor;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::Timestamp;
 use throttlekit_server::access::Principal;
 use throttlekit_server::access::Secrets;
 use throttlekit_server::engine::{Ask, Backend, Engine, EngineOptions};
@@ -68,7 +70,13 @@ fn doors() -> DoorsSeen {
     let name = "acme".to_owned();
     let principal = PrincipalSeen { name, requests: 0, decisions: 0, denied: 0, shed: 0, share: 0 };
     let listeners = vec![("grpc", Stats::default())];
-    DoorsSeen { listeners, principals: vec![principal], ..DoorsSeen::default() }
+    DoorsSeen {
+        listeners,
+        principals: vec![principal],
+        callers_refused: vec![("no_token", 0)],
+        certificate_expires: Some(Timestamp::from_millis(1_796_083_200_000)),
+        ..DoorsSeen::default()
+    }
 }
 
 /// Asks five times each of `api` and `tried`, and three times for a slot, which are held.

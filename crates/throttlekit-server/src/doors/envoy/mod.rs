@@ -131,8 +131,9 @@ impl EnvoyDoor {
         caller: &Caller,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, Status> {
-        charge::check_form(request)?;
+        // First of all: who may not ask learns nothing of domains and rules.
         caller.may_use(Door::Envoy).map_err(status)?;
+        charge::check_form(request)?;
         let table = self.table();
         let each = request.descriptors.iter();
         let charges: Vec<_> = each.map(|descriptor| Charge::of(&table, request, descriptor)).collect();

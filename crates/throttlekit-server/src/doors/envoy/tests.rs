@@ -330,6 +330,21 @@ async fn keys_that_are_not_the_proxys_do_not_pass_and_the_others_are_charged() {
 }
 
 #[tokio::test]
+async fn a_caller_without_the_door_does_not_learn_which_descriptors_have_rules() {
+    let door = door();
+    let access = serde_json::json!({ "anonymous": [{ "doors": ["check"] }] });
+    let access = Access::of(&serde_json::from_value(access).unwrap()).unwrap();
+    let caller = access.identify(&http::HeaderMap::new(), None).unwrap();
+    let malformed = RateLimitRequest::default();
+    let (ruled, unruled) = (descriptor(&[("user", "a")]), descriptor(&[("nobody", "knows")]));
+    for request in [request(vec![ruled]), request(vec![unruled]), request(vec![]), malformed] {
+        let refused = door.decide(&caller, &request).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+        assert_eq!(refused.message(), "a caller without a name may not use Envoy");
+    }
+}
+
+#[tokio::test]
 async fn it_is_served_over_grpc() {
     use throttlekit_proto::envoy::rate_limit_service_client::RateLimitServiceClient;
     let mut client = RateLimitServiceClient::new(door().into_service());

@@ -9,8 +9,9 @@ use throttlekit_proto::v1::{GetSnapshotRequest, GetSnapshotResponse, WatchReques
 use tonic::{Request, Response, Status};
 
 use super::status;
-use crate::access::{Caller, Door};
+use crate::access::{Caller, Door, MonitorLog};
 use crate::engine::Engine;
+use crate::listen::Peer;
 use crate::reload::Reloader;
 use crate::seeing::{Hub, snapshot};
 
@@ -23,12 +24,13 @@ pub struct MonitorDoor {
     hub: Arc<Hub>,
     engine: Engine,
     reloader: Arc<Reloader>,
+    log: Arc<MonitorLog>,
 }
 
 impl MonitorDoor {
     /// Of this engine, as this hub sees it, and of the file that it runs.
     pub fn new(hub: Arc<Hub>, engine: Engine, reloader: Arc<Reloader>) -> Self {
-        Self { hub, engine, reloader }
+        Self { hub, engine, reloader, log: Arc::default() }
     }
 }
 
@@ -40,11 +42,12 @@ impl Monitor for MonitorDoor {
         request: Request<GetSnapshotRequest>,
     ) -> Result<Response<GetSnapshotResponse>, Status> {
         let caller = Caller::of(request.extensions(), &self.engine);
-        let may = |policy: &str| caller.may(Door::Monitor, policy, b"");
-        let seen = snapshot(&self.hub, &self.engine, &self.reloader.status(), |policy| may(policy).is_ok());
+        let may = |policy: &str| caller.allows(Door::Monitor, policy, b"");
+        let seen = snapshot(&self.hub, &self.engine, &self.reloader.status(), may);
         if seen.policies.is_empty() {
-            may("").map_err(status)?;
+            caller.may(Door::Monitor, "", b"").map_err(status)?;
         }
+        self.log.opened(&caller, request.extensions().get::<Peer>(), "GetSnapshot");
         Ok(Response::new(GetSnapshotResponse { snapshot: Some(seen) }))
     }
 
@@ -53,6 +56,7 @@ impl Monitor for MonitorDoor {
     /// Of one policy, or of all that the caller may look at.
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let caller = Caller::of(request.extensions(), &self.engine);
+        let peer = request.extensions().get::<Peer>().cloned();
         let one = request.into_inner().policy;
         if one.len() > POLICY_BYTES_MAX {
             return Err(Status::invalid_argument("no policy has so long a name"));
@@ -60,6 +64,7 @@ impl Monitor for MonitorDoor {
         if !one.is_empty() {
             caller.may(Door::Monitor, &one, b"").map_err(status)?;
         }
+        self.log.opened(&caller, peer.as_ref(), "Watch");
         let wants = move |policy: &str| {
             (one.is_empty() || one == policy) && caller.allows(Door::Monitor, policy, b"")
         };

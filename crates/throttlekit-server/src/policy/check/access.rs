@@ -6,7 +6,10 @@ use super::super::error::did_you_mean;
 use super::super::model::PolicyFile;
 use super::super::tree::shown;
 use super::{At, Report};
-use crate::access::{GrantSpec, PRINCIPALS_MAX, PrincipalSpec, judge_certificate, judge_digest, judge_grant};
+use crate::access::{
+    Access, GrantSpec, Kept, NO_CREDENTIAL, PRINCIPALS_MAX, PrincipalSpec, TOKENS_MAX, judge_certificate,
+    judge_grant, judge_token, judge_weight, tokens, unusable,
+};
 
 /// So many findings are worth the search for what was meant.
 const HINTS_MAX: usize = 5;
@@ -38,20 +41,44 @@ fn one_principal(at: &At, name: &str, principal: &PrincipalSpec, report: &mut Re
     if name.is_empty() {
         report.error(at, "a principal needs a name");
     }
-    let PrincipalSpec { token_sha256, token_file, token_env, certificate, allow } = principal;
-    if let Some(Err(why)) = token_sha256.as_deref().map(judge_digest) {
-        report.error(&at.then("token_sha256"), why);
+    for token in tokens(principal) {
+        if let Err(why) = token.judge() {
+            report.error(&at.then(&token.field), why);
+        }
     }
-    if let Some(Err(why)) = certificate.as_deref().map(judge_certificate) {
+    let listed = at.then("tokens");
+    if principal.tokens.len() > TOKENS_MAX {
+        let has = principal.tokens.len();
+        report.error(
+            &listed,
+            format!("{has} tokens, and at most {TOKENS_MAX} are known: the old and the new one"),
+        );
+    }
+    for (index, token) in principal.tokens.iter().enumerate() {
+        if let Err(why) = judge_token(token) {
+            report.error(&listed.index(index), why);
+        }
+    }
+    if let Some(Err(why)) = principal.certificate.as_deref().map(judge_certificate) {
         report.error(&at.then("certificate"), why);
     }
-    if [token_sha256, token_file, token_env, certificate].into_iter().all(Option::is_none) {
-        let message = "nobody can be known as it: give token_sha256, token_file, token_env or certificate";
-        report.error(at, message);
+    if let Err(why) = judge_weight(principal.weight) {
+        report.error(&at.then("weight"), why);
     }
-    if allow.is_empty() {
+    if tokens(principal).next().is_none() && principal.tokens.is_empty() && principal.certificate.is_none() {
+        report.error(at, NO_CREDENTIAL);
+    }
+    if principal.allow.is_empty() {
         report.warning(at, "it may do nothing: say what in `allow`");
     }
+}
+
+/// What a caller shows: one of these stands below one name only.
+#[derive(PartialEq, Eq, Hash)]
+enum Shows<'f> {
+    Digest(String),
+    Kept(Kept<'f>),
+    Certificate(String),
 }
 
 /// One caller is one principal: what it shows may stand below one name only.
@@ -59,20 +86,20 @@ fn known_once<'f>(
     at: &At,
     name: &'f str,
     principal: &'f PrincipalSpec,
-    seen: &mut HashMap<(&'static str, String), &'f str>,
+    seen: &mut HashMap<Shows<'f>, &'f str>,
     report: &mut Report,
 ) {
-    let ways = [
-        ("token_sha256", principal.token_sha256.as_deref().map(str::to_ascii_lowercase)),
-        ("token_file", principal.token_file.clone()),
-        ("token_env", principal.token_env.clone()),
-        ("certificate", principal.certificate.as_deref().and_then(|name| judge_certificate(name).ok())),
-    ];
-    for (way, shows) in ways {
-        let Some(shows) = shows else { continue };
-        if let Some(other) = seen.insert((way, shows), name) {
+    let shown_tokens = tokens(principal).map(|token| match token.kept() {
+        // The same digits in capitals are the same digest.
+        Kept::Digest(digits) => (token.field, Shows::Digest(digits.to_ascii_lowercase())),
+        kept => (token.field, Shows::Kept(kept)),
+    });
+    let certificate = principal.certificate.as_deref().and_then(|name| judge_certificate(name).ok());
+    let certificate = certificate.map(|name| ("certificate".to_owned(), Shows::Certificate(name)));
+    for (field, shows) in shown_tokens.chain(certificate) {
+        if let Some(other) = seen.insert(shows, name).filter(|other| *other != name) {
             let message = format!("it is that of `{}` too: a caller is one principal", shown(other));
-            report.error(&at.then(way), message);
+            report.error(&at.then(&field), message);
         }
     }
 }
@@ -108,12 +135,12 @@ fn fits_some(at: &At, name: &str, file: &PolicyFile, report: &mut Report) {
 pub(super) fn check_secrets(file: &PolicyFile, report: &mut Report) {
     let principals = At::key("access").then("principals");
     for (name, principal) in file.access.iter().flat_map(|access| &access.principals) {
-        for (way, why) in crate::access::unreadable(principal) {
-            report.error(&principals.named(name).then(way), why);
+        for (field, why) in unusable(principal) {
+            report.error(&principals.named(name).then(&field), why);
         }
     }
     if report.findings.is_empty()
-        && let Some(Err(why)) = file.access.as_ref().map(crate::access::Access::of)
+        && let Some(Err(why)) = file.access.as_ref().map(Access::of)
     {
         report.error(&At::key("access"), why);
     }

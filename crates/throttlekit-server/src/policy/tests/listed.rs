@@ -19,11 +19,11 @@ fn lists_that_cannot_work_are_refused_with_the_place_and_a_remedy() {
     let table = [
         (
             "principals:\n  a:\n    allow: [{doors: [check]}]".to_owned(),
-            "7:5 access.principals.a: nobody can be known as it: give token_sha256, token_file, token_env or certificate",
+            "7:5 access.principals.a: nobody can be known as it: give token_sha256, token_file, token_env, tokens or certificate",
         ),
         (
             "principals:\n  a: {token_sha256: abc, allow: [{doors: [check]}]}".into(),
-            "7:23 access.principals.a.token_sha256: token_sha256 is not 64 hexadecimal digits",
+            "7:23 access.principals.a.token_sha256: a SHA-256 digest has 64 hexadecimal digits",
         ),
         (
             "principals:\n  a: {certificate: 'cn:x', allow: [{doors: [check]}]}".into(),
@@ -52,6 +52,30 @@ fn lists_that_cannot_work_are_refused_with_the_place_and_a_remedy() {
         (
             both("token_file: /run/token"),
             "8:21 access.principals.b.token_file: it is that of `a` too: a caller is one principal",
+        ),
+        (
+            both("certificate: 'spiffe://mesh/ns/*'"),
+            "8:22 access.principals.b.certificate: it is that of `a` too: a caller is one principal",
+        ),
+        (
+            "principals:\n  a: {certificate: 'spiffe://mesh*', allow: [{doors: [check]}]}".into(),
+            "7:22 access.principals.a.certificate: certificate `spiffe://mesh*`: a `*` stands at the end only",
+        ),
+        (
+            "principals:\n  a: {tokens: [{}], allow: [{doors: [check]}]}".into(),
+            "7:18 access.principals.a.tokens[0]: says nowhere where the token is kept: give sha256, file or env",
+        ),
+        (
+            "principals:\n  a: {tokens: [{env: A, expires: 2026-13-01T00:00:00Z}], allow: [{doors: [check]}]}".into(),
+            "7:24 access.principals.a.tokens[0].env: invalid date-time `2026-13-01T00:00:00Z`",
+        ),
+        (
+            "principals:\n  a: {tokens: [{env: A}, {env: B}, {env: C}], allow: [{doors: [check]}]}".into(),
+            "7:9 access.principals.a.tokens: 3 tokens, and at most 2 are known: the old and the new one",
+        ),
+        (
+            format!("{}\n  b: {{tokens: [{{sha256: {}}}]}}", both(&format!("token_sha256: {DIGEST}")).lines().take(2).collect::<Vec<_>>().join("\n"), DIGEST.to_uppercase()),
+            "8:27 access.principals.b.tokens[0].sha256: it is that of `a` too: a caller is one principal",
         ),
         (
             both(&format!("token_sha256: {DIGEST}")),
@@ -116,4 +140,10 @@ fn secrets_are_read_only_where_that_is_asked_for() {
         access(&format!("principals:\n  a: {{token_file: '{path}', allow: [{{doors: [check]}}]}}"))
     };
     judge_secrets(&with(path.to_str().unwrap())).unwrap();
+    let over =
+        format!("principals: {{a: {{tokens: [{{sha256: {DIGEST}, expires: 2020-01-01T00:00:00Z}}]}}}}");
+    assert!(warned(&access(&over)).contains("may do nothing"), "a date is judged where the file is run");
+    let errors = judge_secrets(&access(&over)).unwrap_err();
+    assert_eq!(errors[0].path, "access.principals.a.tokens[0].sha256");
+    assert!(errors[0].message.contains("has expired"), "{}", errors[0]);
 }

@@ -1,0 +1,123 @@
+//! Names in client certificates, and which principal each belongs to.
+
+use std::collections::HashMap;
+
+/// The name of a certificate in the form that is compared: `dns:host` in lower case, a URI, or the beginning of a
+/// SPIFFE ID up to a `/`, followed by `*`.
+pub(crate) fn judge_certificate(name: &str) -> Result<String, String> {
+    if let Some(host) = name.strip_prefix("dns:") {
+        return Ok(format!("dns:{}", host.to_ascii_lowercase()));
+    }
+    match name.split_once('*') {
+        None if name.contains("://") => Ok(name.into()),
+        Some((beginning, "")) if is_spiffe_folder(beginning) => Ok(name.into()),
+        Some(_) => Err(format!(
+            "certificate `{}`: a `*` stands at the end only, after a `/` behind a trust domain, such as \
+             `spiffe://mesh.example/*`",
+            name.escape_debug()
+        )),
+        None => Err(format!(
+            "certificate `{}` is neither `dns:host` nor a URI such as `spiffe://mesh/name`",
+            name.escape_debug()
+        )),
+    }
+}
+
+/// Whether it is a trust domain and perhaps a path, up to a `/`.
+fn is_spiffe_folder(text: &str) -> bool {
+    let path = text.strip_prefix("spiffe://").and_then(|rest| rest.split_once('/'));
+    path.is_some_and(|(domain, path)| !domain.is_empty() && (path.is_empty() || path.ends_with('/')))
+}
+
+/// Principals by the names in their certificates.
+#[derive(Debug, Default)]
+pub(super) struct Certificates {
+    exact: HashMap<String, usize>,
+    /// By what stands before the `*`.
+    patterns: HashMap<String, usize>,
+    /// The lengths of the patterns, longest first: each is one lookup.
+    lengths: Vec<usize>,
+}
+
+impl Certificates {
+    /// Notes a name as [`judge_certificate`] has it. Returns the principal that it belongs to already, if any.
+    pub(super) fn insert(&mut self, name: String, whose: usize) -> Option<usize> {
+        let Some(beginning) = name.strip_suffix('*') else { return self.exact.insert(name, whose) };
+        if let Err(place) = self.lengths.binary_search_by(|length| beginning.len().cmp(length)) {
+            self.lengths.insert(place, beginning.len());
+        }
+        self.patterns.insert(beginning.to_owned(), whose)
+    }
+
+    /// The principal of a certificate with these names: by a name in full, else by the longest pattern. Where names lead
+    /// to several, the one that the file lists first by name.
+    pub(super) fn find(&self, names: &[String]) -> Option<usize> {
+        let exact = names.iter().filter_map(|name| self.exact.get(name)).min();
+        exact.copied().or_else(|| {
+            self.lengths.iter().find_map(|&length| {
+                names.iter().filter_map(|name| self.patterns.get(beginning(name, length)?)).min().copied()
+            })
+        })
+    }
+}
+
+/// The part of a name that a pattern of this length must equal, if the rest is a path of proper segments.
+fn beginning(name: &str, length: usize) -> Option<&str> {
+    let (beginning, rest) = name.split_at_checked(length)?;
+    // A pattern stands for names below it: `a/../b` is not below `a`.
+    let proper = |segment: &str| !matches!(segment, "" | "." | "..");
+    rest.split('/').all(proper).then_some(beginning)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_pattern_wins_and_a_name_in_full_wins_over_all() {
+        let names = ["spiffe://mesh/*", "spiffe://mesh/ns/a/*", "spiffe://mesh/ns/a/sa/x", "dns:a.example"];
+        let mut all = Certificates::default();
+        for (index, name) in names.into_iter().enumerate() {
+            assert_eq!(all.insert(judge_certificate(name).unwrap(), index), None);
+        }
+        assert_eq!(all.lengths, [19, 14]);
+        let find = |names: &[&str]| all.find(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let table = [
+            ("spiffe://mesh/ns/a/sa/x", Some(2)),
+            ("spiffe://mesh/ns/a/sa/y", Some(1)),
+            ("spiffe://mesh/ns/b/sa/x", Some(0)),
+            ("spiffe://mesh/ns/a", Some(0)),
+            ("spiffe://mesh/", None),
+            ("spiffe://mesh", None),
+            ("spiffe://mesh.evil/ns/a/sa/x", None),
+            ("spiffe://mesh/ns/a/../b", None),
+            ("spiffe://mesh/ns//a", None),
+            ("dns:a.example", Some(3)),
+            ("dns:b.example", None),
+        ];
+        for (name, whose) in table {
+            assert_eq!(find(&[name]), whose, "{name}");
+        }
+        assert_eq!(find(&["spiffe://mesh/ns/a/sa/y", "dns:a.example"]), Some(3));
+        assert_eq!(find(&[]), None);
+        assert_eq!(all.insert("spiffe://mesh/*".into(), 7), Some(0));
+    }
+
+    #[test]
+    fn a_star_stands_at_the_end_behind_a_trust_domain() {
+        for good in ["spiffe://mesh/*", "spiffe://mesh.example/ns/*", "spiffe://mesh/x", "https://a/b"] {
+            assert_eq!(judge_certificate(good).as_deref(), Ok(good));
+        }
+        for bad in [
+            "spiffe://*",
+            "spiffe:///*",
+            "spiffe://mesh*",
+            "spiffe://mesh/ns*",
+            "spiffe://mesh/*/x",
+            "https://a/*",
+        ] {
+            assert!(judge_certificate(bad).unwrap_err().contains("at the end only"), "{bad}");
+        }
+        assert!(judge_certificate("cn:x").unwrap_err().contains("neither"));
+    }
+}

@@ -1,0 +1,166 @@
+//! The principals of a file, found by what they show.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use throttlekit::{Clock, Timestamp};
+
+use super::caller::Allowed;
+use super::certificate::{Certificates, judge_certificate};
+use super::held::Held;
+use super::refusals::Refusals;
+use super::secret::{Head, Source};
+use super::token::{TOKENS_MAX, judge_token, tokens};
+use super::{AccessSpec, Principal, PrincipalSpec, Secret, Unknown};
+
+/// Principals of one file. At some 300 bytes each, their tables take 3 MB.
+pub const PRINCIPALS_MAX: usize = 10_000;
+
+/// The principals of a file: one lookup finds each, however many there are.
+#[derive(Debug, Default)]
+pub(super) struct Principals {
+    known: Vec<Arc<Allowed>>,
+    by_token: HashMap<Head, Token>,
+    by_certificate: Certificates,
+}
+
+#[derive(Debug)]
+struct Token {
+    secret: Secret,
+    expires: Option<Timestamp>,
+    /// None if several principals show it, and it stands for nobody.
+    whose: Option<Arc<Allowed>>,
+}
+
+/// The places outside the file that hold tokens of its principals.
+pub(crate) fn sources(spec: &AccessSpec) -> impl Iterator<Item = Source> {
+    spec.principals.values().flat_map(tokens).filter_map(|token| token.source())
+}
+
+impl Principals {
+    /// Builds the tables of a list. A list that is wrong whatever its secrets are is an error; a token that cannot be
+    /// used now is left out, and named in `failing` with the reason.
+    pub(super) fn build(
+        spec: &AccessSpec,
+        held: &Held,
+        refusals: &Arc<Refusals>,
+        failing: &mut Vec<String>,
+    ) -> Result<Self, String> {
+        if spec.principals.len() > PRINCIPALS_MAX {
+            return Err(format!("access: more than {PRINCIPALS_MAX} principals"));
+        }
+        let mut all = Self::default();
+        for (name, spec) in &spec.principals {
+            let at = |why: String| format!("access.principals.{}: {why}", name.escape_debug());
+            judge(name, spec).map_err(at)?;
+            let allowed = Allowed::of(Principal::named(name), &spec.allow, refusals).map_err(at)?;
+            let allowed = Arc::new(allowed.weighing(judge_weight(spec.weight).map_err(at)?));
+            if let Some(name) = spec.certificate.as_deref().map(judge_certificate).transpose().map_err(at)? {
+                all.add_certificate(name).map_err(at)?;
+            }
+            for token in tokens(spec) {
+                let expires = token.judge().map_err(at)?;
+                let added = token.secret(held).and_then(|secret| all.add_token(secret, expires, &allowed));
+                failing.extend(added.err().map(|why| at(format!("{}: {why}", token.field))));
+            }
+            all.known.push(allowed);
+        }
+        Ok(all)
+    }
+
+    /// Adds a name of the principal that is added next.
+    fn add_certificate(&mut self, name: String) -> Result<(), String> {
+        let other =
+            self.by_certificate.insert(name, self.known.len()).and_then(|other| self.known.get(other));
+        match other {
+            Some(other) => {
+                Err(format!("it has the certificate of another: `{}`", other.name().escape_debug()))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a token of a principal. A token of two principals is nobody's: to whom a caller belongs that shows it cannot
+    /// be told.
+    fn add_token(
+        &mut self,
+        secret: Secret,
+        expires: Option<Timestamp>,
+        whose: &Arc<Allowed>,
+    ) -> Result<(), String> {
+        let token = match self.by_token.entry(secret.head()) {
+            Entry::Vacant(place) => {
+                place.insert(Token { secret, expires, whose: Some(whose.clone()) });
+                return Ok(());
+            }
+            Entry::Occupied(place) => place.into_mut(),
+        };
+        if token.whose.as_ref().is_some_and(|other| Arc::ptr_eq(other, whose)) {
+            // Listed twice: the longer life holds.
+            token.expires = token.expires.zip(expires).map(|(a, b)| a.max(b));
+            return Ok(());
+        }
+        let other = token.whose.take();
+        let of = other.map_or_else(String::new, |other| format!(": `{}`", other.name().escape_debug()));
+        Err(format!("it has the token of another{of}, so the token is refused"))
+    }
+
+    /// The principal that shows this token. How long the lookup takes depends on half of a digest, which nobody can
+    /// steer towards that of a token they do not have; the comparison that decides takes the same time for all.
+    pub(super) fn by_token(&self, shown: &Secret, clock: &impl Clock) -> Result<&Arc<Allowed>, Unknown> {
+        let found = self.by_token.get(&shown.head()).filter(|token| token.secret.is(shown).into());
+        let token = found.ok_or(Unknown::WrongToken)?;
+        let whose = token.whose.as_ref().ok_or(Unknown::WrongToken)?;
+        match token.expires {
+            Some(expires) if clock.now() >= expires => Err(Unknown::ExpiredToken),
+            _ => Ok(whose),
+        }
+    }
+
+    /// The principal of a certificate with these names.
+    pub(super) fn by_certificate(&self, names: &[String]) -> Option<&Arc<Allowed>> {
+        self.known.get(self.by_certificate.find(names)?)
+    }
+
+    /// The tokens of each principal, by what tables find them by.
+    pub(super) fn holders(&self) -> BTreeMap<&str, BTreeSet<Head>> {
+        let mut holders: BTreeMap<_, _> =
+            self.known.iter().map(|known| (known.name(), BTreeSet::new())).collect();
+        for (head, token) in &self.by_token {
+            if let Some(heads) = token.whose.as_ref().and_then(|whose| holders.get_mut(whose.name())) {
+                heads.insert(*head);
+            }
+        }
+        holders
+    }
+}
+
+/// What is wrong with a principal whatever its secrets are.
+fn judge(name: &str, spec: &PrincipalSpec) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("a principal needs a name".into());
+    }
+    if spec.tokens.len() > TOKENS_MAX {
+        return Err(format!("tokens: at most {TOKENS_MAX}"));
+    }
+    spec.tokens.iter().try_for_each(judge_token)?;
+    if tokens(spec).next().is_none() && spec.certificate.is_none() {
+        return Err(NO_CREDENTIAL.into());
+    }
+    Ok(())
+}
+
+/// The most that a principal counts for beside others.
+const WEIGHT_MAX: u32 = 1_000;
+
+/// What a principal counts for beside others.
+pub(crate) fn judge_weight(weight: Option<u32>) -> Result<NonZeroU32, String> {
+    let weight = weight.unwrap_or(1);
+    let found = NonZeroU32::new(weight).filter(|weight| weight.get() <= WEIGHT_MAX);
+    found.ok_or_else(|| format!("weight is {weight}: it is 1 to {WEIGHT_MAX}"))
+}
+
+pub(crate) const NO_CREDENTIAL: &str =
+    "nobody can be known as it: give token_sha256, token_file, token_env, tokens or certificate";
