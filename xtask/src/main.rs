@@ -91,6 +91,8 @@ usage: cargo xtask <command>
                            what leasing costs and strands from eight nodes to ten thousand
   prove abuse [--small] [ATTACK]
                            what attacks on the server cost its other clients, and how much it grows under them
+  prove envoy-hostile [--requests N]
+                           N sets of random headers (default 100000) through a real Envoy, of a client whose limit is used up
   prove fuzz [--small] [TARGET]
                            ten million inputs (small: a hundred thousand) for each reader of strangers' bytes: policy,
                            wire, descriptors, sketch
@@ -119,6 +121,7 @@ fn main() -> ExitCode {
             prove::prove_all("fair", &throttlekit_conformance::fair::laws(), rest)
         }
         ["prove", "abuse", ref rest @ ..] => prove_abuse::run(rest),
+        ["prove", "envoy-hostile", ref rest @ ..] => prove_abuse::run_envoy(rest),
         ["prove", "budget", ref rest @ ..] => prove_budget::run(rest),
         ["prove", "budget-use", ref rest @ ..] => prove_budget_use::run(rest),
         ["prove", "key-capacity", ref rest @ ..] => prove_key_capacity::run(rest),

@@ -5,20 +5,15 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::services;
+
+/// Requests that a hostile client of Envoy's sends, unless stated.
+const HOSTILE: &str = "100000";
+
 /// Attacks a server in a process of its own, and fails if others were slowed down, it grew, or an attack did not take
 /// place. The test bounds its own time.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let mut command = Command::new("cargo");
-    command.args([
-        "test",
-        "--profile",
-        "proof",
-        "--quiet",
-        "--package",
-        "throttlekit-server",
-        "--test",
-        "network",
-    ]);
+    let mut command = server_test("network");
     command.args(["--", "--ignored", "--exact", "figures::figures", "--nocapture"]);
     let (options, attacks): (Vec<&str>, Vec<&str>) = args.iter().partition(|arg| arg.starts_with('-'));
     match options[..] {
@@ -29,6 +24,39 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         _ => bail!("prove abuse takes --small and names of attacks, not {}", options.join(" ")),
     }
     command.env("ABUSE_ONLY", attacks.join(","));
+    told(command)
+}
+
+/// Sends random headers through a real Envoy after a limit is used up, and fails if one of them passes.
+pub(crate) fn run_envoy(args: &[&str]) -> Result<()> {
+    let requests = match args {
+        [] => HOSTILE,
+        ["--requests", requests] => requests,
+        _ => bail!("prove envoy-hostile takes --requests N, not {}", args.join(" ")),
+    };
+    let mut command = server_test("envoy");
+    command.args(["--", "--exact", "no_set_of_headers_passes_a_limit_that_is_used_up", "--nocapture"]);
+    command.env("HOSTILE_REQUESTS", requests).envs(services::up_only(&["envoy"])?.env());
+    told(command)
+}
+
+fn server_test(name: &str) -> Command {
+    let mut command = Command::new("cargo");
+    command.args([
+        "test",
+        "--profile",
+        "proof",
+        "--quiet",
+        "--package",
+        "throttlekit-server",
+        "--test",
+        name,
+    ]);
+    command
+}
+
+/// Shows what a test prints, its figure last, for whoever reads the last line.
+fn told(mut command: Command) -> Result<()> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut figure = None;
     for line in BufReader::new(child.stdout.take().context("its output")?).lines() {
@@ -40,12 +68,9 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         }
     }
     let ended = child.wait()?;
-    // Last, for whoever reads the last line.
     println!(
         "{}",
-        figure.context(
-            "the attacks did not come to their end; see above, and run it where nothing else runs"
-        )?
+        figure.context("it did not come to its end; see above, and run it where nothing else runs")?
     );
     ensure!(ended.success(), "not proved; see above");
     Ok(())

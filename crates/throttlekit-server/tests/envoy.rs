@@ -1,10 +1,16 @@
 //! A real Envoy in front of a real service, run by the files in `ops/envoy`: limits hold exactly, clients and access
 //! logs learn why, and an outage of ours is what the filter's `failure_mode_deny` says.
 
+#[path = "envoy/hostile.rs"]
+mod hostile;
 #[path = "envoy/stand.rs"]
 mod stand;
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use futures_util::future::join_all;
 
 use serde_json::json;
 use stand::{Reply, Stand};
@@ -101,6 +107,49 @@ async fn no_header_takes_a_client_past_a_limit_that_it_has_used_up() {
         assert_eq!(reply.status, 429, "{} bytes: {:?}", value.len(), &value[..value.len().min(4)]);
     }
     assert_eq!(stand.served(), 3);
+}
+
+/// How many hostile requests are sent, unless `HOSTILE_REQUESTS` says otherwise.
+const HOSTILE: u64 = 2_000;
+/// How many of them at a time.
+const HOSTILE_AT_ONCE: u64 = 4;
+
+/// Whatever else a client writes, a limit that it has used up is used up. `cargo xtask prove envoy-hostile` sends more.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_set_of_headers_passes_a_limit_that_is_used_up() {
+    let requests = std::env::var("HOSTILE_REQUESTS").ok().and_then(|text| text.parse().ok());
+    let requests = requests.unwrap_or(HOSTILE);
+    let stand = Stand::start("headers", false).await;
+    let mallory = [("x-tenant", "acme"), ("x-member", "mallory")];
+    for _ in 0..3 {
+        assert_eq!(stand.get("/", &mallory).await.status, 200);
+    }
+    let next = AtomicU64::new(0);
+    let answered = Mutex::new(BTreeMap::<u16, u64>::new());
+    let sends = async || {
+        loop {
+            let seed = next.fetch_add(1, Relaxed);
+            if seed >= requests {
+                return;
+            }
+            // None at all is told as 0.
+            let status = stand.status_of(&hostile::headers(seed)).await.unwrap_or(0);
+            *answered.lock().unwrap().entry(status).or_default() += 1;
+            assert_eq!(stand.served(), 3, "the headers of seed {seed}, or of one shortly before, passed");
+            if seed > 0 && seed.is_multiple_of(10_000) {
+                println!("{seed} of {requests}");
+            }
+        }
+    };
+    join_all((0..HOSTILE_AT_ONCE).map(|_| sends())).await;
+    let answered = answered.into_inner().unwrap();
+    let (denied, refused) = (answered.get(&429).copied().unwrap_or(0), requests - answered[&429]);
+    assert!(denied * 4 > requests, "most are well formed: {answered:?}");
+    let passed = stand.served() - 3;
+    let figure = json!({"name": "prove-envoy-hostile", "requests": requests, "passed": passed, "denied": denied,
+        "refused_by_envoy": refused});
+    println!("figure: {figure}");
+    assert_eq!(passed, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -115,6 +115,20 @@ impl Stand {
         fetch(self.listener, &request).await
     }
 
+    /// The status of a request with these headers as they are. Nothing if Envoy closes the connection instead.
+    pub(crate) async fn status_of(&self, headers: &[u8]) -> Option<u16> {
+        let head = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n";
+        let fetching = async {
+            let mut stream = TcpStream::connect(self.listener).await.ok()?;
+            // It may answer before it has read everything.
+            let _ = stream.write_all(&[head, headers, b"\r\n"].concat()).await;
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer).await;
+            std::str::from_utf8(answer.get(9..12)?).ok()?.parse().ok()
+        };
+        tokio::time::timeout(WAIT_MAX, fetching).await.expect("Envoy answers in time")
+    }
+
     pub(crate) async fn get_at_once(&self, times: usize, path: &str, headers: &[(&str, &str)]) -> Vec<Reply> {
         let (listener, request) = (self.listener, written(path, headers));
         let asks = (0..times).map(|_| {
