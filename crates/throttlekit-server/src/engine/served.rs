@@ -68,9 +68,9 @@ impl Served {
         let places = match &spec.concurrency {
             Some(concurrency) => {
                 let kept = before.and_then(|before| before.places_for(concurrency));
-                let fresh =
-                    || !matches!(concurrency.scope, Scope::Key) || !before.is_some_and(Self::is_shared);
-                if kept.is_none() && before.is_some_and(|before| before.places.is_some()) && fresh() {
+                // The store counts on, whoever asks it.
+                let on_store = concurrency.scope == Scope::Key && before.is_some_and(Self::is_shared);
+                if kept.is_none() && !on_store && before.is_some_and(|before| before.places.is_some()) {
                     warnings.push(format!(
                         "policy `{name}`: slots are counted anew; those held go on beside them"
                     ));

@@ -123,7 +123,7 @@ impl Places {
 
 /// How long a slot on the store lives without a beat of the server: for about one lease the server may use it, and for
 /// another one the client whose lease it renewed last.
-pub(super) fn store_lives(lease_for: Duration) -> Duration {
+fn store_lives(lease_for: Duration) -> Duration {
     (lease_for * 2 + lease_for / CLOCK_PART + CLOCK_SLACK).max(STORE_LIVES_MIN)
 }
 
