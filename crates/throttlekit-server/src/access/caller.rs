@@ -108,6 +108,11 @@ impl Caller {
         self.turn = turn.map(Arc::new);
     }
 
+    /// The same without the turn of its request: for streams, which outlast it.
+    pub(crate) fn without_turn(self) -> Self {
+        Self { turn: None, ..self }
+    }
+
     /// Whether its request is to be answered without a decision, as too much of it is under way.
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded

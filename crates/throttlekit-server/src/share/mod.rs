@@ -71,15 +71,19 @@ impl Shares {
     /// The turn of a request, once it comes; nothing if too many of its caller wait, or if it did not come in time.
     async fn turn(self: &Arc<Self>, who: Who) -> Option<Turn> {
         let tally = self.tallies.of(&who.group);
-        let (told, turn) = oneshot::channel();
-        let asked = lock(&self.turns).ask(&who, || told);
-        let ticket = match asked {
-            Asked::Begins => return Some(self.begun(who, tally)),
-            Asked::Full => {
+        let mut turn = None;
+        let asked = lock(&self.turns).ask(&who, || {
+            let (tell, told) = oneshot::channel();
+            turn = Some(told);
+            tell
+        });
+        let (ticket, turn) = match (asked, turn) {
+            (Asked::Begins, _) => return Some(self.begun(who, tally)),
+            (Asked::Waits(ticket), Some(turn)) => (ticket, turn),
+            (Asked::Waits(_) | Asked::Full, _) => {
                 tally.shed();
                 return None;
             }
-            Asked::Waits(ticket) => ticket,
         };
         let waiting = Waiting { shares: self, who: Some(who), ticket };
         if timeout(self.limits.queue_for, turn).await.is_ok() {
