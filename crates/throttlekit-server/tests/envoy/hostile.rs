@@ -3,6 +3,9 @@
 /// The most bytes of all headers that Envoy takes by default.
 const BYTES_MAX: u64 = 60 * 1024;
 
+/// What keys, patterns and logs use themselves.
+const MARKS: &[u8] = b"|\\#*/;,=%{}\"'<>&?";
+
 /// Headers of a client that has used up what it may as `mallory` of `acme`, with whatever else this seed makes: names that
 /// rules look at and others, none, one or several times, of 0 to 60 KiB, of bytes of all kinds but the end of a line.
 pub(crate) fn headers(seed: u64) -> Vec<u8> {
@@ -33,7 +36,7 @@ fn value(random: &mut Random) -> Vec<u8> {
     (0..length)
         .map(|_| match kind {
             0 => b'a',
-            1 => b"|\\#*/;,=%{}\"'<>&?"[random.below(18) as usize],
+            1 => MARKS[random.below(MARKS.len() as u64) as usize],
             2 => 0x80 + random.below(0x80) as u8,
             3 => 0x20 + random.below(0x5f) as u8,
             _ => match random.below(256) as u8 {
