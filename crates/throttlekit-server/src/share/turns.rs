@@ -295,8 +295,8 @@ mod tests {
         let mut turns = turns(1);
         let (first, second) = (who(1, 1, 1), who(1, 1, 2));
         turns.ask(&first, || 1);
-        (0..3).for_each(|_| drop(turns.ask(&first, || 1)));
-        (0..3).for_each(|_| drop(turns.ask(&second, || 2)));
+        (0..3).for_each(|_| assert!(waits(&turns.ask(&first, || 1))));
+        (0..3).for_each(|_| assert!(waits(&turns.ask(&second, || 2))));
         let order: Vec<_> = (0..6).flat_map(|_| turns.end(&first, 1)).collect();
         assert_eq!(order, [1, 2, 1, 2, 1, 2]);
     }
