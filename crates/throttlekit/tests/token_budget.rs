@@ -2,7 +2,7 @@
 #![cfg(feature = "store")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::budget::{BudgetBuilder, Reservation, ReservationOptions, Reserve};
@@ -24,6 +24,8 @@ struct Wire {
     lose_leases: Arc<AtomicU64>,
     lose_debits: Arc<AtomicU64>,
     lose_returns: Arc<AtomicU64>,
+    /// Whether returns do not arrive for now.
+    holds_returns: Arc<AtomicBool>,
 }
 
 fn lost(counter: &AtomicU64) -> Result<(), StoreError> {
@@ -56,6 +58,9 @@ impl Store for Wire {
     }
 
     async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        while self.holds_returns.load(Relaxed) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         self.kept.give_back(backs).await.and(lost(&self.lose_returns))
     }
 
@@ -81,7 +86,7 @@ fn wire(clock: &ManualClock) -> Wire {
         Err(_) => kept,
     });
     let [lose_leases, lose_debits, lose_returns] = std::array::from_fn(|_| Arc::default());
-    Wire { kept, lose_leases, lose_debits, lose_returns }
+    Wire { kept, lose_leases, lose_debits, lose_returns, holds_returns: Arc::default() }
 }
 
 fn builder(wire: &Wire, clock: &ManualClock, reserve: Reserve) -> BudgetBuilder<Wire, ManualClock> {
@@ -138,6 +143,21 @@ async fn a_denial_waits_for_the_window_where_open_streams_cannot_give_enough_bac
     assert_eq!(denied(budget.clone()).await.retry_after, Retry::OnRelease, "200 are left and 200 set aside");
     assert!(passes(&mut streams[0], 1).await);
     assert_eq!(denied(budget).await.retry_after, Retry::After(Duration::from_secs(30)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_does_not_wait_for_the_window_while_tokens_are_on_their_way_back() {
+    let (budget, wire, _) = fixed(BUDGET);
+    let stream = open(&budget).await;
+    wire.holds_returns.store(true, Relaxed);
+    let settling = tokio::spawn(stream.settle());
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let denied = budget.open("acme", None).await.unwrap();
+    assert!(denied.stream.is_none());
+    assert_eq!(denied.answer.decision.retry_after, Retry::OnRelease);
+    wire.holds_returns.store(false, Relaxed);
+    settling.await.unwrap().unwrap();
+    assert_eq!(left(&budget).await, BUDGET);
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,6 +36,7 @@ pub(super) struct Ledger<S, C> {
     pub(super) silence_max: Duration,
     streams_max: usize,
     open: Mutex<Streams>,
+    returning: Returning,
     hash: SecretHash,
     pub(super) counters: Counters,
 }
@@ -51,12 +52,49 @@ pub(super) struct Slip {
     stirred_at: AtomicU64,
 }
 
+/// Tokens on their way back, by key.
+type Returning = Arc<Mutex<BTreeMap<Arc<str>, Cost>>>;
+
 /// Tokens on their way back, under a name by which they count once.
 #[derive(Clone, Debug)]
 pub(super) struct Owed {
     key: Arc<str>,
     back: Return,
     id: ReturnId,
+    /// Until the last copy of this is gone they are neither held nor back.
+    _counted: Arc<Counted>,
+}
+
+/// Counts tokens as on their way back, until it is dropped.
+#[derive(Debug)]
+struct Counted {
+    returning: Returning,
+    key: Arc<str>,
+    units: Cost,
+}
+
+impl Counted {
+    fn new(returning: &Returning, key: &Arc<str>, units: Cost) -> Arc<Self> {
+        *all_of(returning).entry(key.clone()).or_default() += units;
+        Arc::new(Self { returning: returning.clone(), key: key.clone(), units })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut all = all_of(&self.returning);
+        if let Some(units) = all.get_mut(&self.key) {
+            *units -= self.units;
+            if *units == 0 {
+                all.remove(&self.key);
+            }
+        }
+    }
+}
+
+/// Nothing under it runs code of others, so a panic leaves nothing half done.
+fn all_of(returning: &Returning) -> MutexGuard<'_, BTreeMap<Arc<str>, Cost>> {
+    returning.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<S: Store, C: LeaseClock> Ledger<S, C> {
@@ -76,6 +114,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
             silence_max: Duration::MAX,
             streams_max: usize::MAX,
             open: Mutex::default(),
+            returning: Returning::default(),
             hash: SecretHash::random(),
             counters: Counters::default(),
         }
@@ -135,22 +174,24 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     /// Strikes a stream off, and says what is left of what was set aside for it.
     pub(super) fn leave(&self, stream: u128, key: &Arc<str>) -> Option<Owed> {
         let mut open = self.streams();
-        open.remove(&(key.clone(), stream))?.hand_in(self.clock.now())
+        open.remove(&(key.clone(), stream))?.hand_in(self.clock.now(), &self.returning)
     }
 
-    /// What is set aside for streams of this key that are open here, and goes back when they end.
+    /// What is set aside for streams of this key that are open here, and goes back when they end; and what is on its way
+    /// back.
     pub(super) fn held_for(&self, key: &Arc<str>) -> Cost {
         let now = self.clock.now();
         let open = self.streams();
         let of_key = open.range((key.clone(), 0)..=(key.clone(), u128::MAX)).take(LOOKED_AT_MAX);
-        of_key.map(|(_, slip)| slip.purse.left(now)).fold(0, Cost::saturating_add)
+        let held = of_key.map(|(_, slip)| slip.purse.left(now)).fold(0, Cost::saturating_add);
+        held.saturating_add(all_of(&self.returning).get(key).copied().unwrap_or(0))
     }
 
     /// What is set aside for streams that have fallen silent.
     pub(super) fn silent(&self, now: Timestamp) -> Vec<Owed> {
         let open = self.streams();
         let silent = open.values().filter(|slip| now.since(slip.stirred_at()) >= self.silence_max);
-        let owed: Vec<_> = silent.filter_map(|slip| slip.hand_in(now)).collect();
+        let owed: Vec<_> = silent.filter_map(|slip| slip.hand_in(now, &self.returning)).collect();
         self.counters.silenced.fetch_add(owed.len() as u64, Relaxed);
         owed
     }
@@ -199,7 +240,7 @@ impl Slip {
 
     /// Takes out what is still alive. A purse is filled and emptied by one thread at a time, with the list of streams in
     /// hand.
-    fn hand_in(&self, now: Timestamp) -> Option<Owed> {
+    fn hand_in(&self, now: Timestamp, returning: &Returning) -> Option<Owed> {
         let units = self.purse.empty(now);
         let epoch = Epoch(self.epoch.load(Relaxed));
         let back = Return { epoch, units };
@@ -207,6 +248,7 @@ impl Slip {
             key: self.key.clone(),
             back,
             id: ReturnId(random_u128()),
+            _counted: Counted::new(returning, &self.key, units),
         })
     }
 }
