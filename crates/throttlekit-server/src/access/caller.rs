@@ -102,10 +102,14 @@ impl Caller {
         }
     }
 
-    /// Gives it the turn of its request, or says that there was none.
-    pub(crate) fn takes(&mut self, turn: Option<Turn>) {
-        self.crowded = turn.is_none();
-        self.turn = turn.map(Arc::new);
+    /// Gives it the turn of its request.
+    pub(crate) fn takes(&mut self, turn: Turn) {
+        self.turn = Some(Arc::new(turn));
+    }
+
+    /// Says that there was no turn for its request.
+    pub(crate) fn gets_no_turn(&mut self) {
+        self.crowded = true;
     }
 
     /// The same without the turn of its request: for streams, which outlast it.

@@ -24,6 +24,12 @@ pin_project! {
     }
 }
 
+impl Whole {
+    pub(super) fn of(bytes: Bytes) -> Self {
+        Self::Came { body: Full::new(bytes) }
+    }
+}
+
 impl Body for Whole {
     type Data = Bytes;
     type Error = hyper::Error;
@@ -73,7 +79,7 @@ pub(super) async fn whole(
 ) -> Result<Whole, Missing> {
     let read = timeout(shares.limits.body_for, read(shares, who, body, bytes_max)).await;
     let bytes = read.unwrap_or(Err(Missing::Late))?;
-    Ok(Whole::Came { body: Full::new(bytes) })
+    Ok(Whole::of(bytes))
 }
 
 async fn read(shares: &Shares, who: &Who, mut body: Incoming, bytes_max: usize) -> Result<Bytes, Missing> {

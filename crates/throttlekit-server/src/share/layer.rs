@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use http::request::Parts;
 use http::{Request, Response};
-use hyper::body::Incoming;
+use hyper::body::{Bytes, Incoming};
 use tonic::Status;
 use tower::{Layer, Service};
 
@@ -46,18 +47,24 @@ impl FairUse {
         let who = Who::of(&parts.extensions);
         let asks_for_envoy = parts.uri.path() == ENVOY_ASKS;
         let bytes_max = if asks_for_envoy { REQUEST_BYTES_MAX } else { self.shares.limits.message_bytes_max };
-        let body = whole(&self.shares, &who, body, bytes_max).await.map_err(|why| self.missing(why))?;
+        let body = match whole(&self.shares, &who, body, bytes_max).await {
+            Ok(body) => body,
+            Err(why) => {
+                let status = self.missing(why);
+                return if asks_for_envoy {
+                    Ok(crowded(parts, Whole::of(EMPTY_MESSAGE)))
+                } else {
+                    Err(status)
+                };
+            }
+        };
         if is_open(parts.uri.path()) {
             return Ok(Request::from_parts(parts, body));
         }
-        let turn = self.shares.turn(who).await;
-        if turn.is_none() {
+        let Some(turn) = self.shares.turn(who).await else {
             self.counters.count_shed();
-            // To Envoy an error is leave to let pass, so it is told by an answer.
-            if !asks_for_envoy {
-                return Err(Status::unavailable(CROWDED));
-            }
-        }
+            return if asks_for_envoy { Ok(crowded(parts, body)) } else { Err(Status::unavailable(CROWDED)) };
+        };
         if let Some(caller) = parts.extensions.get_mut::<Caller>() {
             caller.takes(turn);
         }
@@ -78,6 +85,18 @@ impl FairUse {
         }
     }
 }
+
+/// A request of Envoy's that is answered without a decision. To Envoy an error is leave to let pass, and its clients could
+/// cause one by sending much: so it is told by an answer.
+fn crowded(mut parts: Parts, body: Whole) -> Request<Whole> {
+    if let Some(caller) = parts.extensions.get_mut::<Caller>() {
+        caller.gets_no_turn();
+    }
+    Request::from_parts(parts, body)
+}
+
+/// The empty message, as gRPC frames it.
+const EMPTY_MESSAGE: Bytes = Bytes::from_static(&[0; 5]);
 
 const CROWDED: &str = "this caller has as many requests under way as it may: come back";
 

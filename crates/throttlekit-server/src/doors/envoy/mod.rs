@@ -133,6 +133,10 @@ impl EnvoyDoor {
     ) -> Result<RateLimitResponse, Status> {
         // First of all: who may not ask learns nothing of domains and rules.
         caller.may_use(Door::Envoy).map_err(status)?;
+        if caller.is_crowded() {
+            self.shared.counts.refused.fetch_add(1, Relaxed);
+            return Ok(RateLimitResponse { overall_code: Code::OverLimit.into(), ..Default::default() });
+        }
         charge::check_form(request)?;
         let table = self.table();
         let each = request.descriptors.iter();

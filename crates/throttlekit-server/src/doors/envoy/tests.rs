@@ -466,3 +466,14 @@ proptest! {
         prop_assert_eq!(keys(&one) == keys(&other), one == other);
     }
 }
+
+/// Envoy lets a request pass whose answer is an error, also one of a proxy that sends more than its share.
+#[tokio::test]
+async fn a_proxy_that_gets_no_turn_is_told_that_the_limit_is_reached() {
+    let door = door();
+    let mut caller = Caller::anyone();
+    caller.gets_no_turn();
+    let answer = door.decide(&caller, &RateLimitRequest::default()).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::OverLimit);
+    assert_eq!(door.stats().refused, 1);
+}
