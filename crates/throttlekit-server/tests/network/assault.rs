@@ -255,7 +255,7 @@ async fn deep_messages(doors: &Doors, tally: &Tally) {
         tally.expect(!matches!(refused, Ok(_) | Err(Failure::Status(Code::Ok))));
     });
     let over_http = (0..8).map(|_| async {
-        let Ok(status) = attack::post(doors.http, "/v1/check", json.as_bytes()).await else { return };
+        let Ok((status, _)) = attack::post(doors.http, "/v1/check", json.as_bytes()).await else { return };
         tally.did(1);
         tally.expect((400..500).contains(&status));
     });

@@ -298,8 +298,8 @@ pub(crate) const HEAD_BEGUN: &[u8] = b"GET /0 HTTP/1.1\r\nhost: a\r\nx-a: ";
 /// What goes on and on in them.
 pub(crate) const HEAD_GOES_ON: &[u8] = &[b'b'; 400];
 
-/// The status of the answer to this JSON, over a connection of its own.
-pub(crate) async fn post(address: SocketAddr, path: &str, json: &[u8]) -> io::Result<u16> {
+/// The status of an answer to JSON, and the answer.
+pub(crate) async fn post(address: SocketAddr, path: &str, json: &[u8]) -> io::Result<(u16, String)> {
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
          connection: close\r\n\r\n",
@@ -307,7 +307,7 @@ pub(crate) async fn post(address: SocketAddr, path: &str, json: &[u8]) -> io::Re
     );
     let answer = http1(address, &[head.as_bytes(), json].concat()).await?;
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-    status.ok_or_else(|| io::Error::other("no status"))
+    Ok((status.ok_or_else(|| io::Error::other("no status"))?, answer))
 }
 
 /// A page, over a connection of its own.

@@ -1,6 +1,5 @@
 //! No caller takes from others what they need of the server: bodies that do not come, batches, and streams of health.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
 
+use crate::attack;
 use crate::client::{Client, Failure};
 use crate::target::POLICIES;
 
@@ -62,31 +62,10 @@ impl Withholder {
 
 /// The value of a metric without labels, or the sum over all labels.
 async fn metric(server: &Server, name: &str) -> f64 {
-    let page = get(server.metrics().unwrap(), "/metrics").await.1;
+    let page = attack::get(server.metrics().unwrap(), "/metrics").await.unwrap();
     let lines =
         page.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
-}
-
-/// The status and the body of a page.
-async fn get(address: SocketAddr, path: &str) -> (u16, String) {
-    http(address, &format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")).await
-}
-
-/// The same of an answer to JSON.
-async fn post(address: SocketAddr, path: &str, json: &str) -> (u16, String) {
-    let head = "host: a\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length:";
-    http(address, &format!("POST {path} HTTP/1.1\r\n{head} {}\r\n\r\n{json}", json.len())).await
-}
-
-async fn http(address: SocketAddr, text: &str) -> (u16, String) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut tcp = TcpStream::connect(address).await.unwrap();
-    tcp.write_all(text.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    timeout(Duration::from_secs(10), tcp.read_to_string(&mut answer)).await.unwrap().unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
 #[tokio::test]
@@ -103,7 +82,8 @@ async fn requests_whose_bodies_do_not_come_shut_nobody_out() {
         let answer = timeout(Duration::from_secs(5), client.check("api", "honest")).await.expect("in time");
         assert!(answer.is_ok(), "check {turn} of an honest client: {:?}", answer.err());
     }
-    assert_eq!(get(server.http().unwrap(), "/readyz").await.0, 200);
+    let ready = attack::get(server.http().unwrap(), "/readyz").await.unwrap();
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
     // Those that were let wait are told when their time is over, and nothing is kept of them.
     let deadline = Instant::now() + Duration::from_secs(10);
     let (_, first) = all.remove(0).held.remove(0);
@@ -209,11 +189,11 @@ async fn a_store_that_is_away_is_the_cause_and_no_axis_is() {
         let answer: Result<CheckResponse, Failure> = client.call(path, &[], &ask).await;
         assert_eq!(answer.unwrap_err().code(), Code::Unavailable, "{path}");
     }
-    let ask = r#"{"policy":"api","key":"k"}"#;
-    let (status, problem) = post(server.http().unwrap(), "/v1/check?status=429", ask).await;
+    let (http, ask) = (server.http().unwrap(), br#"{"policy":"api","key":"k"}"#);
+    let (status, problem) = attack::post(http, "/v1/check?status=429", ask).await.unwrap();
     assert_eq!(status, 503, "{problem}");
     assert!(problem.contains(r#""cause":"store_outage""#) && !problem.contains("rate"), "{problem}");
-    let many = r#"{"policy":"api","keys":["a","b"]}"#;
-    assert_eq!(post(server.http().unwrap(), "/v1/check_many", many).await.0, 503);
+    let many = br#"{"policy":"api","keys":["a","b"]}"#;
+    assert_eq!(attack::post(http, "/v1/check_many", many).await.unwrap().0, 503);
     server.stop().await;
 }
