@@ -76,6 +76,31 @@ async fn a_small_budget_is_used_up_from_the_first_minute_without_hints() {
 }
 
 #[tokio::test]
+async fn slow_streams_reserve_no_more_than_they_can_spend_before_their_window_ends() {
+    let ((budget, clock), mut kept) = (budget(500, Reserve::default()), Vec::new());
+    // One token a second, for three windows and a bit: a quarter of the budget is reserved if only lengths are learned.
+    let mut stream = budget.open("slow", None).await.unwrap().stream.unwrap();
+    while stream.produced() < 200 {
+        clock.advance(Duration::from_secs(10));
+        assert!(stream.debit(10).await.unwrap().decision.allowed);
+    }
+    clock.advance(Duration::from_secs(3_600));
+    stream.settle().await.unwrap();
+
+    clock.advance(Duration::from_secs(40));
+    for _ in 0..8 {
+        assert_eq!(
+            reserved(&budget, "slow", &mut kept).await,
+            60,
+            "a window's worth, whenever it was settled"
+        );
+    }
+    kept.clear();
+    clock.advance(MINUTE + Duration::from_millis(59_500));
+    assert_eq!(reserved(&budget, "slow", &mut kept).await, 1, "a stream begins with one token at least");
+}
+
+#[tokio::test]
 async fn a_poisoner_lowers_nobodys_use() {
     for units in [1_000, 4_000, 10_000] {
         for reserve in [Reserve::default(), per_key(), shared()] {

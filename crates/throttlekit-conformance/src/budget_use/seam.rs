@@ -12,6 +12,7 @@ use throttlekit::store::{Settlement, Sight, Store, StoreError, Want};
 #[allow(missing_docs, reason = "the names say it")]
 pub enum UseBug {
     ReservesUpToTheWholeBudget,
+    ReservesAQuarterOfTheBudget,
     ReservesAllOrNone,
     NeedsAQuarterOfTheBudget,
     DropsReturns,
@@ -22,8 +23,9 @@ pub enum UseBug {
 }
 
 /// Every bug.
-pub const USE_BUGS: [(&str, UseBug); 8] = [
+pub const USE_BUGS: [(&str, UseBug); 9] = [
     ("reserves_up_to_the_whole_budget", UseBug::ReservesUpToTheWholeBudget),
+    ("reserves_a_quarter_of_the_budget", UseBug::ReservesAQuarterOfTheBudget),
     ("reserves_all_or_none", UseBug::ReservesAllOrNone),
     ("needs_a_quarter_of_the_budget", UseBug::NeedsAQuarterOfTheBudget),
     ("drops_returns", UseBug::DropsReturns),
@@ -52,6 +54,8 @@ impl UseBug {
     fn want(self, want: Want, budget: u64) -> Want {
         match self {
             Self::ReservesUpToTheWholeBudget => Want::whole(WISHES[0].min(budget)),
+            // More than a slow stream can spend before its window ends.
+            Self::ReservesAQuarterOfTheBudget => Want { wants: budget / 4, ..want },
             Self::ReservesAllOrNone => Want::whole(want.wants),
             Self::NeedsAQuarterOfTheBudget => {
                 Want { wants: want.wants.max(budget / 4), least: budget / 4, ..want }

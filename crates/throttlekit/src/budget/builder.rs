@@ -24,7 +24,8 @@ pub(super) const LEARNERS_MAX: usize = 16_384;
 ///
 /// A number that is learned is a wish. At most a quarter of the budget is set aside for a stream, one part in 32
 /// where the key has no learner of its own, and less where less is left; a stream is denied only while less than the wish
-/// and less than a twentieth of the budget is left. So whatever was learned, all but a twentieth of a budget can be used.
+/// and less than a twentieth of the budget is left. A key with a learner of its own is set aside no more than its streams
+/// produce before the window ends. So whatever was learned, all but a twentieth of a budget can be used.
 #[derive(Clone, Debug)]
 pub enum Reserve {
     /// This many for each, all or none: at least one, and at most the whole budget.

@@ -5,12 +5,14 @@
 //! needs none: what matters near the end of a budget is known by then from the streams that used it up.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use throttlekit_core::Cost;
 use throttlekit_core::learn::Reservation;
 use throttlekit_core::lease::Want;
 
 use super::builder::Reserve;
+use super::throughput::Throughput;
 
 /// Beyond, the learners alone would fill a node's memory.
 const KEYS_CAP: usize = 1 << 24;
@@ -34,21 +36,22 @@ impl Learners {
         }
     }
 
-    /// What to request for a stream of this key, of a budget of `budget` tokens.
-    pub(super) fn want(&self, key: u64, hint: Option<u64>, budget: Cost) -> Want {
+    /// Returns what to request for a stream of this key. The window of `budget` tokens ends in `left`, if that is known.
+    pub(super) fn want(&self, key: u64, hint: Option<u64>, budget: Cost, left: Option<Duration>) -> Want {
         match self {
             Self::Fixed(tokens) => Want::whole((*tokens).min(budget)),
             // Any key may have taught it anything.
             Self::Shared(learner) => Want::guessed(lock(learner).reserve(hint), budget),
-            Self::PerKey(sets) => lock(sets).want(key, hint, budget),
+            Self::PerKey(sets) => lock(sets).want(key, hint, budget, left),
         }
     }
 
-    pub(super) fn observe(&self, key: u64, hint: Option<u64>, produced: Cost) {
+    /// Records a stream that produced its last token after `lasted`.
+    pub(super) fn observe(&self, key: u64, hint: Option<u64>, produced: Cost, lasted: Duration) {
         match self {
             Self::Fixed(_) => {}
             Self::Shared(learner) => lock(learner).observe(hint, produced),
-            Self::PerKey(sets) => lock(sets).observe(key, hint, produced),
+            Self::PerKey(sets) => lock(sets).observe(key, hint, produced, lasted),
         }
     }
 }
@@ -67,6 +70,25 @@ struct Learner {
     /// Streams it has seen, up to [`CREDIT_MAX`], less streams of newcomers.
     credit: u32,
     reservation: Reservation,
+    throughput: Throughput,
+}
+
+impl Learner {
+    fn new(key: u64, reservation: Reservation) -> Self {
+        Self { key, credit: 1, reservation, throughput: Throughput::default() }
+    }
+
+    fn observe(&mut self, hint: Option<u64>, produced: Cost, lasted: Duration) {
+        self.reservation.observe(hint, produced);
+        self.throughput.observe(produced, lasted);
+    }
+
+    /// Returns how many tokens to reserve: never more than a stream of this key produces before the window ends. The rest
+    /// would keep other streams out and then lapse unused.
+    fn wish(&self, hint: Option<u64>, left: Option<Duration>) -> Cost {
+        let spendable = left.map_or(Cost::MAX, |left| self.throughput.tokens_in(left));
+        self.reservation.reserve(hint).min(spendable)
+    }
 }
 
 // As the builder says of its default.
@@ -80,22 +102,21 @@ impl Sets {
         Self { fresh, sets, set_max }
     }
 
-    fn want(&mut self, key: u64, hint: Option<u64>, budget: Cost) -> Want {
+    fn want(&mut self, key: u64, hint: Option<u64>, budget: Cost, left: Option<Duration>) -> Want {
         match self.set(key).iter().find(|learner| learner.key == key) {
-            Some(learner) => Want::learned(learner.reservation.reserve(hint), budget),
+            Some(learner) => Want::learned(learner.wish(hint, left), budget),
             None => Want::guessed(self.fresh.reserve(hint), budget),
         }
     }
 
-    fn observe(&mut self, key: u64, hint: Option<u64>, produced: Cost) {
-        let (mut reservation, set_max) = (self.fresh.clone(), self.set_max);
+    fn observe(&mut self, key: u64, hint: Option<u64>, produced: Cost, lasted: Duration) {
+        let (mut newcomer, set_max) = (Learner::new(key, self.fresh.clone()), self.set_max);
         let set = self.set(key);
         if let Some(learner) = set.iter_mut().find(|learner| learner.key == key) {
             learner.credit = CREDIT_MAX.min(learner.credit + 1);
-            return learner.reservation.observe(hint, produced);
+            return learner.observe(hint, produced, lasted);
         }
-        reservation.observe(hint, produced);
-        let newcomer = Learner { key, credit: 1, reservation };
+        newcomer.observe(hint, produced, lasted);
         if set.len() < set_max {
             return set.push(newcomer);
         }
@@ -128,13 +149,18 @@ mod tests {
     }
 
     fn wants(learners: &Learners, key: u64) -> Cost {
-        learners.want(key, None, BUDGET).wants
+        learners.want(key, None, BUDGET, None).wants
+    }
+
+    /// A stream that took no time.
+    fn observe(learners: &Learners, key: u64, produced: Cost) {
+        learners.observe(key, None, produced, Duration::ZERO);
     }
 
     #[test]
     fn keys_learn_apart() {
         let (learners, fresh) = (per_key(64), Reservation::default().reserve(None));
-        (0..100).for_each(|_| learners.observe(0, None, 100));
+        (0..100).for_each(|_| observe(&learners, 0, 100));
         assert!(wants(&learners, 0) <= 100);
         assert!((1..1_000).all(|key| wants(&learners, key) == fresh));
     }
@@ -143,8 +169,8 @@ mod tests {
     fn keys_that_come_once_do_not_displace_one_that_comes_often() {
         let (learners, fresh) = (per_key(1), Reservation::default().reserve(None));
         for key in 1..1_000 {
-            learners.observe(0, None, 100);
-            learners.observe(key, None, 4_000);
+            observe(&learners, 0, 100);
+            observe(&learners, key, 4_000);
         }
         assert!(wants(&learners, 0) <= 100);
         assert_eq!(wants(&learners, 999), fresh, "there was no place for it");
@@ -153,10 +179,10 @@ mod tests {
     #[test]
     fn a_key_that_stays_away_gives_way_to_one_that_comes() {
         let (learners, fresh) = (per_key(1), Reservation::default().reserve(None));
-        (0..1_000).for_each(|_| learners.observe(0, None, 100));
-        (0..CREDIT_MAX).for_each(|_| learners.observe(1, None, 50));
+        (0..1_000).for_each(|_| observe(&learners, 0, 100));
+        (0..CREDIT_MAX).for_each(|_| observe(&learners, 1, 50));
         assert!(wants(&learners, 0) <= 100 && wants(&learners, 1) == fresh);
-        learners.observe(1, None, 50);
+        observe(&learners, 1, 50);
         assert!(wants(&learners, 0) == fresh && wants(&learners, 1) == 50);
     }
 
@@ -164,7 +190,7 @@ mod tests {
     fn no_more_learners_are_kept_than_was_said() {
         for keys_max in [0, 1, 7, 8, 9, 100] {
             let learners = per_key(keys_max);
-            (0..1_000).for_each(|key| learners.observe(key, None, 1));
+            (0..1_000).for_each(|key| observe(&learners, key, 1));
             let Learners::PerKey(sets) = &learners else { unreachable!("it was made per key") };
             let kept: usize = lock(sets).sets.iter().map(Vec::len).sum();
             assert!(kept >= keys_max / 2 && kept <= keys_max.max(1), "{kept} of {keys_max}");
@@ -174,7 +200,27 @@ mod tests {
     #[test]
     fn what_one_learner_for_all_says_is_a_guess_for_each_key() {
         let learners = Learners::new(Reserve::Learned(Reservation::default()));
-        (0..100).for_each(|_| learners.observe(0, None, 4_000));
-        assert_eq!(learners.want(1, None, 1_600).wants, 50, "one part in 32 of the budget");
+        (0..100).for_each(|_| observe(&learners, 0, 4_000));
+        assert_eq!(learners.want(1, None, 1_600, None).wants, 50, "one part in 32 of the budget");
+    }
+
+    #[test]
+    fn no_more_is_wanted_than_a_stream_produces_before_its_window_ends() {
+        let (learners, left) = (per_key(64), |secs| Some(Duration::from_secs(secs)));
+        (0..1_000).for_each(|_| learners.observe(0, None, 400, Duration::from_secs(200)));
+        let wants = |key, left| learners.want(key, None, BUDGET, left).wants;
+        let learned = wants(0, None);
+        assert!(learned > 300, "{learned}: nearly all of a stream");
+        assert_eq!([left(60), left(10), left(0)].map(|left| wants(0, left)), [120, 20, 1], "two a second");
+        assert_eq!(wants(0, left(3_600)), learned, "a window that does not end before the stream");
+        assert_eq!(wants(1, left(1)), wants(1, None), "nothing is known of another key");
+    }
+
+    #[test]
+    fn any_key_may_slow_one_learner_for_all_so_its_rate_does_not_count() {
+        let learners = Learners::new(Reserve::Learned(Reservation::default()));
+        let wants = |left| learners.want(0, None, BUDGET, left);
+        (0..100).for_each(|_| learners.observe(1, None, 400, Duration::from_secs(4_000)));
+        assert_eq!(wants(Some(Duration::from_secs(1))), wants(None));
     }
 }

@@ -1,12 +1,13 @@
 //! What all streams of a budget share: the store, and which streams are open.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throttlekit_core::lease::{Epoch, Margin, Purse, Return, ReturnId, Term, UNITS_HELD_MAX, Want};
 use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::{Rule as _, State};
 use throttlekit_core::{Cost, Timestamp};
 
 use super::learners::Learners;
@@ -23,6 +24,9 @@ const RETURN_PAUSE: Duration = Duration::from_millis(100);
 /// How many open streams of a key are looked at to say whether one of them may give back what a denied one needs.
 const LOOKED_AT_MAX: usize = 64;
 
+/// Marks [`Ledger::ahead`] as unknown: the store has not answered yet.
+const AHEAD_UNKNOWN: i64 = i64::MIN;
+
 /// The open streams, those of a key beside each other.
 type Streams = BTreeMap<(Arc<str>, u128), Arc<Slip>>;
 
@@ -32,6 +36,8 @@ pub(super) struct Ledger<S, C> {
     set_aside: SharedForm,
     pub(super) clock: C,
     margin: Margin,
+    /// Nanoseconds by which the store's clock was ahead of `clock` when it last lent; [`AHEAD_UNKNOWN`] before.
+    ahead: AtomicI64,
     pub(super) learners: Learners,
     pub(super) silence_max: Duration,
     streams_max: usize,
@@ -110,6 +116,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
             set_aside,
             clock,
             margin,
+            ahead: AtomicI64::new(AHEAD_UNKNOWN),
             learners,
             silence_max: Duration::MAX,
             streams_max: usize::MAX,
@@ -136,7 +143,21 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     /// What to request for a stream: at least one token, so that a budget that is spent admits nobody.
     pub(super) fn want(&self, fingerprint: u64, hint: Option<u64>) -> Want {
         let budget = self.set_aside.limit().units().min(UNITS_HELD_MAX);
-        self.learners.want(fingerprint, hint, budget)
+        self.learners.want(fingerprint, hint, budget, self.window_left())
+    }
+
+    /// Estimates the time until the store's window ends. Only the size of a request depends on it: the deadline of a loan
+    /// comes from the store.
+    fn window_left(&self) -> Option<Duration> {
+        let ahead = Some(self.ahead.load(Relaxed)).filter(|ahead| *ahead != AHEAD_UNKNOWN)?;
+        let now = Timestamp::from_nanos(self.clock.now().as_nanos().saturating_add_signed(ahead));
+        Some(self.set_aside.limit().decide(&State::default(), 0, now).reset_at.since(now))
+    }
+
+    /// Records that the store's clock read `theirs` for a request sent at `sent`.
+    fn note_clock(&self, theirs: Timestamp, sent: Timestamp) {
+        let ahead = i128::from(theirs.as_nanos()) - i128::from(sent.as_nanos());
+        self.ahead.store(i64::try_from(ahead).unwrap_or(AHEAD_UNKNOWN), Relaxed);
     }
 
     /// Enters a stream for which nothing is set aside yet, unless too many are open.
@@ -155,11 +176,13 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         Some(slip)
     }
 
-    /// Sets tokens aside at the store.
-    pub(super) async fn lend(&self, key: &str, want: Want) -> Result<Lent, StoreError> {
+    /// Sets tokens aside at the store. The request is sent at `sent`.
+    pub(super) async fn lend(&self, key: &str, want: Want, sent: Timestamp) -> Result<Lent, StoreError> {
         let ask = LeaseAsk { key, form: &self.set_aside, term: Term::Window, want };
         let lent = self.shared.store().lease(&[ask]).await.pop();
-        lent.unwrap_or_else(|| Err(StoreError::bad_state("the store left an ask without an answer")))
+        let lent = lent.ok_or_else(|| StoreError::bad_state("the store left an ask without an answer"))??;
+        self.note_clock(lent.now, sent);
+        Ok(lent)
     }
 
     /// Credits what was lent to a request that was sent at `sent`. It lives no longer than its window.

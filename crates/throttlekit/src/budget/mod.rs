@@ -49,6 +49,7 @@ mod learners;
 mod ledger;
 mod stats;
 mod stream;
+mod throughput;
 
 pub use builder::{BudgetBuilder, Reserve};
 pub use handle::{Opened, TokenBudget};

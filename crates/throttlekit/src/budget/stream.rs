@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use throttlekit_core::lease::{Draw, Purse, Spend, Want};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
@@ -31,6 +32,9 @@ pub struct TokenStream<S: Store, C: LeaseClock + 'static> {
     /// Whether the learner hears of it: once it has been handed over to whoever asked.
     teaches: bool,
     produced: Cost,
+    opened_at: Timestamp,
+    /// The time from then to the last allowed chunk. Later time, such as a denial or a handle kept open, is not throughput.
+    lasted: Duration,
     /// The last debit that was sent to the store, by number, and its tokens while nobody has allowed or answered it.
     sent: (u64, Option<Cost>),
     /// When the whole budget is free again, by the store's clock.
@@ -49,6 +53,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         hint: Option<u64>,
     ) -> Self {
         Self {
+            opened_at: ledger.clock.now(),
             ledger,
             slip,
             returns,
@@ -57,6 +62,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
             hint,
             teaches: false,
             produced: 0,
+            lasted: Duration::ZERO,
             sent: (0, None),
             reset_at: Timestamp::EPOCH,
             owed: None,
@@ -69,7 +75,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         let ledger = &self.ledger;
         let want = ledger.want(ledger.fingerprint(&self.key), self.hint);
         let sent = ledger.clock.now();
-        let answer = match ledger.lend(&self.slip.key, want).await {
+        let answer = match ledger.lend(&self.slip.key, want, sent).await {
             Ok(lent) if lent.loan.granted > 0 => self.credit(&lent, sent),
             Ok(lent) => self.denial(&lent, want),
             Err(error) => ledger.shared.without_store([Ask { key: &self.key, cost: 0 }], error)?,
@@ -128,6 +134,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         }
         if answer.decision.allowed {
             self.produced = self.produced.saturating_add(tokens);
+            self.lasted = now.since(self.opened_at);
         } else if answer.outage.is_none() && self.ledger.held_for(&self.slip.key) > 0 {
             // Any token that another stream here gives back lets the next chunk pass.
             answer.decision.retry_after = Retry::OnRelease;
@@ -235,7 +242,7 @@ impl<S: Store, C: LeaseClock + 'static> Drop for TokenStream<S, C> {
         }
         if self.teaches {
             let fingerprint = self.ledger.fingerprint(&self.key);
-            self.ledger.learners.observe(fingerprint, self.hint, self.produced);
+            self.ledger.learners.observe(fingerprint, self.hint, self.produced, self.lasted);
         }
     }
 }
