@@ -93,6 +93,9 @@ usage: cargo xtask <command>
                            what attacks on the server cost its other clients, and how much it grows under them
   prove envoy-hostile [--requests N]
                            N sets of random headers (default 100000) through a real Envoy, of a client whose limit is used up
+  prove fair-service [--mixes N] [--seed N]
+                           what honest principals get of the shipped program while others attack it by N random mixes of
+                           attacks (default 200), over memory and Redis; shares by weight; what knowing callers costs
   prove fuzz [--small] [TARGET]
                            ten million inputs (small: a hundred thousand) for each reader of strangers' bytes: policy,
                            wire, descriptors, sketch
@@ -122,6 +125,7 @@ fn main() -> ExitCode {
         }
         ["prove", "abuse", ref rest @ ..] => prove_abuse::run(rest),
         ["prove", "envoy-hostile", ref rest @ ..] => prove_abuse::run_envoy(rest),
+        ["prove", "fair-service", ref rest @ ..] => prove_abuse::run_fair(rest),
         ["prove", "budget", ref rest @ ..] => prove_budget::run(rest),
         ["prove", "budget-use", ref rest @ ..] => prove_budget_use::run(rest),
         ["prove", "key-capacity", ref rest @ ..] => prove_key_capacity::run(rest),

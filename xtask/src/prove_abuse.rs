@@ -1,6 +1,8 @@
 //! What attacks on the server cost everyone else. The attacks are those of its tests, with optimisation.
 
+use std::env;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -24,7 +26,33 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         _ => bail!("prove abuse takes --small and names of attacks, not {}", options.join(" ")),
     }
     command.env("ABUSE_ONLY", attacks.join(","));
+    command.env("THROTTLEKIT_BINARY", shipped()?);
     told(command)
+}
+
+/// Attacks the shipped program by mixes of attacks, and fails if honest principals get less than alone.
+pub(crate) fn run_fair(args: &[&str]) -> Result<()> {
+    let mut command = server_test("network");
+    command.args(["--", "--ignored", "--exact", "service::fair_service", "--nocapture"]);
+    for option in args.chunks(2) {
+        match option {
+            ["--mixes", mixes] => command.env("FAIR_MIXES", mixes),
+            ["--seed", seed] => command.env("FAIR_SEED", seed),
+            _ => bail!("prove fair-service takes --mixes N and --seed N, not {}", args.join(" ")),
+        };
+    }
+    command.env("THROTTLEKIT_BINARY", shipped()?).envs(services::up_only(&["redis"])?.env());
+    told(command)
+}
+
+/// Builds the program as it is shipped.
+fn shipped() -> Result<PathBuf> {
+    let built = Command::new("cargo")
+        .args(["build", "--release", "--quiet", "--package", "throttlekit-cli", "--bin", "throttlekit"])
+        .status()?;
+    ensure!(built.success(), "the program cannot be built; see above");
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    Ok(target.join("release/throttlekit").canonicalize()?)
 }
 
 /// Sends random headers through a real Envoy after a limit is used up, and fails if one of them passes.

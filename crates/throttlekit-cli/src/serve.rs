@@ -147,7 +147,10 @@ SIGTERM stops it: requests under way end, and what it holds is given back. SIGHU
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     logs(if args.log_json { LogFormat::Json } else { LogFormat::Text }, &args.log)
         .map_err(anyhow::Error::msg)?;
-    let served = tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(args));
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // Sockets are looked at between any two turns: a caller that sends little is not to wait for sixty of others.
+    let runtime = runtime.enable_all().event_interval(1).build()?;
+    let served = runtime.block_on(serve(args));
     flush_logs(LAST_LINES_MAX);
     served
 }

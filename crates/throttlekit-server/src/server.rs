@@ -27,7 +27,7 @@ use crate::engine::{Backend, Engine, EngineOptions};
 use crate::listen::{self, Counters, ListenOptions, Speaks, Tls};
 use crate::reload::{Loaded, Reloader};
 use crate::seeing::{DoorsSeen, Hub, HubOptions, METRICS_CONTENT_TYPE, Pages, metrics, mind_store};
-use crate::share::{FairUse, Shares};
+use crate::share::{FairUse, Processor, Shares};
 use crate::traces::Traces;
 
 /// How often certificates are looked at.
@@ -178,9 +178,10 @@ impl Server {
         let grpc_doors = server.grpc_doors(&options, stopped.clone())?;
         let grpc_doors = MapResponse::new(grpc_doors, undecodable_is_invalid::<tonic::body::Body>);
         let grpc_doors = identify.layer(fair(&seen.grpc).layer(spans.layer(grpc_doors)));
+        let processor = Arc::<Processor>::default();
         let listening = |speaks, counters: &Arc<Counters>| {
             let (limits, tls) = (options.limits.clone(), options.tls.clone());
-            ListenOptions { limits, tls, speaks, counters: counters.clone() }
+            ListenOptions { limits, tls, speaks, counters: counters.clone(), processor: processor.clone() }
         };
         let grpc = listening(Speaks::Http2, &seen.grpc);
         server.open("grpc", grpc_listener, grpc_doors, grpc, stopped.clone());

@@ -12,7 +12,8 @@ use super::refusals::{Reason, Refusals};
 use super::{GrantSpec, Principal};
 use crate::engine::{Answered, Engine, Refusal};
 use crate::listen::Peer;
-use crate::share::Turn;
+use crate::seeing::TooManyWatchers;
+use crate::share::{OpenStream, Turn};
 
 /// What can be asked, for allow-lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -110,6 +111,11 @@ impl Caller {
     /// Says that there was no turn for its request.
     pub(crate) fn gets_no_turn(&mut self) {
         self.crowded = true;
+    }
+
+    /// Room for one more stream of denials, where callers share the server; an error if it has too many.
+    pub(crate) fn watches(&self) -> Result<Option<OpenStream>, TooManyWatchers> {
+        self.turn.as_ref().map(|turn| turn.watcher().ok_or(TooManyWatchers)).transpose()
     }
 
     /// The same without the turn of its request: for streams, which outlast it.

@@ -8,13 +8,14 @@ use std::task::{Context, Poll};
 use arc_swap::ArcSwap;
 use futures_util::future::Either;
 use http::{HeaderName, Request, Response};
+use hyper::body::Body;
 use tonic::Status;
 use tower::{Layer, Service};
 
 use super::refusals::Reason;
 use super::{Access, Unknown};
 use crate::doors::http::FORWARD_AUTH;
-use crate::listen::{Peer, is_grpc, say};
+use crate::listen::{Peer, is_grpc, read_rest, say};
 
 /// What is answered to everybody: whether the server is well, which whoever sends traffic to it must know.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
@@ -109,6 +110,7 @@ pub struct Identified<S> {
 
 impl<S, B, R> Service<Request<B>> for Identified<S>
 where
+    B: Body<Data: Send> + Send + 'static,
     S: Service<Request<B>, Response = Response<R>, Error = Infallible>,
     R: Default,
 {
@@ -123,7 +125,11 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         match self.identify.judge(&mut request) {
             Ok(()) => Either::Right(self.inner.call(request)),
-            Err(status) => Either::Left(ready(Ok(refused(&request, status)))),
+            Err(status) => {
+                let response = refused(&request, status);
+                read_rest(request.into_body());
+                Either::Left(ready(Ok(response)))
+            }
         }
     }
 }

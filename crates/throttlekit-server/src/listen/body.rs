@@ -1,12 +1,38 @@
-//! An answer on its way.
+//! Bodies: answers on their way, and what is left of requests that are answered.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use hyper::body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Buf, Frame, SizeHint};
 use pin_project_lite::pin_project;
+use tokio::time::timeout;
 
 use super::conduct::Exchange;
+
+/// How long, and how far, the rest of a request is read after its answer.
+const REST_FOR: Duration = Duration::from_secs(2);
+const REST_BYTES_MAX: usize = 64 << 10;
+
+/// Reads the rest of a request that is answered without it. Left unread, HTTP/2 would have its stream reset, and a client
+/// with many such streams is sent away: others send theirs over the same connection.
+pub(crate) fn read_rest<B>(body: B)
+where
+    B: Body<Data: Send> + Send + 'static,
+{
+    if body.is_end_stream() {
+        return;
+    }
+    tokio::spawn(timeout(REST_FOR, async move {
+        let (mut body, mut read) = (pin!(body), 0);
+        while let Some(Ok(frame)) = body.frame().await
+            && read <= REST_BYTES_MAX
+        {
+            read += frame.data_ref().map_or(0, Buf::remaining);
+        }
+    }));
+}
 
 pin_project! {
     /// A body that notes whether the client takes it.

@@ -1,8 +1,9 @@
 //! How a client behaves on one connection, counted cheaply enough to be done for each request.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use super::Limits;
 
 /// How often counts of what was abandoned begin anew.
 const WINDOW: Duration = Duration::from_secs(10);
+/// What a connection receives in one turn on the processor. The last read may go beyond it.
+const TURN_BYTES: usize = 4 << 10;
 /// What HTTP/2 begins with; no HTTP/1 request that keeps its connection is shorter.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FIRST_BYTES: u64 = PREFACE.len() as u64;
@@ -22,6 +25,8 @@ const FIRST_BYTES: u64 = PREFACE.len() as u64;
 #[derive(Debug, Default)]
 pub(super) struct Conduct {
     received_bytes: AtomicU64,
+    /// Bytes of it in this turn on the processor.
+    received_in_turn: AtomicUsize,
     /// Those received when the last answer was over. What came since is the head of the next request, on HTTP/1.
     settled_bytes: AtomicU64,
     is_http1: AtomicBool,
@@ -48,7 +53,17 @@ impl Conduct {
         self.offended.notified().await;
     }
 
+    /// Runs the connection, which has to come back for what it receives beyond what a turn is long enough for.
+    pub(super) async fn in_turns<F: Future>(&self, mut connection: Pin<&mut F>) -> F::Output {
+        poll_fn(|cx| {
+            self.received_in_turn.store(0, Ordering::Relaxed);
+            connection.as_mut().poll(cx)
+        })
+        .await
+    }
+
     fn receive(&self, bytes: &[u8]) {
+        self.received_in_turn.fetch_add(bytes.len(), Ordering::Relaxed);
         let before = self.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         if before < FIRST_BYTES {
             let due = &PREFACE[before as usize..];
@@ -224,6 +239,10 @@ impl<I: AsyncRead + Unpin> AsyncRead for Counted<I> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
+        if self.conduct.received_in_turn.load(Ordering::Relaxed) >= TURN_BYTES {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
         self.conduct.receive(&buf.filled()[before..]);

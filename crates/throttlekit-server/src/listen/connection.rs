@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -23,19 +23,14 @@ use super::counters::count;
 use super::deadline::deadline;
 use super::{ListenOptions, Peer, Speaks};
 use crate::doors::http::FORWARD_AUTH;
+use crate::share::{Account, Requests};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// What all connections of a listener have in common.
-pub(super) struct Shared {
-    pub(super) options: ListenOptions,
-    pub(super) http: auto::Builder<TokioExecutor>,
-}
-
 /// How HTTP is spoken, every limit set: what is not set here is up to the versions of others.
-pub(super) fn http(options: &ListenOptions) -> auto::Builder<TokioExecutor> {
+fn http(options: &ListenOptions, requests: Requests) -> auto::Builder<Requests> {
     let limits = &options.limits;
-    let builder = auto::Builder::new(TokioExecutor::new());
+    let builder = auto::Builder::new(requests);
     let mut builder = if options.speaks == Speaks::Http2 { builder.http2_only() } else { builder };
     builder
         .http1()
@@ -82,9 +77,9 @@ pub(super) fn http(options: &ListenOptions) -> auto::Builder<TokioExecutor> {
 /// Serves one connection until it ends, or has to.
 pub(super) async fn run<S, B>(
     tcp: TcpStream,
-    peer: Peer,
+    (peer, account): (Peer, Arc<Account>),
     service: S,
-    shared: &Arc<Shared>,
+    shared: &Arc<ListenOptions>,
     closing: watch::Receiver<bool>,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -95,9 +90,9 @@ pub(super) async fn run<S, B>(
 {
     // Answers are small and awaited: they are not held back to be sent together.
     let _ = tcp.set_nodelay(true);
-    let ListenOptions { tls, limits, speaks, counters } = &shared.options;
+    let ListenOptions { tls, limits, speaks, counters, .. } = &**shared;
     let Some(tls) = tls else {
-        return speak(tcp, peer, service, shared, closing).await;
+        return speak(tcp, (peer, account), service, shared, closing).await;
     };
     match timeout(limits.handshake_max, tls.acceptor(*speaks).accept(tcp)).await {
         Err(_) => count(&counters.handshake_timeouts),
@@ -111,16 +106,16 @@ pub(super) async fn run<S, B>(
                 Some(certificate) => peer.with_certificate(certificate),
                 None => peer,
             };
-            speak(stream, peer, service, shared, closing).await;
+            speak(stream, (peer, account), service, shared, closing).await;
         }
     }
 }
 
 async fn speak<I, S, B>(
     io: I,
-    peer: Peer,
+    (peer, account): (Peer, Arc<Account>),
     service: S,
-    shared: &Arc<Shared>,
+    shared: &Arc<ListenOptions>,
     mut closing: watch::Receiver<bool>,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -130,7 +125,7 @@ async fn speak<I, S, B>(
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    let ListenOptions { limits, counters, .. } = &shared.options;
+    let ListenOptions { limits, counters, .. } = &**shared;
     let conduct = Conduct::new(limits);
     let io = TokioIo::new(Counted { io, conduct: conduct.clone() });
     let mut watch = Watch::new(conduct.clone(), Instant::now());
@@ -141,7 +136,8 @@ async fn speak<I, S, B>(
         let service = service.clone();
         async move { Ok::<_, Infallible>(answer(service, request, &shared, conduct).await) }
     });
-    let mut connection = pin!(shared.http.serve_connection(io, service));
+    let http = http(shared, Requests(account));
+    let mut connection = pin!(http.serve_connection(io, service));
     let mut looks = interval(Watch::every(limits));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut age = pin!(sleep(limits.age()));
@@ -149,7 +145,7 @@ async fn speak<I, S, B>(
     let mut until: Option<Instant> = None;
     loop {
         let leave = tokio::select! {
-            ended = connection.as_mut() => {
+            ended = conduct.in_turns(connection.as_mut()) => {
                 return ended.err().iter().for_each(|error| blame(shared, &**error));
             }
             () = conduct.offended() => return count(&counters.abandoning),
@@ -174,8 +170,8 @@ async fn speak<I, S, B>(
 }
 
 /// Counts an end that was not a good one.
-fn blame(shared: &Shared, error: &(dyn Error + 'static)) {
-    let counters = &shared.options.counters;
+fn blame(options: &ListenOptions, error: &(dyn Error + 'static)) {
+    let counters = &options.counters;
     let mut cause = Some(error);
     while let Some(error) = cause {
         if error.downcast_ref::<h2::Error>().is_some_and(|error| error.is_go_away() && error.is_library()) {
@@ -189,14 +185,14 @@ fn blame(shared: &Shared, error: &(dyn Error + 'static)) {
 async fn answer<S, B>(
     service: S,
     request: Request<Incoming>,
-    shared: &Shared,
+    options: &ListenOptions,
     conduct: Arc<Conduct>,
 ) -> Response<Delivery<B>>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     B: Body + Default,
 {
-    let ListenOptions { limits, counters, .. } = &shared.options;
+    let ListenOptions { limits, counters, .. } = options;
     let exchange = Exchange::begin(conduct);
     count(&counters.requests);
     let is_grpc = is_grpc(&request);

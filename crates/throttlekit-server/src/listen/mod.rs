@@ -18,6 +18,7 @@ mod tls;
 
 pub use bind::judge_bind;
 pub use body::Delivery;
+pub(crate) use body::read_rest;
 pub(crate) use connection::{is_grpc, say};
 pub use counters::{Counters, Stats};
 pub use limits::Limits;
@@ -25,3 +26,5 @@ pub(crate) use limits::MESSAGE_BYTES_MAX;
 pub use peer::Peer;
 pub use serve::{ListenOptions, Speaks, serve};
 pub use tls::{Tls, TlsFiles};
+
+pub use crate::share::Processor;

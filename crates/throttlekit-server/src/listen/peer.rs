@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::share::{Account, Processor};
+
 /// Who is at the other end of a connection, as far as the connection itself shows it. No header changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -13,19 +15,23 @@ pub struct Peer {
     pub names: Arc<[String]>,
     /// The number of the connection, among all of this process; 0 if there is none.
     pub(crate) connection: u64,
+    /// What the connection's work is charged to.
+    pub(crate) account: Option<Arc<Account>>,
 }
 
 impl Peer {
     /// One without a certificate.
     pub fn at(address: SocketAddr) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-        Self { address, names: Arc::default(), connection: 0 }
+        Self { address, names: Arc::default(), connection: 0, account: None }
     }
 
-    /// The same on a connection of its own.
-    pub(super) fn connected(self) -> Self {
+    /// The same on a connection of its own, with an account for its work.
+    pub(super) fn connected(self, processor: &Arc<Processor>) -> (Self, Arc<Account>) {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
-        Self { connection: CONNECTIONS.fetch_add(1, Relaxed), ..self }
+        let peer = Self { connection: CONNECTIONS.fetch_add(1, Relaxed), ..self };
+        let account = Account::of(&peer, processor);
+        (Self { account: Some(account.clone()), ..peer }, account)
     }
 
     /// The same with the names of a certificate that was verified.

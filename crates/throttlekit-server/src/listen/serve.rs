@@ -14,10 +14,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tower::Service;
 
-use super::connection::{self, Shared};
+use super::connection;
 use super::counters::count;
 use super::room::{Full, Room};
 use super::{Counters, Limits, Peer, Stats, Tls};
+use crate::share::Processor;
 
 /// How long to wait when the system has no connection to give, such as for want of file descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -47,6 +48,8 @@ pub struct ListenOptions {
     pub speaks: Speaks,
     /// What happens is counted here.
     pub counters: Arc<Counters>,
+    /// Shares processor time between callers, with other listeners of the same runtime.
+    pub processor: Arc<Processor>,
 }
 
 /// Serves whoever connects until `shutdown` is over. Then takes nobody in, tells everybody to go, waits for what is
@@ -64,9 +67,8 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let http = connection::http(&options);
-    let shared = Arc::new(Shared { options, http });
-    let ListenOptions { limits, counters, .. } = &shared.options;
+    let shared = Arc::new(options);
+    let ListenOptions { limits, counters, processor, .. } = &*shared;
     let (room, (close, closing)) = (Arc::<Room>::default(), watch::channel(false));
     // Never sent on: it ends when the last connection has dropped its end.
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
@@ -78,7 +80,7 @@ where
             accepted = listener.accept() => accepted,
         };
         let Some((tcp, address)) = taken(accepted, counters, &mut warned).await else { continue };
-        let peer = Peer::at(address).connected();
+        let (peer, account) = Peer::at(address).connected(processor);
         let seat = match room.seat(&peer, limits) {
             Ok(seat) => seat,
             Err(full) => {
@@ -90,10 +92,10 @@ where
         count(&counters.accepted);
         let held = (seat, alive.clone(), Ends(shared.clone()));
         let (service, shared, closing) = (service.clone(), shared.clone(), closing.clone());
-        tokio::spawn(async move {
-            connection::run(tcp, peer, service, &shared, closing).await;
+        tokio::spawn(account.clone().run(async move {
+            connection::run(tcp, (peer, account), service, &shared, closing).await;
             drop(held);
-        });
+        }));
     }
     drop((listener, alive));
     // Fails if nobody is connected.
@@ -105,11 +107,11 @@ where
 }
 
 /// Counts the end of a connection, whatever ends it.
-struct Ends(Arc<Shared>);
+struct Ends(Arc<ListenOptions>);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        count(&self.0.options.counters.ended);
+        count(&self.0.counters.ended);
     }
 }
 

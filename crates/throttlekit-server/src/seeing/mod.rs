@@ -31,4 +31,5 @@ pub use metrics::{METRICS_CONTENT_TYPE, metrics};
 pub use outage::mind_store;
 pub use pages::Pages;
 pub use snapshot::snapshot;
+pub(crate) use watch::WATCHERS_MAX;
 pub use watch::{TooManyWatchers, Watch};

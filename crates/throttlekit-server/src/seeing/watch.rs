@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::denials::Denial;
 
 /// How many may watch at a time.
-pub(super) const WATCHERS_MAX: usize = 64;
+pub(crate) const WATCHERS_MAX: usize = 64;
 /// How many denials one is told of in a second.
 const PER_SECOND_MAX: u32 = 500;
 /// How many wait for one that is slow.

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::who::Who;
 use super::{Shares, lock};
+use crate::listen::read_rest;
 
 /// What a body that has not come yet counts for, beside its bytes: about what is kept for its request.
 const WAITING_BYTES: u64 = 4 * 1024;
@@ -87,12 +88,16 @@ async fn read(shares: &Shares, who: &Who, mut body: Incoming, bytes_max: usize) 
     let mut held = None;
     while !body.is_end_stream() && bytes.len().max(pieces.len()) <= bytes_max {
         let mut frame = body.frame();
+        // As a rule it came together with its headers, and nothing is counted.
         let frame = match poll!(&mut frame) {
             Poll::Ready(frame) => frame,
-            // As a rule it came together with its headers, and nothing is counted.
             Poll::Pending => {
                 let length = bytes.len().max(pieces.len()) as u64;
-                held.get_or_insert_with(|| Held { shares, who, units: 0 }).grow(WAITING_BYTES + length)?;
+                let held = held.get_or_insert_with(|| Held { shares, who, units: 0 });
+                if !held.grow(WAITING_BYTES + length) {
+                    read_rest(body);
+                    return Err(Missing::Crowded);
+                }
                 frame.await
             }
         };
@@ -118,13 +123,12 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    fn grow(&mut self, units: u64) -> Result<(), Missing> {
+    /// Whether there is room for as much.
+    fn grow(&mut self, units: u64) -> bool {
         let more = units.saturating_sub(self.units);
-        if !lock(&self.shares.bodies).enter(self.who, more) {
-            return Err(Missing::Crowded);
-        }
-        self.units += more;
-        Ok(())
+        let grows = lock(&self.shares.bodies).enter(self.who, more);
+        self.units += if grows { more } else { 0 };
+        grows
     }
 }
 

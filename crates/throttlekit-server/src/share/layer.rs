@@ -16,7 +16,7 @@ use super::body::{Missing, Whole, whole};
 use super::who::Who;
 use crate::access::{Caller, is_open};
 use crate::doors::envoy::REQUEST_BYTES_MAX;
-use crate::listen::{Counters, is_grpc, say};
+use crate::listen::{Counters, Peer, is_grpc, say};
 
 /// The only service whose requests are streams, which do not end before they are answered.
 const STREAMED: &str = "/grpc.reflection.";
@@ -45,6 +45,9 @@ impl FairUse {
             return Ok(Request::from_parts(parts, Whole::Comes { body }));
         }
         let who = Who::of(&parts.extensions);
+        if let Some(account) = parts.extensions.get::<Peer>().and_then(|peer| peer.account.as_ref()) {
+            account.belongs_to(&who);
+        }
         let asks_for_envoy = parts.uri.path() == ENVOY_ASKS;
         let bytes_max = if asks_for_envoy { REQUEST_BYTES_MAX } else { self.shares.limits.message_bytes_max };
         let body = match whole(&self.shares, &who, body, bytes_max).await {

@@ -1,12 +1,13 @@
 //! Fair use of the server itself: no caller takes from others what it needs to decide.
 //!
-//! A request is known by its headers, its body comes, it gets its turn, and then it is decided. Room for bodies, room in
-//! line and turns are shared by weight: between principals, or addresses where nobody has a name, and then between the
-//! connections of each.
+//! A request is known by its headers, its body comes, it gets its turn, and then it is decided. Processor time, room for
+//! bodies, room in line and turns are shared by weight: between principals, or addresses where nobody has a name, and then
+//! between the connections of each.
 
 mod body;
 mod crowd;
 mod layer;
+mod processor;
 mod tally;
 mod turns;
 mod who;
@@ -19,12 +20,15 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 pub(crate) use layer::FairUse;
+pub use processor::Processor;
+pub(crate) use processor::{Account, Requests};
 pub use tally::PrincipalSeen;
 use tally::{Tallies, Tally};
 use turns::{Asked, Turns};
 use who::Who;
 
 use crate::listen::Limits;
+use crate::seeing::WATCHERS_MAX;
 use crowd::Crowd;
 
 /// Streams that stay open to tell of changes, over all listeners.
@@ -36,6 +40,7 @@ pub(crate) struct Shares {
     turns: Mutex<Turns<oneshot::Sender<()>>>,
     bodies: Mutex<Crowd>,
     streams: Mutex<Crowd>,
+    watchers: Mutex<Crowd>,
     tallies: Tallies,
     limits: Limits,
 }
@@ -46,6 +51,7 @@ impl Shares {
             turns: Mutex::new(Turns::new(limits.requests_max as u64, limits.queue_max as u64)),
             bodies: Mutex::new(Crowd::new(limits.bodies_bytes_max)),
             streams: Mutex::new(Crowd::new(STREAMS_MAX)),
+            watchers: Mutex::new(Crowd::new(WATCHERS_MAX as u64)),
             tallies: Tallies::default(),
             limits,
         })
@@ -63,9 +69,7 @@ impl Shares {
 
     /// Room for a stream that stays open, of whoever sent a request with these extensions; nothing if it has too many.
     pub(crate) fn stream(self: &Arc<Self>, extensions: &Extensions) -> Option<OpenStream> {
-        let who = Who::of(extensions);
-        let enters = lock(&self.streams).enter(&who, 1);
-        enters.then(|| OpenStream { shares: self.clone(), who })
+        OpenStream::enter(self, Who::of(extensions), |shares| &shares.streams)
     }
 
     /// The turn of a request, once it comes; nothing if too many of its caller wait, or if it did not come in time.
@@ -140,11 +144,19 @@ impl Drop for Waiting<'_> {
 pub(crate) struct OpenStream {
     shares: Arc<Shares>,
     who: Who,
+    of: fn(&Shares) -> &Mutex<Crowd>,
+}
+
+impl OpenStream {
+    fn enter(shares: &Arc<Shares>, who: Who, of: fn(&Shares) -> &Mutex<Crowd>) -> Option<Self> {
+        let enters = lock(of(shares)).enter(&who, 1);
+        enters.then(|| Self { shares: shares.clone(), who, of })
+    }
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        lock(&self.shares.streams).leave(&self.who, 1);
+        lock((self.of)(&self.shares)).leave(&self.who, 1);
     }
 }
 
@@ -166,6 +178,11 @@ impl Turn {
             self.tally.weighed(more);
             lock(&self.shares.turns).weigh(&self.who, more);
         }
+    }
+
+    /// Room for a stream of denials of the same caller, which outlasts its turn; nothing if it has too many.
+    pub(crate) fn watcher(&self) -> Option<OpenStream> {
+        OpenStream::enter(&self.shares, self.who.clone(), |shares| &shares.watchers)
     }
 
     /// Counts decisions that denied.

@@ -23,7 +23,8 @@ pub(super) struct Turns<T> {
     /// Units that are decided at a time. The last to come may go beyond it.
     capacity: u64,
     held: u64,
-    queue: Crowd,
+    /// Room in line; there is no end of it if this is missing.
+    queue: Option<Crowd>,
     /// The virtual time of the last request that began.
     now: u64,
     flows: HashMap<Group, Flow<T>>,
@@ -59,11 +60,17 @@ pub(super) enum Asked {
 }
 
 impl<T> Turns<T> {
+    /// So many units at a time, and room for so many in line.
     pub(super) fn new(capacity: u64, queue: u64) -> Self {
+        Self { capacity, queue: Some(Crowd::new(queue)), ..Self::line() }
+    }
+
+    /// A line from which others are [taken](Self::take): nothing begins by itself.
+    pub(super) fn line() -> Self {
         Self {
-            capacity,
+            capacity: 0,
             held: 0,
-            queue: Crowd::new(queue),
+            queue: None,
             now: 0,
             flows: HashMap::new(),
             order: BTreeMap::new(),
@@ -75,9 +82,10 @@ impl<T> Turns<T> {
     pub(super) fn ask(&mut self, who: &Who, tell: impl FnOnce() -> T) -> Asked {
         if self.held < self.capacity && self.order.is_empty() {
             self.begin(who);
+            self.hold(who, 1);
             return Asked::Begins;
         }
-        if !self.queue.enter(who, 1) {
+        if self.queue.as_mut().is_some_and(|queue| !queue.enter(who, 1)) {
             return Asked::Full;
         }
         let ticket = self.number();
@@ -99,12 +107,15 @@ impl<T> Turns<T> {
 
     /// Adds units to a request that has begun: it turned out to be more than one.
     pub(super) fn weigh(&mut self, who: &Who, units: u64) {
-        self.held += units;
+        self.charge(who, units);
+        self.hold(who, units);
+    }
+
+    /// Has a group wait longer for its next.
+    pub(super) fn charge(&mut self, who: &Who, units: u64) {
         let now = self.now;
         let flow = self.flow(who);
-        flow.held += units;
         flow.due = flow.due.saturating_add(cost(units, flow.weight));
-        // It waits longer for its next.
         if let Some(stood) = flow.stands {
             let (stands, number) = (flow.due.max(now), flow.number);
             flow.stands = Some(stands);
@@ -121,11 +132,19 @@ impl<T> Turns<T> {
         }
         let mut told = Vec::new();
         while self.held < self.capacity {
-            let Some(next) = self.next_in_turn() else { break };
-            told.push(next);
+            let Some((next, tell)) = self.next_in_turn() else { break };
+            self.hold(&next, 1);
+            told.push(tell);
         }
         self.forget(&who.group);
         told
+    }
+
+    /// Takes the one whose turn it is out of the line. What it comes to is charged by whoever takes it.
+    pub(super) fn take(&mut self) -> Option<T> {
+        let (who, taken) = self.next_in_turn()?;
+        self.forget(&who.group);
+        Some(taken)
     }
 
     /// Takes a request out of the line. Whether it was there: if not, it was told to begin.
@@ -143,14 +162,14 @@ impl<T> Turns<T> {
         {
             self.order.remove(&(stood, flow.number));
         }
-        self.queue.leave(who, 1);
+        self.queue.iter_mut().for_each(|queue| queue.leave(who, 1));
         self.forget(&who.group);
         true
     }
 
     /// Units that are being decided, and requests that wait.
     pub(super) fn load(&self) -> (u64, u64) {
-        (self.held, self.queue.taken())
+        (self.held, self.queue.as_ref().map_or(0, Crowd::taken))
     }
 
     fn number(&mut self) -> u64 {
@@ -174,17 +193,22 @@ impl<T> Turns<T> {
         flow
     }
 
+    /// Begins a request of one unit.
     fn begin(&mut self, who: &Who) {
         let now = self.now;
         let flow = self.flow(who);
         let starts = flow.due.max(now);
         flow.due = starts.saturating_add(cost(1, flow.weight));
-        flow.held += 1;
-        (self.held, self.now) = (self.held + 1, starts);
+        self.now = starts;
+    }
+
+    fn hold(&mut self, who: &Who, units: u64) {
+        self.held += units;
+        self.flow(who).held += units;
     }
 
     /// Begins the request whose turn it is.
-    fn next_in_turn(&mut self) -> Option<T> {
+    fn next_in_turn(&mut self) -> Option<(Who, T)> {
         let ((_, number), group) = self.order.pop_first()?;
         let flow = self.flows.get_mut(&group)?;
         flow.stands = None;
@@ -198,15 +222,15 @@ impl<T> Turns<T> {
         }
         let weight = flow.weight;
         let who = Who { group, weight, connection };
-        self.queue.leave(&who, 1);
+        self.queue.iter_mut().for_each(|queue| queue.leave(&who, 1));
         self.begin(&who);
         if let Some(flow) = self.flows.get_mut(&who.group)
             && !flow.ring.is_empty()
         {
             flow.stands = Some(flow.due);
-            self.order.insert((flow.due, number), who.group);
+            self.order.insert((flow.due, number), who.group.clone());
         }
-        Some(told)
+        Some((who, told))
     }
 
     /// Forgets a group of which nothing is under way, once that gives it nothing: or else whoever comes and goes would

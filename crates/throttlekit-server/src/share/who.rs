@@ -24,17 +24,21 @@ pub(super) struct Who {
 }
 
 impl Who {
+    /// Whoever is at the other end of a connection, as long as it sent no request.
+    pub(super) fn at(peer: &Peer) -> Self {
+        Self { group: Group::At(peer.network()), weight: NonZeroU32::MIN, connection: peer.connection }
+    }
+
     /// Whoever sent a request with these extensions.
     pub(super) fn of(extensions: &Extensions) -> Self {
         let caller = extensions.get::<Caller>().filter(|caller| !caller.principal().name().is_empty());
-        let (address, connection) = match extensions.get::<Peer>() {
-            Some(peer) => (peer.network(), peer.connection),
-            None => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
-        };
-        let (group, weight) = match caller {
-            Some(caller) => (Group::Named(caller.principal().clone()), caller.weight()),
-            None => (Group::At(address), NonZeroU32::MIN),
-        };
-        Self { group, weight, connection }
+        let unseen = Peer::at((Ipv4Addr::UNSPECIFIED, 0).into());
+        let somebody = Self::at(extensions.get().unwrap_or(&unseen));
+        match caller {
+            Some(caller) => {
+                Self { group: Group::Named(caller.principal().clone()), weight: caller.weight(), ..somebody }
+            }
+            None => somebody,
+        }
     }
 }

@@ -38,16 +38,39 @@ fn header(name: &str, value: &str) -> Vec<u8> {
     [&[0, short(name)], name.as_bytes(), &[short(value)], value.as_bytes()].concat()
 }
 
-fn request_headers(path: &str) -> Vec<u8> {
-    let pairs = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", path),
-        (":authority", "server"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ];
-    pairs.iter().flat_map(|(name, value)| header(name, value)).collect()
+/// Where an attacker connects, and as whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    pub(crate) address: SocketAddr,
+    pub(crate) token: Option<String>,
+}
+
+impl From<SocketAddr> for Door {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, token: None }
+    }
+}
+
+impl Door {
+    /// The value of its `authorization` header.
+    pub(crate) fn authorization(&self) -> Option<String> {
+        self.token.as_ref().map(|token| format!("Bearer {token}"))
+    }
+
+    /// The headers of a gRPC request, as HPACK writes them.
+    fn request_headers(&self, path: &str) -> Vec<u8> {
+        let authorization = self.authorization();
+        let pairs = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", "server"),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ];
+        let authorization = authorization.iter().map(|value| ("authorization", value.as_str()));
+        pairs.into_iter().chain(authorization).flat_map(|(name, value)| header(name, value)).collect()
+    }
 }
 
 fn ask() -> Vec<u8> {
@@ -64,12 +87,12 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    async fn open(address: SocketAddr, settings: &[u8]) -> io::Result<Self> {
-        Self::with(address, settings, true).await
+    async fn open(door: &Door, settings: &[u8]) -> io::Result<Self> {
+        Self::with(door, settings, true).await
     }
 
-    async fn with(address: SocketAddr, settings: &[u8], answers_pings: bool) -> io::Result<Self> {
-        let tcp = TcpStream::connect(address).await?;
+    async fn with(door: &Door, settings: &[u8], answers_pings: bool) -> io::Result<Self> {
+        let tcp = TcpStream::connect(door.address).await?;
         tcp.set_nodelay(true)?;
         let (read, mut write) = tcp.into_split();
         write
@@ -123,9 +146,10 @@ async fn next_frame(read: &mut (impl AsyncRead + Unpin)) -> io::Result<(u8, u8, 
 
 /// Opens streams and takes them back at once, until the connection is ended. How many streams that took, if the
 /// server did end it.
-pub(crate) async fn rapid_reset(address: SocketAddr, streams: u32) -> io::Result<Option<u32>> {
-    let mut wire = Wire::open(address, &[]).await?;
-    let (headers, ask) = (request_headers(CHECK), ask());
+pub(crate) async fn rapid_reset(door: impl Into<Door>, streams: u32) -> io::Result<Option<u32>> {
+    let door = door.into();
+    let mut wire = Wire::open(&door, &[]).await?;
+    let (headers, ask) = (door.request_headers(CHECK), ask());
     for number in 0..streams {
         let stream = number * 2 + 1;
         let burst = [
@@ -143,10 +167,11 @@ pub(crate) async fn rapid_reset(address: SocketAddr, streams: u32) -> io::Result
 }
 
 /// Sends requests that make the server end their streams: a window update of nothing is an error of the stream.
-pub(crate) async fn made_reset(address: SocketAddr, streams: u32) -> io::Result<Option<u32>> {
+pub(crate) async fn made_reset(door: impl Into<Door>, streams: u32) -> io::Result<Option<u32>> {
+    let door = door.into();
     const WINDOW_UPDATE: u8 = 8;
-    let mut wire = Wire::open(address, &[]).await?;
-    let headers = request_headers(CHECK);
+    let mut wire = Wire::open(&door, &[]).await?;
+    let headers = door.request_headers(CHECK);
     for number in 0..streams {
         let stream = number * 2 + 1;
         let burst = [
@@ -163,9 +188,10 @@ pub(crate) async fn made_reset(address: SocketAddr, streams: u32) -> io::Result<
 }
 
 /// Goes on and on with the headers of one request. How many bytes it took, if the server ended it.
-pub(crate) async fn continuation_flood(address: SocketAddr, bytes_max: usize) -> io::Result<Option<usize>> {
-    let mut wire = Wire::open(address, &[]).await?;
-    wire.send(&frame(HEADERS, 0, 1, &request_headers(CHECK))).await;
+pub(crate) async fn continuation_flood(door: impl Into<Door>, bytes_max: usize) -> io::Result<Option<usize>> {
+    let door = door.into();
+    let mut wire = Wire::open(&door, &[]).await?;
+    wire.send(&frame(HEADERS, 0, 1, &door.request_headers(CHECK))).await;
     let junk: Vec<u8> = (0..100).flat_map(|_| header("x-junk", &"j".repeat(100))).collect();
     let junk = frame(CONTINUATION, 0, 1, &junk);
     let mut sent = 0;
@@ -180,10 +206,11 @@ pub(crate) async fn continuation_flood(address: SocketAddr, bytes_max: usize) ->
 }
 
 /// A long header, remembered by HPACK, and then named ten thousand times by a byte each: 40 MB of headers in 16 KB.
-pub(crate) async fn header_bomb(address: SocketAddr, rounds: u32) -> io::Result<()> {
-    let wire = Wire::open(address, &[]).await?;
+pub(crate) async fn header_bomb(door: impl Into<Door>, rounds: u32) -> io::Result<()> {
+    let door = door.into();
+    let wire = Wire::open(&door, &[]).await?;
     for round in 0..rounds {
-        let mut block = request_headers(CHECK);
+        let mut block = door.request_headers(CHECK);
         // Remembered: `bomb` with 4000 bytes, whose length HPACK writes as 127 and then 3873 in groups of 7 bits.
         block.extend([0x40, 4]);
         block.extend(b"bomb");
@@ -198,10 +225,11 @@ pub(crate) async fn header_bomb(address: SocketAddr, rounds: u32) -> io::Result<
 }
 
 /// Asks for much and takes none of it: a window of nothing, pings answered.
-pub(crate) async fn zero_window(address: SocketAddr, streams: u32) -> io::Result<Wire> {
+pub(crate) async fn zero_window(door: impl Into<Door>, streams: u32) -> io::Result<Wire> {
+    let door = door.into();
     // SETTINGS_INITIAL_WINDOW_SIZE of 0.
-    let wire = Wire::open(address, &[0, 4, 0, 0, 0, 0]).await?;
-    let (headers, ask) = (request_headers(CHECK), ask());
+    let wire = Wire::open(&door, &[0, 4, 0, 0, 0, 0]).await?;
+    let (headers, ask) = (door.request_headers(CHECK), ask());
     for number in 0..streams {
         let stream = number * 2 + 1;
         let burst =
@@ -212,9 +240,10 @@ pub(crate) async fn zero_window(address: SocketAddr, streams: u32) -> io::Result
 }
 
 /// Asks for as many streams of denials and reads none of them.
-pub(crate) async fn unread_watches(address: SocketAddr, streams: u32) -> io::Result<Wire> {
-    let wire = Wire::open(address, &[0, 4, 0, 0, 0, 0]).await?;
-    let (headers, all) = (request_headers("/throttlekit.v1.Monitor/Watch"), framed(&[]));
+pub(crate) async fn unread_watches(door: impl Into<Door>, streams: u32) -> io::Result<Wire> {
+    let door = door.into();
+    let wire = Wire::open(&door, &[0, 4, 0, 0, 0, 0]).await?;
+    let (headers, all) = (door.request_headers("/throttlekit.v1.Monitor/Watch"), framed(&[]));
     for number in 0..streams {
         let stream = number * 2 + 1;
         let burst =
@@ -225,9 +254,10 @@ pub(crate) async fn unread_watches(address: SocketAddr, streams: u32) -> io::Res
 }
 
 /// Requests whose bodies never come, as many as a connection may have.
-pub(crate) async fn withheld_bodies(address: SocketAddr, streams: u32) -> io::Result<Wire> {
-    let wire = Wire::open(address, &[]).await?;
-    let headers = request_headers(CHECK);
+pub(crate) async fn withheld_bodies(door: impl Into<Door>, streams: u32) -> io::Result<Wire> {
+    let door = door.into();
+    let wire = Wire::open(&door, &[]).await?;
+    let headers = door.request_headers(CHECK);
     for stream in 0..streams {
         if !wire.send(&frame(HEADERS, END_HEADERS, 2 * stream + 1, &headers)).await {
             break;
@@ -237,9 +267,10 @@ pub(crate) async fn withheld_bodies(address: SocketAddr, streams: u32) -> io::Re
 }
 
 /// Streams of health, whose answers are read.
-pub(crate) async fn health_watches(address: SocketAddr, streams: u32) -> io::Result<Wire> {
-    let wire = Wire::open(address, &[]).await?;
-    let headers = request_headers("/grpc.health.v1.Health/Watch");
+pub(crate) async fn health_watches(door: impl Into<Door>, streams: u32) -> io::Result<Wire> {
+    let door = door.into();
+    let wire = Wire::open(&door, &[]).await?;
+    let headers = door.request_headers("/grpc.health.v1.Health/Watch");
     for stream in (0..streams).map(|stream| 2 * stream + 1) {
         let asks = [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &[0; 5])];
         if !wire.send(&asks.concat()).await {
@@ -249,11 +280,26 @@ pub(crate) async fn health_watches(address: SocketAddr, streams: u32) -> io::Res
     Ok(wire)
 }
 
+/// Pings as fast as they go. How many it took, if the server ended it.
+pub(crate) async fn ping_flood(door: impl Into<Door>, pings: u32) -> io::Result<Option<u32>> {
+    const BURST: u32 = 100;
+    let door = door.into();
+    let wire = Wire::open(&door, &[]).await?;
+    let burst = frame(PING, 0, 0, &[0; 8]).repeat(BURST as usize);
+    for sent in (0..pings).step_by(BURST as usize) {
+        if !wire.send(&burst).await {
+            return Ok(Some(sent));
+        }
+    }
+    Ok(None)
+}
+
 /// Begins the headers of a request over HTTP/2 and never ends them. A ping cannot be answered in the middle of them:
 /// who keeps to that stays silent, and who answers breaks the rules of HTTP/2.
-pub(crate) async fn unended_headers(address: SocketAddr, answers_pings: bool) -> io::Result<Wire> {
-    let wire = Wire::with(address, &[], answers_pings).await?;
-    wire.send(&frame(HEADERS, 0, 1, &request_headers(CHECK)[..10])).await;
+pub(crate) async fn unended_headers(door: impl Into<Door>, answers_pings: bool) -> io::Result<Wire> {
+    let door = door.into();
+    let wire = Wire::with(&door, &[], answers_pings).await?;
+    wire.send(&frame(HEADERS, 0, 1, &door.request_headers(CHECK)[..10])).await;
     Ok(wire)
 }
 
@@ -299,13 +345,16 @@ pub(crate) const HEAD_BEGUN: &[u8] = b"GET /0 HTTP/1.1\r\nhost: a\r\nx-a: ";
 pub(crate) const HEAD_GOES_ON: &[u8] = &[b'b'; 400];
 
 /// The status of an answer to JSON, and the answer.
-pub(crate) async fn post(address: SocketAddr, path: &str, json: &[u8]) -> io::Result<(u16, String)> {
+pub(crate) async fn post(door: impl Into<Door>, path: &str, json: &[u8]) -> io::Result<(u16, String)> {
+    let door = door.into();
+    let authorization =
+        door.authorization().map_or(String::new(), |value| format!("authorization: {value}\r\n"));
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
-         connection: close\r\n\r\n",
+         {authorization}connection: close\r\n\r\n",
         json.len()
     );
-    let answer = http1(address, &[head.as_bytes(), json].concat()).await?;
+    let answer = http1(door.address, &[head.as_bytes(), json].concat()).await?;
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
     Ok((status.ok_or_else(|| io::Error::other("no status"))?, answer))
 }

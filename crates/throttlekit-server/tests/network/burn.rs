@@ -9,7 +9,12 @@ const THREADS: u32 = 2;
 
 /// Processor time of this process so far, in steps of ten milliseconds.
 pub(crate) fn spent() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+    spent_by(std::process::id())
+}
+
+/// Processor time of a process so far.
+pub(crate) fn spent_by(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("Linux");
     // The name of the process, in brackets, may hold spaces.
     let fields: Vec<_> = stat.rsplit_once(") ").expect("a name").1.split(' ').collect();
     let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum();

@@ -7,7 +7,7 @@ use throttlekit_server::access::{Access, AccessSpec, Secret, Secrets};
 use throttlekit_server::listen::ListenOptions;
 use tonic::Code;
 
-use crate::client::{Client, Failure};
+use crate::client::{CHECK, Client, Failure};
 use crate::target::Target;
 
 const RESERVE: &str = "/throttlekit.v1.Fleet/Reserve";
@@ -52,4 +52,21 @@ async fn tokens_are_asked_for_and_lists_change_without_a_restart() {
     assert_eq!(check(&token, "other/1").await, Err(Code::PermissionDenied));
     target.access.store(Arc::new(spec("{doors: [peek]}")));
     assert_eq!(check(&token, "acme/1").await, Err(Code::PermissionDenied));
+}
+
+/// A gateway sends for many over one connection. Bodies that come after the refusal are read all the same.
+#[tokio::test]
+async fn refusals_do_not_end_the_connection_that_others_use_too() {
+    let text = "principals: {foo: {token_sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae, \
+                allow: [{doors: [check]}]}}";
+    let access = Access::of(&serde_saphyr::from_str::<AccessSpec>(text).unwrap()).unwrap();
+    let options = ListenOptions::default();
+    let refusals = options.limits.error_resets_max * 2;
+    let target = Target::start(options, access).await;
+    let client = Client::connect(target.address).await.unwrap();
+    for _ in 0..refusals {
+        let late = client.late_body(CHECK, &[("authorization", "Bearer bar")]).await;
+        assert_eq!(late.unwrap_err().code(), Code::Unauthenticated);
+    }
+    assert!(client.check_as(&[("authorization", "Bearer foo")], "api", "k").await.is_ok());
 }

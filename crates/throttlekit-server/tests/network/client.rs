@@ -1,7 +1,8 @@
 //! A gRPC client as small as can be, so that every byte and every limit is ours to choose.
 
-use h2::client::SendRequest;
-use http::{HeaderMap, Request};
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::Bytes;
 use prost::Message;
 use throttlekit_proto::v1::{CheckRequest, CheckResponse};
@@ -9,9 +10,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tonic::Code;
 
+use crate::attack::Door;
+
 #[derive(Clone)]
 pub(crate) struct Client {
     send: SendRequest<Bytes>,
+    authorization: Option<String>,
 }
 
 /// Why there was no answer.
@@ -45,13 +49,18 @@ impl Client {
         Self::over(tcp).await
     }
 
+    /// One that shows a token with each request, if it has one.
+    pub(crate) async fn connect_as(door: &Door) -> Result<Self, Failure> {
+        Ok(Self { authorization: door.authorization(), ..Self::connect(door.address).await? })
+    }
+
     pub(crate) async fn over<I>(io: I) -> Result<Self, Failure>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (send, connection) = h2::client::handshake(io).await?;
         tokio::spawn(connection);
-        Ok(Self { send })
+        Ok(Self { send, authorization: None })
     }
 
     /// Sends these bytes as the body, framed by the caller, and gives what came before the trailers.
@@ -61,31 +70,41 @@ impl Client {
         headers: &[(&'static str, &str)],
         body: Bytes,
     ) -> Result<Vec<u8>, Failure> {
+        let (response, mut sending) = self.begin(path, headers).await?;
+        // A server that refuses early ends the stream while we send.
+        let _ = sending.send_data(body, true);
+        whole(response.await?).await
+    }
+
+    /// Sends the body after the answer has come.
+    pub(crate) async fn late_body(
+        &self,
+        path: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Result<Vec<u8>, Failure> {
+        let (response, mut sending) = self.begin(path, headers).await?;
+        let answer = whole(response.await?).await;
+        let _ = sending.send_data(framed(&[]), true);
+        answer
+    }
+
+    async fn begin(
+        &self,
+        path: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Result<(ResponseFuture, SendStream<Bytes>), Failure> {
         let mut request = Request::post(format!("http://server{path}"))
             .header("content-type", "application/grpc")
             .header("te", "trailers");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
+        let authorization = self.authorization.iter().map(|value| ("authorization", value.as_str()));
+        for (name, value) in headers.iter().copied().chain(authorization) {
+            let mut value = HeaderValue::from_str(value).expect("a header");
+            // So that it is written in full each time, whoever it is.
+            value.set_sensitive(name == "authorization");
+            request = request.header(name, value);
         }
         let mut ready = self.send.clone().ready().await?;
-        let (response, mut sending) = ready.send_request(request.body(()).expect("a request"), false)?;
-        // A server that refuses early ends the stream while we send.
-        let _ = sending.send_data(body, true);
-        let response = response.await?;
-        if let Some(status) = status(response.headers()) {
-            return Err(Failure::Status(status));
-        }
-        let (mut body, mut answer) = (response.into_body(), Vec::new());
-        while let Some(chunk) = body.data().await {
-            let chunk = chunk?;
-            body.flow_control().release_capacity(chunk.len())?;
-            answer.extend_from_slice(&chunk);
-        }
-        match status(&body.trailers().await?.unwrap_or_default()) {
-            Some(Code::Ok) => Ok(answer),
-            Some(code) => Err(Failure::Status(code)),
-            None => Err(Failure::Lost("no trailers".into())),
-        }
+        Ok(ready.send_request(request.body(()).expect("a request"), false)?)
     }
 
     pub(crate) async fn call<R: Message + Default>(
@@ -119,6 +138,24 @@ pub(crate) const CHECK: &str = "/throttlekit.v1.RateLimiter/Check";
 pub(crate) fn framed(message: &[u8]) -> Bytes {
     let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
     [&[0], &length[..], message].concat().into()
+}
+
+/// What came before the trailers.
+async fn whole(response: Response<RecvStream>) -> Result<Vec<u8>, Failure> {
+    if let Some(status) = status(response.headers()) {
+        return Err(Failure::Status(status));
+    }
+    let (mut body, mut answer) = (response.into_body(), Vec::new());
+    while let Some(chunk) = body.data().await {
+        let chunk = chunk?;
+        body.flow_control().release_capacity(chunk.len())?;
+        answer.extend_from_slice(&chunk);
+    }
+    match status(&body.trailers().await?.unwrap_or_default()) {
+        Some(Code::Ok) => Ok(answer),
+        Some(code) => Err(Failure::Status(code)),
+        None => Err(Failure::Lost("no trailers".into())),
+    }
 }
 
 fn status(headers: &HeaderMap) -> Option<Code> {

@@ -6,18 +6,14 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::assault::{ATTACKS, Attack};
 use crate::client::Client;
-use crate::siege::{Besieged, Nice, Outcome, burnt, resident_mib};
+use crate::measure::{GROWTH_MIB_MAX, P99_FLOOR, P99_TIMES_MAX, Peak, end_within, p99, round};
+use crate::siege::{Besieged, HONEST, HOSTILE, Nice, Outcome, burnt, everybody};
 
-/// How much slower an attack may make the slowest in a hundred honest requests.
-const P99_TIMES_MAX: f64 = 2.0;
-/// Below this a time says more about the machine than about the server.
-const P99_FLOOR: Duration = Duration::from_millis(1);
-const GROWTH_MIB_MAX: f64 = 64.0;
 const HONEST_EVERY: Duration = Duration::from_millis(2);
 /// An honest request that takes longer has failed.
 const HONEST_WITHIN: Duration = Duration::from_secs(5);
@@ -65,8 +61,8 @@ struct Turns {
 async fn figures() {
     let size = if std::env::var_os("ABUSE_SMALL").is_some() { SMALL } else { FULL };
     end_within(size.within);
-    let server = Besieged::start();
-    let client = Client::connect(server.doors.grpc).await.expect("a connection");
+    let server = Besieged::start("memory", &everybody());
+    let client = server.client(HONEST[0].0).await;
     honest(&client, Duration::from_secs(1), &mut Vec::new()).await;
     let before = server.resident_mib();
     let peak = Peak::watch(server.process());
@@ -83,7 +79,7 @@ async fn figures() {
         let turns = turns(&server, attack, &size).await;
         server.mend();
         if attack.name == RANDOM_KEYS {
-            keys = turns.deeds.iter().map(|deeds| deeds.done).sum();
+            keys = turns.deeds.iter().map(Outcome::done).sum();
         }
         let values = judge(attack, turns, peak.so_far() - before, &mut broken);
         figure.insert(attack.name.into(), values);
@@ -104,33 +100,21 @@ async fn figures() {
     assert!(broken.is_empty(), "not proved:\n  {}", broken.join("\n  "));
 }
 
-/// Ends this process when it takes too long, whatever it waits for. The server sees that and ends too.
-fn end_within(time: Duration) {
-    std::thread::spawn(move || {
-        std::thread::sleep(time);
-        eprintln!(
-            "not measured within {time:?}: run it on a machine that does nothing else, or with --small"
-        );
-        std::process::exit(1);
-    });
-}
-
 /// By turns, so that whatever else the machine does falls on all alike: quiet, an attacker with the lowest priority, one
 /// with the same as everybody, and one that burns as much processor time as that one and attacks nobody.
 async fn turns(server: &Besieged, attack: &Attack, size: &Size) -> Turns {
-    let client = Client::connect(server.doors.grpc).await.expect("a connection");
+    let client = server.client(HONEST[0].0).await;
     let mut turns = Turns::default();
+    let mix = format!("{}:{}", HOSTILE[0], attack.name);
     for _ in 0..size.turns {
         honest(&client, size.turn, &mut turns.quiet).await;
-        let low = server.attacked(attack.name, Nice::Lowest, size.turn);
+        let low = server.attacked(&mix, Nice::Lowest, size.turn);
         let low = meanwhile(&client, low, size.turn, &mut turns.lowest).await;
-        let same = server.attacked(attack.name, Nice::Same, size.turn);
+        let same = server.attacked(&mix, Nice::Same, size.turn);
         let same = meanwhile(&client, same, size.turn, &mut turns.same).await;
         meanwhile(&client, burnt(same.burnt, size.turn), size.turn, &mut turns.control).await;
         for (sum, deeds) in turns.deeds.iter_mut().zip([low, same]) {
-            sum.done += deeds.done;
-            sum.wrong += deeds.wrong;
-            sum.burnt += deeds.burnt;
+            sum.add(deeds);
         }
     }
     turns
@@ -174,6 +158,7 @@ async fn honest(client: &Client, time: Duration, times: &mut Vec<Duration>) {
 /// Goes on with invented keys until there were as many as were promised, or says that there were not.
 async fn more_keys(server: &Besieged, size: &Size, so_far: u64, broken: &mut Vec<String>) -> u64 {
     let (mut keys, end) = (0, Instant::now() + size.keys_within);
+    let mix = format!("{}:{RANDOM_KEYS}", HOSTILE[0]);
     while so_far + keys < size.keys {
         if Instant::now() >= end {
             broken.push(format!(
@@ -184,7 +169,7 @@ async fn more_keys(server: &Besieged, size: &Size, so_far: u64, broken: &mut Vec
             ));
             break;
         }
-        keys += server.attacked(RANDOM_KEYS, Nice::Same, size.turn * 2).await.done;
+        keys += server.attacked(&mix, Nice::Same, size.turn * 2).await.done();
     }
     keys
 }
@@ -197,7 +182,7 @@ fn judge(attack: &Attack, mut turns: Turns, grown: f64, broken: &mut Vec<String>
     let times = |with: Duration, without: Duration| with.as_secs_f64() / without.max(P99_FLOOR).as_secs_f64();
     let (low_times, same_times) = (times(low, quiet), times(same, control));
     let [low_deeds, same_deeds] = turns.deeds;
-    let done = low_deeds.done + same_deeds.done;
+    let done = low_deeds.done() + same_deeds.done();
     println!(
         "{name:<19}{quiet:>10.1?}{low:>10.1?}{low_times:>7.2}   {control:>10.1?}{same:>10.1?}{same_times:>7.2}\
          {done:>12}{grown:>8.1} {counts}"
@@ -209,65 +194,22 @@ fn judge(attack: &Attack, mut turns: Turns, grown: f64, broken: &mut Vec<String>
             ));
         }
     }
-    for (deeds, whose) in [(low_deeds, "lowest"), (same_deeds, "same")] {
-        if deeds.done == 0 {
+    for (deeds, whose) in [(&low_deeds, "lowest"), (&same_deeds, "same")] {
+        if deeds.done() == 0 {
             broken.push(format!(
                 "{name}, {whose} priority: it did not happen, as the attacker came to no {counts}"
             ));
         }
-        if deeds.wrong > 0 {
-            broken.push(format!("{name}, {whose} priority: {} times it was not fended off", deeds.wrong));
+        if deeds.wrong() > 0 {
+            broken.push(format!("{name}, {whose} priority: {} times it was not fended off", deeds.wrong()));
         }
     }
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     json!({
         "lowest": {"quiet_p99_us": micros(quiet), "p99_us": micros(low), "times": round(low_times),
-            "done": low_deeds.done, "burnt_ms": micros(low_deeds.burnt) / 1_000},
+            "done": low_deeds.done(), "burnt_ms": micros(low_deeds.burnt) / 1_000},
         "same": {"burnt_p99_us": micros(control), "p99_us": micros(same), "times": round(same_times),
-            "done": same_deeds.done, "burnt_ms": micros(same_deeds.burnt) / 1_000},
+            "done": same_deeds.done(), "burnt_ms": micros(same_deeds.burnt) / 1_000},
         "counts": counts, "grown_mib": round(grown),
     })
-}
-
-fn p99(times: &mut [Duration]) -> Duration {
-    times.sort_unstable();
-    times.get(times.len() * 99 / 100).copied().expect("honest requests")
-}
-
-/// The largest that a process is found to be, looked at all the time.
-struct Peak {
-    seen: std::sync::Arc<std::sync::Mutex<f64>>,
-    watching: JoinHandle<()>,
-}
-
-impl Peak {
-    fn watch(process: u32) -> Self {
-        let seen = std::sync::Arc::new(std::sync::Mutex::new(0.0));
-        let noted = seen.clone();
-        let watching = tokio::spawn(async move {
-            loop {
-                let mib = resident_mib(process);
-                if let Ok(mut seen) = noted.lock() {
-                    *seen = mib.max(*seen);
-                }
-                sleep(Duration::from_millis(25)).await;
-            }
-        });
-        Self { seen, watching }
-    }
-
-    /// So far.
-    fn so_far(&self) -> f64 {
-        *self.seen.lock().expect("a number")
-    }
-}
-
-impl Drop for Peak {
-    fn drop(&mut self) {
-        self.watching.abort();
-    }
-}
-
-fn round(number: f64) -> f64 {
-    (number * 100.0).round() / 100.0
 }

@@ -1,17 +1,23 @@
 //! The processes of a measurement: the server under attack, attackers, and those who only burn the same time.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use throttlekit_server::engine::Backend;
 use throttlekit_server::{Server, ServerOptions};
 use tokio::time::{Instant, sleep};
 
 use crate::assault::{Attack, Doors};
+use crate::attack::Door;
 use crate::burn;
+use crate::client::Client;
 
 const POLICIES: &str = "
 version: 1
@@ -19,15 +25,27 @@ policies:
   api: {rate: {limit: 1000000000, per: 1s}}
   chat: {rate: {limit: 1000000000, per: 1s}}
   tight: {rate: {algorithm: fixed_window, limit: 1, per: 1d}}
+  counted: {rate: {algorithm: fixed_window, limit: 30, per: 1d}}
   jobs: {concurrency: {limit: 100}}
+access:
+  principals:
 ";
+/// Principals that mean well, and what each weighs.
+pub(crate) const HONEST: [(&str, u32); 3] = [("gold", 4), ("silver", 2), ("bronze", 1)];
+/// Principals that do not, each of weight 1.
+pub(crate) const HOSTILE: [&str; 10] = [
+    "mallory0", "mallory1", "mallory2", "mallory3", "mallory4", "mallory5", "mallory6", "mallory7",
+    "mallory8", "mallory9",
+];
+/// Where the shipped program is; without it this test binary serves.
+const BINARY: &str = "THROTTLEKIT_BINARY";
 /// Ten times as often as the server that is shipped, so that bad files hurt ten times as often.
 const RELOAD_EVERY: Duration = Duration::from_millis(100);
 /// What a process may take beyond its time before it is ended: it has to start, and to stop.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// What a process of this test binary is to be: `serve FILE`, `attack NAME GRPC HTTP METRICS FILE MILLISECONDS`, or
-/// `burn MILLISECONDS-OF-PROCESSOR MILLISECONDS`.
+/// What a process of this test binary is to be: `serve FILE`, `attack MIX GRPC HTTP METRICS FILE MILLISECONDS`, or
+/// `burn MILLISECONDS-OF-PROCESSOR MILLISECONDS`. A mix is `PRINCIPAL:ATTACK+ATTACK,PRINCIPAL:ATTACK`.
 const ROLE: &str = "ABUSE_ROLE";
 
 /// How far a process steps back for others.
@@ -37,6 +55,18 @@ pub(crate) enum Nice {
     /// work that slows them down and not the attacker's.
     Lowest,
     Same,
+}
+
+/// The program that people run.
+fn shipped(binary: &OsStr, policies: &Path, store: &str) -> Command {
+    let mut command = Command::new(binary);
+    command.arg("serve").arg(policies).args(["--store", store, "--log-json", "--fresh-start"]);
+    for door in ["--listen", "--http", "--metrics"] {
+        command.args([door, "127.0.0.1:0"]);
+    }
+    command.args(["--reload-every-ms", &RELOAD_EVERY.as_millis().to_string()]);
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    command
 }
 
 /// This test binary again, in another role.
@@ -52,6 +82,11 @@ fn other(role: &str, nice: Nice) -> Command {
     command
 }
 
+/// What a line of JSON says of a door.
+fn address(said: &str, door: &str) -> Option<SocketAddr> {
+    said.split_once(&format!("{door}\":\""))?.1.split('"').next()?.parse().ok()
+}
+
 /// What a line says after this word.
 fn after<T: FromStr>(text: &str, word: &str) -> Option<T> {
     text.lines().find_map(|line| line.split_once(word)?.1.split_whitespace().next()?.parse().ok())
@@ -64,31 +99,67 @@ async fn other_role() {
     let millis = |text: &str| Duration::from_millis(text.parse().expect("a time"));
     match role.split(' ').collect::<Vec<_>>()[..] {
         ["serve", file] => serve(file.into()).await,
-        ["attack", name, grpc, http, metrics, policies, time] => {
+        ["attack", mix, grpc, http, metrics, policies, time] => {
             let at = |text: &str| text.parse().expect("an address");
-            let doors =
-                Doors { grpc: at(grpc), http: at(http), metrics: at(metrics), policies: policies.into() };
-            let tally = Attack::named(name).expect("an attack").run(&doors, millis(time)).await;
-            println!("done {}\nwrong {}\nburnt {}", tally.done(), tally.wrong(), burn::spent().as_millis());
+            let (policies, token) = (policies.into(), None);
+            let doors = Doors { grpc: at(grpc), http: at(http), metrics: at(metrics), policies, token };
+            attack_all(mix, &doors, millis(time)).await;
+            println!("burnt {}", burn::spent().as_millis());
         }
         ["burn", processor, time] => {
             burn::burn(millis(processor), millis(time));
-            println!("done 1\nwrong 0\nburnt {}", burn::spent().as_millis());
+            println!("burnt {}", burn::spent().as_millis());
         }
         _ => panic!("this is for `figures`, which sets {ROLE}"),
     }
 }
 
-/// The server as it is shipped, in memory, with all its doors on loopback.
+/// All attacks of a mix at a time, each in the name of its principal.
+async fn attack_all(mix: &str, doors: &Doors, time: Duration) {
+    let each = mix.split(',').flat_map(|one| {
+        let (principal, attacks) = one.split_once(':').expect("a principal");
+        attacks.split('+').map(move |name| (principal, Attack::named(name).expect("an attack")))
+    });
+    let running = each.map(|(principal, attack)| {
+        let doors = Doors { token: Some(token(principal)), ..doors.clone() };
+        async move { (attack.name, attack.run(&doors, time).await) }
+    });
+    for (name, tally) in join_all(running).await {
+        println!("did {name} {} {}", tally.done(), tally.wrong());
+    }
+}
+
+/// The token of a principal.
+pub(crate) fn token(principal: &str) -> String {
+    format!("the-long-token-of-{principal}")
+}
+
+/// Those who mean well, and those who do not.
+pub(crate) fn everybody() -> Vec<(String, u32)> {
+    HONEST
+        .into_iter()
+        .chain(HOSTILE.map(|name| (name, 1)))
+        .map(|(name, weight)| (name.to_owned(), weight))
+        .collect()
+}
+
+/// The policies, and who may use them.
+fn policies(principals: &[(String, u32)]) -> String {
+    let principals = principals.iter().map(|(name, weight)| {
+        let doors = "check, peek, debit, admit, monitor";
+        format!("    {name}: {{token_env: TOKEN_{name}, weight: {weight}, allow: [{{doors: [{doors}]}}]}}\n")
+    });
+    principals.fold(POLICIES.to_owned(), |text, principal| text + &principal)
+}
+
+/// Serves with all its doors on loopback.
 async fn serve(policies: PathBuf) {
     let any = Some(([127, 0, 0, 1], 0).into());
     let mut options = ServerOptions::new(policies, Backend::memory());
     (options.http, options.metrics, options.reload_every) = (any, any, RELOAD_EVERY);
-    // Attackers of the monitor are let in.
-    options.secrets.trust_loopback = true;
     let server = Server::start(options).await.expect("a server");
     let (http, metrics) = (server.http().expect("a door"), server.metrics().expect("a door"));
-    println!("grpc {}\nhttp {http}\nmetrics {metrics}\nready now", server.grpc());
+    println!("grpc\":\"{}\",\"http\":\"{http}\",\"metrics\":\"{metrics}\"", server.grpc());
     let mut nothing = String::new();
     // Over when whoever started it is.
     let waiting = tokio::task::spawn_blocking(move || std::io::stdin().read_line(&mut nothing));
@@ -96,13 +167,33 @@ async fn serve(policies: PathBuf) {
     server.stop().await;
 }
 
-/// What an attacker, or who burns in its place, came to.
-#[derive(Clone, Copy, Debug, Default)]
+/// What attackers, or who burns in their place, came to.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    pub(crate) done: u64,
-    pub(crate) wrong: u64,
+    /// What was done, and how often an attack was not fended off, by the name of the attack.
+    pub(crate) deeds: BTreeMap<String, (u64, u64)>,
     /// Processor time that it took itself.
     pub(crate) burnt: Duration,
+}
+
+impl Outcome {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.burnt += other.burnt;
+        for (name, (done, wrong)) in other.deeds {
+            let deeds = self.deeds.entry(name).or_default();
+            *deeds = (deeds.0 + done, deeds.1 + wrong);
+        }
+    }
+
+    /// Of all attacks.
+    pub(crate) fn done(&self) -> u64 {
+        self.deeds.values().map(|(done, _)| done).sum()
+    }
+
+    /// Of all attacks.
+    pub(crate) fn wrong(&self) -> u64 {
+        self.deeds.values().map(|(_, wrong)| wrong).sum()
+    }
 }
 
 /// A process that ends when it is no longer looked after.
@@ -119,38 +210,54 @@ impl Drop for Ended {
 pub(crate) struct Besieged {
     child: Ended,
     pub(crate) doors: Doors,
+    /// Of its policies.
+    text: String,
     _folder: tempfile::TempDir,
 }
 
 impl Besieged {
-    pub(crate) fn start() -> Self {
+    /// The shipped program over this store, or this test binary in memory, for these principals and what they weigh.
+    pub(crate) fn start(store: &str, principals: &[(String, u32)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let policies = folder.path().join("policies.yaml");
-        std::fs::write(&policies, POLICIES).expect("a file");
-        let mut child = other(&format!("serve {}", policies.display()), Nice::Same).spawn().expect("a child");
-        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let mut text = String::new();
-        while !text.contains("ready now") {
-            let line = lines.next().expect("a server that starts").expect("its output");
-            text = text + &line + "\n";
-        }
+        let file = folder.path().join("policies.yaml");
+        let text = policies(principals);
+        std::fs::write(&file, &text).expect("a file");
+        let mut command = match std::env::var_os(BINARY) {
+            Some(binary) => shipped(&binary, &file, store),
+            None => other(&format!("serve {}", file.display()), Nice::Same),
+        };
+        command.envs(principals.iter().map(|(name, _)| (format!("TOKEN_{name}"), token(name))));
+        let mut child = command.spawn().expect("a child");
+        let output: Box<dyn Read + Send> = match child.stderr.take() {
+            Some(log) => Box::new(log),
+            None => Box::new(child.stdout.take().expect("its output")),
+        };
+        let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+        let said = lines.find(|line| line.contains("metrics\":\"")).expect("a server that starts");
         // What it says later is of no interest, and must not fill its pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        let at = |word: &str| after(&text, word).expect("an address");
-        let doors = Doors { grpc: at("grpc "), http: at("http "), metrics: at("metrics "), policies };
-        Self { child: Ended(child), doors, _folder: folder }
+        let at = |door: &str| address(&said, door).expect("an address");
+        let doors =
+            Doors { grpc: at("grpc"), http: at("http"), metrics: at("metrics"), policies: file, token: None };
+        Self { child: Ended(child), doors, text, _folder: folder }
     }
 
     /// Puts the good policies back.
     pub(crate) fn mend(&self) {
-        std::fs::write(&self.doors.policies, POLICIES).expect("a file");
+        std::fs::write(&self.doors.policies, &self.text).expect("a file");
     }
 
-    /// Has it attacked for so long.
-    pub(crate) async fn attacked(&self, name: &str, nice: Nice, time: Duration) -> Outcome {
-        let Doors { grpc, http, metrics, policies } = &self.doors;
+    /// Has it attacked by a mix for so long.
+    pub(crate) async fn attacked(&self, mix: &str, nice: Nice, time: Duration) -> Outcome {
+        let Doors { grpc, http, metrics, policies, .. } = &self.doors;
         let (policies, time_ms) = (policies.display(), time.as_millis());
-        run(&format!("attack {name} {grpc} {http} {metrics} {policies} {time_ms}"), nice, time).await
+        run(&format!("attack {mix} {grpc} {http} {metrics} {policies} {time_ms}"), nice, time).await
+    }
+
+    /// A client of a principal.
+    pub(crate) async fn client(&self, principal: &str) -> Client {
+        let door = Door { address: self.doors.grpc, token: Some(token(principal)) };
+        Client::connect_as(&door).await.expect("a connection")
     }
 
     pub(crate) fn resident_mib(&self) -> f64 {
@@ -191,6 +298,16 @@ async fn run(role: &str, nice: Nice, time: Duration) -> Outcome {
     // A few lines, which its pipe has room for.
     let output = child.0.stdout.as_mut().expect("its output").read_to_string(&mut text);
     assert!(status.success() && output.is_ok(), "`{role}` failed:\n{text}");
-    let count = |word: &str| after(&text, word).expect("a count");
-    Outcome { done: count("done "), wrong: count("wrong "), burnt: Duration::from_millis(count("burnt ")) }
+    let mut outcome = Outcome {
+        burnt: Duration::from_millis(after(&text, "burnt ").expect("a time")),
+        ..Outcome::default()
+    };
+    for line in text.lines() {
+        if let ["did", name, done, wrong] = line.split(' ').collect::<Vec<_>>()[..] {
+            let count = |text: &str| text.parse().expect("a count");
+            let deeds = BTreeMap::from([(name.to_owned(), (count(done), count(wrong)))]);
+            outcome.add(Outcome { deeds, ..Outcome::default() });
+        }
+    }
+    outcome
 }

@@ -55,6 +55,16 @@ pub(super) enum Judged {
     Failed(Refusal),
 }
 
+impl Judged {
+    /// What a policy answered.
+    pub(super) fn answer(&self) -> Option<&Answered> {
+        match self {
+            Self::Answered(answer) => Some(answer),
+            Self::Passes | Self::Refused | Self::Failed(_) => None,
+        }
+    }
+}
+
 /// Refuses what only a proxy that is set up wrongly sends. No client of the proxy can write any of it: Envoy lets a
 /// request pass whose answer is an error.
 pub(super) fn check_form(request: &RateLimitRequest) -> Result<(), Status> {

@@ -145,6 +145,7 @@ impl EnvoyDoor {
         caller.asks_for(charges.len());
         let engine = &self.shared.engine;
         let judged = join_all(charges.iter().map(|charge| charge.ask(caller, engine))).await;
+        caller.got(judged.iter().filter_map(Judged::answer));
         let told: Vec<_> =
             charges.iter().zip(judged).map(|(charge, judged)| Told { charge, judged }).collect();
         let refused = told.iter().filter(|told| matches!(told.judged, Judged::Refused)).count();

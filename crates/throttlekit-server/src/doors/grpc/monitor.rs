@@ -55,7 +55,7 @@ impl Monitor for MonitorDoor {
 
     /// Of one policy, or of all that the caller may look at.
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let caller = Caller::of(request.extensions(), &self.engine).without_turn();
+        let caller = Caller::of(request.extensions(), &self.engine);
         let peer = request.extensions().get::<Peer>().cloned();
         let one = request.into_inner().policy;
         if one.len() > POLICY_BYTES_MAX {
@@ -64,15 +64,17 @@ impl Monitor for MonitorDoor {
         if !one.is_empty() {
             caller.may(Door::Monitor, &one, b"").map_err(status)?;
         }
+        let full = |_| Status::resource_exhausted("as many watch as may at a time: try again later");
+        let room = caller.watches().map_err(full)?;
         self.log.opened(&caller, peer.as_ref(), "Watch");
+        let caller = caller.without_turn();
         let wants = move |policy: &str| {
             (one.is_empty() || one == policy) && caller.allows(Door::Monitor, policy, b"")
         };
-        let full = |_| Status::resource_exhausted("as many watch as may at a time: try again later");
         let watch = self.hub.watch(wants).map_err(full)?;
-        let told = stream::unfold(watch, |mut watch| async move {
+        let told = stream::unfold((watch, room), |(mut watch, room)| async move {
             let denial = watch.next().await?;
-            Some((Ok(WatchResponse { denial: Some(Arc::unwrap_or_clone(denial).into()) }), watch))
+            Some((Ok(WatchResponse { denial: Some(Arc::unwrap_or_clone(denial).into()) }), (watch, room)))
         });
         Ok(Response::new(Box::pin(told)))
     }

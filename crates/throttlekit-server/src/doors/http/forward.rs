@@ -71,9 +71,11 @@ pub(super) async fn auth(
         StatusCode::FORBIDDEN => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, refusal.to_string()),
         _ => refusal.into(),
     };
-    Caller::of(&parts.extensions, &door.engine).may(Door::Check, &policy, &key).map_err(may_not)?;
+    let caller = Caller::of(&parts.extensions, &door.engine);
+    caller.may(Door::Check, &policy, &key).map_err(may_not)?;
     let ask = Ask { policy: &policy, key: &key, others: &[], cost: options.cost.unwrap_or(1).max(1) };
     let answer = door.engine.check(ask).await?;
+    caller.got([&answer]);
     let period = door.engine.file().policies.get(&policy).and_then(|spec| period(spec, &answer));
     let mut response = told(&policy, &answer, period);
     if response.status() == StatusCode::TOO_MANY_REQUESTS {
