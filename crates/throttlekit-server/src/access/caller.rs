@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use throttlekit::store::StoreError;
 
 use super::grant::Grant;
 use super::refusals::{Reason, Refusals};
@@ -131,6 +132,14 @@ impl Caller {
     /// Says how many decisions its request asks for.
     pub(crate) fn asks_for(&self, decisions: usize) {
         self.turn.iter().for_each(|turn| turn.weigh(decisions));
+    }
+
+    /// Waits for its turn to decide the next part of a batch.
+    pub(crate) async fn next_part(&self, decisions: usize) -> Result<(), Refusal> {
+        match &self.turn {
+            Some(turn) if !turn.next(decisions).await => Err(Refusal::Store(StoreError::Overloaded)),
+            _ => Ok(()),
+        }
     }
 
     /// Takes note of the decisions that it got.

@@ -127,7 +127,8 @@ where
             Ok(()) => Either::Right(self.inner.call(request)),
             Err(status) => {
                 let response = refused(&request, status);
-                read_rest(request.into_body());
+                let (parts, body) = request.into_parts();
+                read_rest(parts.extensions.get(), body);
                 Either::Left(ready(Ok(response)))
             }
         }

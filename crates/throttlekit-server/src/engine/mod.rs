@@ -46,7 +46,7 @@ pub use variant::HELD_FOR;
 pub use view::{GuardView, PolicyView, Reloaded, StoreHealth};
 pub use witness::Witness;
 
-use crate::access::Principal;
+use crate::access::{Caller, Principal};
 use crate::policy::PolicyFile;
 
 /// How often leases are looked at that nobody asks about.
@@ -83,6 +83,9 @@ impl EngineOptions {
         }
     }
 }
+
+/// How many calls of a batch are decided in one turn: what a Redis does in a millisecond.
+const PART_MAX: usize = 32;
 
 /// The running policies. Cheap to clone.
 #[derive(Clone)]
@@ -160,6 +163,27 @@ impl Engine {
         let answers = many.await?;
         let each = asks.iter().zip(answers);
         each.map(|(ask, answer)| Ok(self.told(&served, ask, answer?, since))).collect()
+    }
+
+    /// The same, part by part, each in the caller's turn: nobody waits for the whole of somebody's batch. All of it is
+    /// judged first; what parts were charged stays charged though a later one is not decided.
+    pub(crate) async fn check_parts(
+        &self,
+        caller: &Caller,
+        policy: &str,
+        calls: &[Vec<&[u8]>],
+        cost: u64,
+    ) -> Result<Vec<Answered>, Refusal> {
+        ask::many(policy, calls, cost)?;
+        let mut answers = Vec::with_capacity(calls.len());
+        for (index, part) in calls.chunks(PART_MAX).enumerate() {
+            match index {
+                0 => caller.asks_for(part.len()),
+                _ => caller.next_part(part.len()).await?,
+            }
+            answers.extend(self.check_many(policy, part, cost).await?);
+        }
+        Answered::all_decided(answers)
     }
 
     /// What is left, spending nothing.

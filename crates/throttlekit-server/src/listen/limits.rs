@@ -13,7 +13,7 @@ pub struct Limits {
     /// Connections of one address, or of one IPv6 network of 64 bits, at a time: 1 000. Loopback is exempt.
     pub connections_per_peer_max: usize,
     /// Decisions at a time, over all listeners; further requests take turns. One that asks for several may go beyond it:
-    /// 1 024.
+    /// 128.
     pub requests_max: usize,
     /// Requests that wait for their turn, over all listeners. Whoever has more of them than there is room left is told to
     /// come back: 4 096.
@@ -74,7 +74,7 @@ impl Default for Limits {
         Self {
             connections_max: 10_000,
             connections_per_peer_max: 1_000,
-            requests_max: 1_024,
+            requests_max: 128,
             queue_max: 4_096,
             queue_for: Duration::from_secs(1),
             bodies_bytes_max: 32 << 20,

@@ -75,31 +75,30 @@ impl Shares {
     /// The turn of a request, once it comes; nothing if too many of its caller wait, or if it did not come in time.
     async fn turn(self: &Arc<Self>, who: Who) -> Option<Turn> {
         let tally = self.tallies.of(&who.group);
+        if !self.comes(&who, 1).await {
+            tally.shed();
+            return None;
+        }
+        tally.begun();
+        Some(Turn { shares: self.clone(), who, tally, units: AtomicU64::new(1) })
+    }
+
+    /// Waits for the turn of so many units. Whether it came.
+    async fn comes(&self, who: &Who, units: u64) -> bool {
         let mut turn = None;
-        let asked = lock(&self.turns).ask(&who, || {
+        let asked = lock(&self.turns).ask(who, units, || {
             let (tell, told) = oneshot::channel();
             turn = Some(told);
             tell
         });
         let (ticket, turn) = match (asked, turn) {
-            (Asked::Begins, _) => return Some(self.begun(who, tally)),
+            (Asked::Begins, _) => return true,
             (Asked::Waits(ticket), Some(turn)) => (ticket, turn),
-            (Asked::Waits(_) | Asked::Full, _) => {
-                tally.shed();
-                return None;
-            }
+            (Asked::Waits(_) | Asked::Full, _) => return false,
         };
-        let waiting = Waiting { shares: self, who: Some(who), ticket };
-        if timeout(self.limits.queue_for, turn).await.is_ok() {
-            return waiting.begun().map(|who| self.begun(who, tally));
-        }
-        tally.shed();
-        None
-    }
-
-    fn begun(self: &Arc<Self>, who: Who, tally: Arc<Tally>) -> Turn {
-        tally.begun();
-        Turn { shares: self.clone(), who, tally, units: AtomicU64::new(1) }
+        let mut waiting = Waiting { shares: self, who, units, ticket, is_over: false };
+        waiting.is_over = timeout(self.limits.queue_for, turn).await.is_ok();
+        waiting.is_over
     }
 
     fn end(&self, who: &Who, units: u64) {
@@ -119,22 +118,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A request in line. Dropped, it leaves the line, or ends the turn that came in that instant.
 struct Waiting<'a> {
     shares: &'a Shares,
-    who: Option<Who>,
+    who: &'a Who,
+    units: u64,
     ticket: u64,
-}
-
-impl Waiting<'_> {
-    fn begun(mut self) -> Option<Who> {
-        self.who.take()
-    }
+    /// Its turn came, and is looked after by another.
+    is_over: bool,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let Some(who) = self.who.take() else { return };
-        let was_in_line = lock(&self.shares.turns).give_up(&who, self.ticket);
+        if self.is_over {
+            return;
+        }
+        let was_in_line = lock(&self.shares.turns).give_up(self.who, self.ticket);
         if !was_in_line {
-            self.shares.end(&who, 1);
+            self.shares.end(self.who, self.units);
         }
     }
 }
@@ -178,6 +176,20 @@ impl Turn {
             self.tally.weighed(more);
             lock(&self.shares.turns).weigh(&self.who, more);
         }
+    }
+
+    /// Ends the part that was decided so far, and waits for the turn of so many decisions more. Whether it came.
+    pub(crate) async fn next(&self, decisions: usize) -> bool {
+        let units = decisions as u64;
+        self.shares.end(&self.who, self.units.swap(0, Relaxed));
+        let comes = self.shares.comes(&self.who, units).await;
+        if comes {
+            self.units.store(units, Relaxed);
+            self.tally.weighed(units);
+        } else {
+            self.tally.shed();
+        }
+        comes
     }
 
     /// Room for a stream of denials of the same caller, which outlasts its turn; nothing if it has too many.

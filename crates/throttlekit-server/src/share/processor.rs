@@ -64,7 +64,7 @@ impl Processor {
     /// The ticket of a task that waits, and those whose turn begins, itself perhaps.
     fn wait(&self, who: &Who, task: &Arc<Task>) -> (Option<u64>, Vec<Arc<Task>>) {
         let mut line = lock(&self.line);
-        let Asked::Waits(ticket) = line.ask(who, || task.clone()) else { return (None, Vec::new()) };
+        let Asked::Waits(ticket) = line.ask(who, 1, || task.clone()) else { return (None, Vec::new()) };
         self.waiting.fetch_add(1, SeqCst);
         (Some(ticket), self.next(&mut line))
     }
@@ -114,6 +114,8 @@ impl Processor {
 pub(crate) struct Account {
     processor: Arc<Processor>,
     who: Mutex<Who>,
+    /// Requests of the connection that are answered and still read.
+    pub(crate) rests: AtomicUsize,
 }
 
 /// No two connections have one account.
@@ -128,7 +130,11 @@ impl Eq for Account {}
 impl Account {
     /// Of a connection from which no request came yet.
     pub(crate) fn of(peer: &Peer, processor: &Arc<Processor>) -> Arc<Self> {
-        Arc::new(Self { processor: processor.clone(), who: Mutex::new(Who::at(peer)) })
+        Arc::new(Self::new(processor.clone(), Who::at(peer)))
+    }
+
+    fn new(processor: Arc<Processor>, who: Who) -> Self {
+        Self { processor, who: Mutex::new(who), rests: AtomicUsize::new(0) }
     }
 
     /// Says who sends requests over it.
@@ -343,7 +349,7 @@ mod tests {
     use super::*;
 
     fn account(processor: &Arc<Processor>, group: u64, weight: u32) -> Arc<Account> {
-        Arc::new(Account { processor: processor.clone(), who: Mutex::new(who(group, weight, group)) })
+        Arc::new(Account::new(processor.clone(), who(group, weight, group)))
     }
 
     fn idle(processor: &Processor) -> bool {

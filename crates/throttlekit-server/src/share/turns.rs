@@ -45,7 +45,15 @@ struct Flow<T> {
     stands: Option<u64>,
     /// Connections with requests that wait, in turn.
     ring: VecDeque<u64>,
-    lines: HashMap<u64, VecDeque<(u64, T)>>,
+    lines: HashMap<u64, VecDeque<Waiting<T>>>,
+}
+
+/// A request in line.
+#[derive(Debug)]
+struct Waiting<T> {
+    ticket: u64,
+    units: u64,
+    tell: T,
 }
 
 /// What became of a request.
@@ -78,11 +86,11 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Asks for the turn of one request.
-    pub(super) fn ask(&mut self, who: &Who, tell: impl FnOnce() -> T) -> Asked {
+    /// Asks for the turn of a request of so many units.
+    pub(super) fn ask(&mut self, who: &Who, units: u64, tell: impl FnOnce() -> T) -> Asked {
         if self.held < self.capacity && self.order.is_empty() {
-            self.begin(who);
-            self.hold(who, 1);
+            self.begin(who, units);
+            self.hold(who, units);
             return Asked::Begins;
         }
         if self.queue.as_mut().is_some_and(|queue| !queue.enter(who, 1)) {
@@ -95,7 +103,7 @@ impl<T> Turns<T> {
         if line.is_empty() {
             flow.ring.push_back(who.connection);
         }
-        line.push_back((ticket, tell()));
+        line.push_back(Waiting { ticket, units, tell: tell() });
         if flow.stands.is_none() {
             let stands = flow.due.max(now);
             flow.stands = Some(stands);
@@ -132,8 +140,8 @@ impl<T> Turns<T> {
         }
         let mut told = Vec::new();
         while self.held < self.capacity {
-            let Some((next, tell)) = self.next_in_turn() else { break };
-            self.hold(&next, 1);
+            let Some((next, Waiting { units, tell, .. })) = self.next_in_turn() else { break };
+            self.hold(&next, units);
             told.push(tell);
         }
         self.forget(&who.group);
@@ -144,14 +152,14 @@ impl<T> Turns<T> {
     pub(super) fn take(&mut self) -> Option<T> {
         let (who, taken) = self.next_in_turn()?;
         self.forget(&who.group);
-        Some(taken)
+        Some(taken.tell)
     }
 
     /// Takes a request out of the line. Whether it was there: if not, it was told to begin.
     pub(super) fn give_up(&mut self, who: &Who, ticket: u64) -> bool {
         let Some(flow) = self.flows.get_mut(&who.group) else { return false };
         let Some(line) = flow.lines.get_mut(&who.connection) else { return false };
-        let Ok(at) = line.binary_search_by_key(&ticket, |(ticket, _)| *ticket) else { return false };
+        let Ok(at) = line.binary_search_by_key(&ticket, |waiting| waiting.ticket) else { return false };
         line.remove(at);
         if line.is_empty() {
             flow.lines.remove(&who.connection);
@@ -193,12 +201,11 @@ impl<T> Turns<T> {
         flow
     }
 
-    /// Begins a request of one unit.
-    fn begin(&mut self, who: &Who) {
+    fn begin(&mut self, who: &Who, units: u64) {
         let now = self.now;
         let flow = self.flow(who);
         let starts = flow.due.max(now);
-        flow.due = starts.saturating_add(cost(1, flow.weight));
+        flow.due = starts.saturating_add(cost(units, flow.weight));
         self.now = starts;
     }
 
@@ -208,13 +215,13 @@ impl<T> Turns<T> {
     }
 
     /// Begins the request whose turn it is.
-    fn next_in_turn(&mut self) -> Option<(Who, T)> {
+    fn next_in_turn(&mut self) -> Option<(Who, Waiting<T>)> {
         let ((_, number), group) = self.order.pop_first()?;
         let flow = self.flows.get_mut(&group)?;
         flow.stands = None;
         let connection = flow.ring.pop_front()?;
         let line = flow.lines.get_mut(&connection)?;
-        let (_, told) = line.pop_front()?;
+        let next = line.pop_front()?;
         if line.is_empty() {
             flow.lines.remove(&connection);
         } else {
@@ -223,14 +230,14 @@ impl<T> Turns<T> {
         let weight = flow.weight;
         let who = Who { group, weight, connection };
         self.queue.iter_mut().for_each(|queue| queue.leave(&who, 1));
-        self.begin(&who);
+        self.begin(&who, next.units);
         if let Some(flow) = self.flows.get_mut(&who.group)
             && !flow.ring.is_empty()
         {
             flow.stands = Some(flow.due);
             self.order.insert((flow.due, number), who.group.clone());
         }
-        Some((who, told))
+        Some((who, next))
     }
 
     /// Forgets a group of which nothing is under way, once that gives it nothing: or else whoever comes and goes would
@@ -275,8 +282,8 @@ mod tests {
     fn nobody_waits_while_there_is_room() {
         let mut turns = turns(2);
         let a = who(1, 1, 1);
-        assert_eq!([turns.ask(&a, || 1), turns.ask(&a, || 2)], [Asked::Begins, Asked::Begins]);
-        assert!(waits(&turns.ask(&a, || 3)));
+        assert_eq!([turns.ask(&a, 1, || 1), turns.ask(&a, 1, || 2)], [Asked::Begins, Asked::Begins]);
+        assert!(waits(&turns.ask(&a, 1, || 3)));
         assert_eq!(turns.end(&a, 1), [3]);
         assert_eq!(turns.load(), (2, 0));
     }
@@ -285,9 +292,9 @@ mod tests {
     fn a_newcomer_is_next_whatever_others_have_queued() {
         let mut turns = turns(1);
         let (heavy, light) = (who(1, 1, 1), who(2, 1, 2));
-        assert_eq!(turns.ask(&heavy, || 1), Asked::Begins);
-        (0..1_000).for_each(|_| assert!(waits(&turns.ask(&heavy, || 1))));
-        assert!(waits(&turns.ask(&light, || 2)));
+        assert_eq!(turns.ask(&heavy, 1, || 1), Asked::Begins);
+        (0..1_000).for_each(|_| assert!(waits(&turns.ask(&heavy, 1, || 1))));
+        assert!(waits(&turns.ask(&light, 1, || 2)));
         assert_eq!(turns.end(&heavy, 1), [2]);
     }
 
@@ -299,7 +306,7 @@ mod tests {
         for who in &all {
             for _ in 0..10_000 {
                 let number = who.connection;
-                turns.ask(who, || number);
+                turns.ask(who, 1, || number);
             }
         }
         let (mut units, mut running) = ([0_u64; 3], 0);
@@ -318,9 +325,9 @@ mod tests {
     fn connections_of_a_group_take_turns() {
         let mut turns = turns(1);
         let (first, second) = (who(1, 1, 1), who(1, 1, 2));
-        turns.ask(&first, || 1);
-        (0..3).for_each(|_| assert!(waits(&turns.ask(&first, || 1))));
-        (0..3).for_each(|_| assert!(waits(&turns.ask(&second, || 2))));
+        turns.ask(&first, 1, || 1);
+        (0..3).for_each(|_| assert!(waits(&turns.ask(&first, 1, || 1))));
+        (0..3).for_each(|_| assert!(waits(&turns.ask(&second, 1, || 2))));
         let order: Vec<_> = (0..6).flat_map(|_| turns.end(&first, 1)).collect();
         assert_eq!(order, [1, 2, 1, 2, 1, 2]);
     }
@@ -330,13 +337,13 @@ mod tests {
         let mut turns = turns(1);
         let (a, b) = (who(1, 1, 1), who(2, 1, 2));
         // A batch of a thousand, and then nothing more, while another works.
-        turns.ask(&a, || 1);
+        turns.ask(&a, 1, || 1);
         turns.weigh(&a, 999);
-        turns.ask(&b, || 2);
+        turns.ask(&b, 1, || 2);
         assert_eq!(turns.end(&a, 1_000), [2]);
-        assert!(waits(&turns.ask(&a, || 1)));
+        assert!(waits(&turns.ask(&a, 1, || 1)));
         for _ in 0..900 {
-            turns.ask(&b, || 2);
+            turns.ask(&b, 1, || 2);
             assert_eq!(turns.end(&b, 1), [2], "the batch is not paid for yet");
         }
     }
@@ -345,9 +352,9 @@ mod tests {
     fn who_gives_up_is_gone_and_who_was_told_is_not_found() {
         let mut turns = turns(1);
         let a = who(1, 1, 1);
-        turns.ask(&a, || 1);
-        let Asked::Waits(second) = turns.ask(&a, || 2) else { panic!() };
-        let Asked::Waits(third) = turns.ask(&a, || 3) else { panic!() };
+        turns.ask(&a, 1, || 1);
+        let Asked::Waits(second) = turns.ask(&a, 1, || 2) else { panic!() };
+        let Asked::Waits(third) = turns.ask(&a, 1, || 3) else { panic!() };
         assert!(turns.give_up(&a, second) && !turns.give_up(&a, second));
         assert_eq!(turns.end(&a, 1), [3]);
         assert!(!turns.give_up(&a, third));
@@ -359,9 +366,9 @@ mod tests {
     fn the_line_is_room_that_nobody_fills() {
         let mut turns: Turns<u64> = Turns::new(1, 90);
         let (a, b) = (who(1, 1, 1), who(2, 1, 2));
-        turns.ask(&a, || 1);
-        let waiting = (0..90).filter(|_| waits(&turns.ask(&a, || 1))).count();
+        turns.ask(&a, 1, || 1);
+        let waiting = (0..90).filter(|_| waits(&turns.ask(&a, 1, || 1))).count();
         assert_eq!(waiting, 30);
-        assert!(waits(&turns.ask(&b, || 2)));
+        assert!(waits(&turns.ask(&b, 1, || 2)));
     }
 }

@@ -10,8 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use throttlekit_server::engine::Backend;
-use throttlekit_server::{Server, ServerOptions};
+use throttlekit_server::{Server, ServerOptions, StoreUrl};
 use tokio::time::{Instant, sleep};
 
 use crate::assault::{Attack, Doors};
@@ -44,7 +43,7 @@ const RELOAD_EVERY: Duration = Duration::from_millis(100);
 /// What a process may take beyond its time before it is ended: it has to start, and to stop.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// What a process of this test binary is to be: `serve FILE`, `attack MIX GRPC HTTP METRICS FILE MILLISECONDS`, or
+/// What a process of this test binary is to be: `serve FILE STORE`, `attack MIX GRPC HTTP METRICS FILE MILLISECONDS`, or
 /// `burn MILLISECONDS-OF-PROCESSOR MILLISECONDS`. A mix is `PRINCIPAL:ATTACK+ATTACK,PRINCIPAL:ATTACK`.
 const ROLE: &str = "ABUSE_ROLE";
 
@@ -98,7 +97,10 @@ async fn other_role() {
     let role = std::env::var(ROLE).unwrap_or_default();
     let millis = |text: &str| Duration::from_millis(text.parse().expect("a time"));
     match role.split(' ').collect::<Vec<_>>()[..] {
-        ["serve", file] => serve(file.into()).await,
+        ["serve", file, store] => {
+            let (file, store) = (file.into(), store.to_owned());
+            tokio::task::spawn_blocking(move || serve_as_shipped(file, &store)).await.expect("a server");
+        }
         ["attack", mix, grpc, http, metrics, policies, time] => {
             let at = |text: &str| text.parse().expect("an address");
             let (policies, token) = (policies.into(), None);
@@ -124,7 +126,10 @@ async fn attack_all(mix: &str, doors: &Doors, time: Duration) {
         let doors = Doors { token: Some(token(principal)), ..doors.clone() };
         async move { (attack.name, attack.run(&doors, time).await) }
     });
-    for (name, tally) in join_all(running).await {
+    let all = join_all(running).await;
+    // The name of this test stands in the same line before.
+    println!();
+    for (name, tally) in all {
         println!("did {name} {} {}", tally.done(), tally.wrong());
     }
 }
@@ -152,10 +157,17 @@ fn policies(principals: &[(String, u32)]) -> String {
     principals.fold(POLICIES.to_owned(), |text, principal| text + &principal)
 }
 
+/// Serves on a runtime as the program's.
+fn serve_as_shipped(policies: PathBuf, store: &str) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().event_interval(1).build();
+    runtime.expect("a runtime").block_on(serve(policies, store));
+}
+
 /// Serves with all its doors on loopback.
-async fn serve(policies: PathBuf) {
+async fn serve(policies: PathBuf, store: &str) {
     let any = Some(([127, 0, 0, 1], 0).into());
-    let mut options = ServerOptions::new(policies, Backend::memory());
+    let store = StoreUrl::parse(store).expect("a store").connect(None, None).await.expect("a store");
+    let mut options = ServerOptions::new(policies, store);
     (options.http, options.metrics, options.reload_every) = (any, any, RELOAD_EVERY);
     let server = Server::start(options).await.expect("a server");
     let (http, metrics) = (server.http().expect("a door"), server.metrics().expect("a door"));
@@ -216,7 +228,7 @@ pub(crate) struct Besieged {
 }
 
 impl Besieged {
-    /// The shipped program over this store, or this test binary in memory, for these principals and what they weigh.
+    /// The shipped program over this store, or else this test binary, for these principals and what they weigh.
     pub(crate) fn start(store: &str, principals: &[(String, u32)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("policies.yaml");
@@ -224,7 +236,7 @@ impl Besieged {
         std::fs::write(&file, &text).expect("a file");
         let mut command = match std::env::var_os(BINARY) {
             Some(binary) => shipped(&binary, &file, store),
-            None => other(&format!("serve {}", file.display()), Nice::Same),
+            None => other(&format!("serve {} {store}", file.display()), Nice::Same),
         };
         command.envs(principals.iter().map(|(name, _)| (format!("TOKEN_{name}"), token(name))));
         let mut child = command.spawn().expect("a child");

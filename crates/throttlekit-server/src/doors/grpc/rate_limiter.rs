@@ -104,9 +104,8 @@ impl RateLimiter for RateLimiterDoor {
         for keys in &calls {
             caller.may_each(Door::Check, &policy, keys).map_err(status)?;
         }
-        caller.asks_for(calls.len());
-        let answers = self.engine.check_many(&policy, &calls, units("cost", cost)?).await;
-        let answers = answers.and_then(Answered::all_decided).map_err(status)?;
+        let answers = self.engine.check_parts(&caller, &policy, &calls, units("cost", cost)?).await;
+        let answers = answers.map_err(status)?;
         caller.got(&answers);
         Ok(Response::new(CheckManyResponse { decisions: answers.iter().map(decision).collect() }))
     }

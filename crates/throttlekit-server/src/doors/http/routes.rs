@@ -19,7 +19,7 @@ use crate::access::Door;
 use crate::doors::debits::{self, Stream};
 use crate::doors::grpc::{self, lease_id};
 use crate::doors::words::{calls, held, millis_down, slices};
-use crate::engine::{Answered, Ask, Ended, HandBack};
+use crate::engine::{Ask, Ended, HandBack};
 
 type Answer = Result<Response, Problem>;
 
@@ -43,8 +43,7 @@ pub(super) async fn check_many(State(door): State<HttpDoor>, asked: Asked<CheckM
     for keys in &calls {
         asked.caller.may_each(Door::Check, policy, keys)?;
     }
-    asked.caller.asks_for(calls.len());
-    let answers = Answered::all_decided(door.engine.check_many(policy, &calls, units(*cost)).await?)?;
+    let answers = door.engine.check_parts(&asked.caller, policy, &calls, units(*cost)).await?;
     asked.caller.got(&answers);
     Ok(json(StatusCode::OK, &DecidedMany { decisions: answers.iter().map(Into::into).collect() }))
 }
