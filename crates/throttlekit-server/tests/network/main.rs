@@ -12,6 +12,8 @@ mod fair;
 mod figures;
 mod limits;
 mod operations;
+#[path = "../own_redis/mod.rs"]
+mod own_redis;
 mod siege;
 mod target;
 mod tls;
