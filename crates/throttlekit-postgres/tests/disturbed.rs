@@ -21,6 +21,8 @@ const LIMIT: u64 = 150;
 const GROUP_LIMIT: u64 = 2 * LIMIT;
 const CALLERS: usize = 12;
 const SECONDS: u64 = 6;
+/// Once nothing disturbs them, callers use up what is left soon.
+const FULL_WITHIN: Duration = Duration::from_secs(30);
 
 type Two = Arc<SharedLimiter<PostgresStore, 2>>;
 
@@ -56,31 +58,38 @@ async fn call_until(limiter: Two, admitted: Arc<Admitted>, stop: Arc<AtomicBool>
     }
 }
 
-/// Cancels and terminates our sessions, takes rows in another order than we do, and crashes the server once.
-async fn disturb(server: &Server) {
+/// Cancels and terminates our sessions, takes rows in another order than we do, and crashes the server once. Returns how
+/// many calls were cancelled and terminated.
+async fn disturb(server: &Server) -> [i64; 2] {
     let begun = Instant::now();
-    let mut crashed = false;
+    let (mut crashed, mut hits) = (false, [0; 2]);
     for round in 0_u64.. {
         let passed = begun.elapsed();
         if passed > Duration::from_secs(SECONDS) {
-            return;
+            break;
         }
         if !crashed && passed > Duration::from_secs(SECONDS / 2) {
             server.stop("immediate");
             server.start();
             crashed = true;
         }
-        let end = if round % 20 == 19 { "pg_terminate_backend" } else { "pg_cancel_backend" };
+        let terminates = round % 5 == 4;
+        let end = if terminates {
+            "pg_terminate_backend(pid)"
+        } else {
+            "random() < 0.3 AND state = 'active' AND pg_cancel_backend(pid)"
+        };
         let hit = format!(
-            "SELECT count({end}(pid)) FROM pg_stat_activity
-             WHERE pid <> pg_backend_pid() AND query LIKE '%disturbed%admit%' AND random() < 0.3"
+            "SELECT count(*) FILTER (WHERE {end}) FROM pg_stat_activity
+             WHERE pid <> pg_backend_pid() AND query LIKE '%disturbed%admit%'"
         );
         let lock = "BEGIN; SELECT 1 FROM disturbed.state ORDER BY key DESC FOR UPDATE; SELECT pg_sleep(0.03); ROLLBACK";
         let beside = connect(&server.url()).await;
-        let _ = beside.batch_execute(&hit).await;
+        hits[usize::from(terminates)] += beside.query_one(&hit, &[]).await.map_or(0, |row| row.get(0));
         let _ = beside.batch_execute(lock).await;
         sleep(Duration::from_millis(40)).await;
     }
+    hits
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -98,13 +107,25 @@ async fn cancels_terminations_locks_and_a_crash_admit_no_more_than_the_limit() {
             tokio::spawn(call_until(limiter, admitted.clone(), stop.clone(), i as u64))
         })
         .collect();
-    disturb(&server).await;
+    let hits = disturb(&server).await;
+    let beside = connect(&server.url()).await;
+    let is_full = async || {
+        let charged = "SELECT coalesce(sum(b), 0)::bigint FROM disturbed.state";
+        let charged: i64 = beside.query_one(charged, &[]).await.unwrap().get(0);
+        charged as u64 >= KEYS as u64 * LIMIT + GROUPS as u64 * GROUP_LIMIT
+    };
+    let begun = Instant::now();
+    while !is_full().await {
+        assert!(begun.elapsed() < FULL_WITHIN, "the limits are not reached");
+        sleep(Duration::from_millis(50)).await;
+    }
     stop.store(true, Relaxed);
     for caller in callers {
         caller.await.unwrap();
     }
     println!("disturbed: {:?} asked, {:?} and {:?} admitted", admitted.asked, admitted.keys, admitted.groups);
-    let beside = connect(&server.url()).await;
+    println!("disturbed: {} cancelled, {} terminated", hits[0], hits[1]);
+    assert!(hits.iter().all(|hits| *hits > 0), "nothing was disturbed: {hits:?}");
     let keys = admitted.keys.iter().enumerate().map(|(i, n)| (format!("k{i}"), n, LIMIT));
     let groups = admitted.groups.iter().enumerate().map(|(i, n)| (format!("o{i}"), n, GROUP_LIMIT));
     for (name, admitted, limit) in keys.chain(groups) {
@@ -112,7 +133,7 @@ async fn cancels_terminations_locks_and_a_crash_admit_no_more_than_the_limit() {
         let charged: i64 = beside.query_one(text, &[&name]).await.unwrap().get(0);
         let admitted = admitted.load(Relaxed);
         assert!(
-            admitted <= charged as u64 && charged as u64 <= limit,
+            admitted <= charged as u64 && charged as u64 == limit,
             "{name}: {admitted} of {charged} charged"
         );
         assert!(admitted > 0, "{name}");

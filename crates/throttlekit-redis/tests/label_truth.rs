@@ -4,6 +4,7 @@
 mod common;
 mod rig;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::policy;
@@ -196,32 +197,59 @@ async fn waiting_for_replicas_does_not_vouch_for_a_restart() {
     assert_eq!(take(&limiter, "alice").await, (LIMIT, 0));
 }
 
-/// Of what is lent, only what was lent before the loss may be labelled exact.
-#[tokio::test(flavor = "multi_thread")]
-async fn units_that_are_lent_after_a_flush_are_bounded() {
-    let server = Server::start(&[]).await;
-    let (clock, policy) = (noon(), policy("lent"));
-    vouched(server.url(), &clock, PLAIN, &policy).await;
-    let lease = async || {
-        let store = store(server.url(), &clock, PLAIN).await;
-        let builder = TwoTier::builder(store, &policy, day()).mode(Mode::Leased).batch(Batch::Fixed(4));
-        builder.remember_denials(Duration::ZERO).return_after(None).build().unwrap()
-    };
-    let (here, there) = (lease().await, lease().await);
-    let mut exact = 0;
-    let mut admitted = 0;
-    for limiter in [&here, &there, &here, &there] {
-        if admitted >= LIMIT {
-            lose(&server, LOSSES[0].1).await;
+/// A node that leases a few units at a time.
+fn leased(store: RedisStore, policy: &str, limit: Limit) -> TwoTier<RedisStore> {
+    let builder = TwoTier::builder(store, policy, limit).mode(Mode::Leased).batch(Batch::Fixed(4));
+    builder.remember_denials(Duration::ZERO).return_after(None).build().unwrap()
+}
+
+/// What two nodes admit that lease from one server, all they can before a loss and all they can after it: how much, and how
+/// much of it was labelled exact.
+async fn lend_across_a_loss(
+    server: &Server,
+    clock: &ManualClock,
+    failover: Failover,
+    how: &[&str],
+) -> (u64, u64) {
+    let policy = policy("lent");
+    vouched(server.url(), clock, failover, &policy).await;
+    let node = async || leased(store(server.url(), clock, failover).await, &policy, day());
+    let nodes = [node().await, node().await];
+    let (mut admitted, mut exact) = (0, 0);
+    for round in 0..2 {
+        if round == 1 {
+            assert_eq!(admitted, LIMIT, "before the loss");
+            lose(server, how).await;
         }
         for _ in 0..2 * LIMIT {
-            let answer = limiter.check(Ask::of("alice")).await.unwrap();
-            admitted += u64::from(answer.decision.allowed);
-            exact += u64::from(answer.decision.allowed && answer.guarantee == Guarantee::Exact);
+            for node in &nodes {
+                let answer = node.check(Ask::of("alice")).await.unwrap();
+                admitted += u64::from(answer.decision.allowed);
+                exact += u64::from(answer.decision.allowed && answer.guarantee == Guarantee::Exact);
+            }
         }
     }
-    assert!(admitted > LIMIT, "the flush lets more pass");
-    assert!(exact <= LIMIT, "{exact} of {admitted} were labelled exact");
+    (admitted, exact)
+}
+
+/// Of what is lent, only what was lent before the loss may be labelled exact.
+#[tokio::test(flavor = "multi_thread")]
+async fn units_that_are_lent_after_a_loss_are_bounded() {
+    let (server, clock) = (Server::start(&[]).await, noon());
+    for (name, how) in LOSSES {
+        let (admitted, exact) = lend_across_a_loss(&server, &clock, PLAIN, how).await;
+        assert!(admitted > LIMIT, "{name}: the loss lets more pass");
+        assert_eq!(exact, LIMIT, "{name}: of {admitted}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fence_lends_nothing_in_a_window_that_saw_a_loss() {
+    let (server, clock) = (Server::start(&[]).await, noon());
+    for (name, how) in LOSSES {
+        let lent = lend_across_a_loss(&server, &clock, FENCE, how).await;
+        assert_eq!(lent, (LIMIT, LIMIT), "{name}");
+    }
 }
 
 /// A settlement writes the state that was lost, so that a decision finds one.
@@ -295,6 +323,22 @@ async fn a_flush_of_a_server_that_was_never_promoted_does_not_satisfy_a_fence() 
             "statistics that were reset hide nothing"
         );
     }
+    // The window after the last flush is whole, and another flush brings none of it back to nodes that lease.
+    let second = Limit::fixed_window(LIMIT, Duration::from_secs(1)).unwrap();
+    let (node, mut windows) = (leased(store().await, &policy, second), BTreeMap::<_, u64>::new());
+    let (mut flushes, begun) = (0, rig::now());
+    while flushes < 3 {
+        assert!(rig::now().since(begun) < RECOVERY_MAX, "no window is whole: {windows:?}");
+        for _ in 0..2 * LIMIT {
+            let decision = node.check(Ask::of("carol")).await.unwrap().decision;
+            *windows.entry(decision.reset_at).or_default() += u64::from(decision.allowed);
+        }
+        if windows.values().any(|admitted| *admitted >= LIMIT) {
+            server.ask::<()>("FLUSHALL").await;
+            flushes += 1;
+        }
+    }
+    assert!(windows.values().all(|admitted| *admitted <= LIMIT), "{windows:?}");
 }
 
 /// Usefulness: a server that has been well for longer than a window is vouched for from the first answer on.

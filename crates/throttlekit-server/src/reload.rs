@@ -59,6 +59,13 @@ struct Seen {
     failing: Vec<String>,
 }
 
+impl Seen {
+    /// Whether the file was read once and not judged yet, or the grace of a secret runs.
+    fn is_waiting(&self) -> bool {
+        self.read != self.judged || self.held.is_waiting()
+    }
+}
+
 /// A file as it was read.
 pub struct Loaded {
     /// What it says.
@@ -286,12 +293,13 @@ impl Reloader {
             loop {
                 tokio::select! {
                     _ = every.tick() => {}
-                    // A secret whose grace ends is not valid until the next turn, however far that is.
+                    // However far the next turn is, it is waited for neither by the second reading of a new file nor by
+                    // a secret whose grace ends.
                     () = tokio::time::sleep(GRACE), if is_waiting => {}
                 }
                 let Some(reloader) = reloader.upgrade() else { return };
                 reloader.look_and_log(&engine).await;
-                is_waiting = reloader.seen.lock().await.held.is_waiting();
+                is_waiting = reloader.seen.lock().await.is_waiting();
             }
         });
     }

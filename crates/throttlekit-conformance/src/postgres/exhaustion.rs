@@ -95,6 +95,7 @@ pub async fn hang_commits<S: Store + 'static>(
     server.sql(&[&format!("CREATE ROLE {OTHER} LOGIN")]);
     server.sql(&HANG);
     let stop = Arc::new(AtomicBool::new(false));
+    let stops = StopOnDrop(stop.clone());
     let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let counting = tokio::task::spawn_blocking(count(server.clone(), counts.clone(), stop.clone()));
     let others = tokio::task::spawn_blocking(connect_beside(server.clone(), stop.clone()));
@@ -109,7 +110,7 @@ pub async fn hang_commits<S: Store + 'static>(
     seen.opened = stats(limiter.store()).opened;
     server.sql(&GO_ON);
     seen.recovery = recovery(&limiter).await;
-    stop.store(true, Relaxed);
+    drop(stops);
     seen.requests = requests.await.expect("requests are sent");
     seen.others = others.await.expect("others connect");
     counting.await.expect("connections are counted");
@@ -117,6 +118,16 @@ pub async fn hang_commits<S: Store + 'static>(
     let last = Second { connections: counts[0].load(Relaxed), open: true, hung: 0 };
     seen.seconds.push(last);
     seen
+}
+
+/// Ends what runs beside, also where this panics because the server has no connection left: a runtime waits for blocking
+/// tasks however long they take.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 fn count(server: Arc<Server>, most: Arc<[AtomicU64; 2]>, stop: Arc<AtomicBool>) -> impl FnOnce() {

@@ -154,6 +154,21 @@ async fn with_the_default_interval_a_deleted_token_is_refused_within_two_seconds
     panic!("{took:?}");
 }
 
+/// The promise of README.md, for a file that is written just after a look.
+#[tokio::test(start_paused = true)]
+async fn with_the_default_interval_a_new_file_is_in_force_within_two_seconds() {
+    let fixture = Fixture::listed();
+    fixture.reloader.watch(fixture.engine.clone(), Duration::from_secs(1));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    fixture.write("policies.yaml", &text(fixture.folder.path(), "").replace("  p:", "  q:"));
+    let written = tokio::time::Instant::now();
+    while !fixture.engine.file().policies.contains_key("q") {
+        // The next look is a second away, the one after it only a grace more. The rest is for loading the file.
+        assert!(written.elapsed() < Duration::from_millis(1_800), "not read again before the next turn");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_new_file_is_taken_up_though_one_principal_has_no_token_yet() {
     let fixture = Fixture::listed();

@@ -14,6 +14,8 @@ mod figures;
 mod limits;
 mod measure;
 mod operations;
+#[path = "../own_redis/mod.rs"]
+mod own_redis;
 mod service;
 mod siege;
 mod target;
