@@ -7,6 +7,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
+use tokio::runtime::Handle;
 
 use crate::engine::Backend;
 
@@ -70,7 +71,8 @@ impl StoreUrl {
     }
 
     /// Reaches it. No call takes longer than the deadline; as long as the store's own unless stated. Certificates of its
-    /// servers are judged by these authorities, in PEM; by the public ones unless stated.
+    /// servers are judged by these authorities, in PEM; by the public ones unless stated. What goes on in the background
+    /// goes on on this runtime: on a thread of its own it would wait for a processor while the server is busy.
     pub async fn connect(&self, deadline: Option<Duration>, ca: Option<Vec<u8>>) -> Result<Backend, String> {
         let redis = |mut builder: throttlekit_redis::Builder| async {
             if let Some(deadline) = deadline {
@@ -79,6 +81,7 @@ impl StoreUrl {
             if let Some(pem) = ca.clone() {
                 builder = builder.ca(pem);
             }
+            builder = builder.runtime(Handle::current());
             builder.connect().await.map(Backend::Redis).map_err(|error| error.to_string())
         };
         match self {
@@ -93,7 +96,8 @@ impl StoreUrl {
                 if let Some(pem) = &ca {
                     builder = builder.tls(trusting(pem)?);
                 }
-                let store = builder.connect().await.map_err(|error| error.to_string())?;
+                let store =
+                    builder.runtime(Handle::current()).connect().await.map_err(|error| error.to_string())?;
                 Ok(Backend::Postgres(Arc::new(store)))
             }
         }

@@ -1,7 +1,7 @@
 //! The layer that says who sent a request.
 
 use std::convert::Infallible;
-use std::future::{Ready, ready};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -112,11 +112,11 @@ impl<S, B, R> Service<Request<B>> for Identified<S>
 where
     B: Body<Data: Send> + Send + 'static,
     S: Service<Request<B>, Response = Response<R>, Error = Infallible>,
-    R: Default,
+    R: Default + Send + 'static,
 {
     type Response = Response<R>;
     type Error = Infallible;
-    type Future = Either<Ready<Result<Response<R>, Infallible>>, S::Future>;
+    type Future = Either<Pin<Box<dyn Future<Output = Result<Response<R>, Infallible>> + Send>>, S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(cx)
@@ -127,9 +127,11 @@ where
             Ok(()) => Either::Right(self.inner.call(request)),
             Err(status) => {
                 let response = refused(&request, status);
-                let (parts, body) = request.into_parts();
-                read_rest(parts.extensions.get(), body);
-                Either::Left(ready(Ok(response)))
+                let body = request.into_body();
+                Either::Left(Box::pin(async move {
+                    read_rest(body).await;
+                    Ok(response)
+                }))
             }
         }
     }

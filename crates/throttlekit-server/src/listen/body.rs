@@ -1,8 +1,6 @@
 //! Bodies: answers on their way, and what is left of requests that are answered.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,46 +9,26 @@ use hyper::body::{Body, Buf, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::timeout;
 
-use super::Peer;
 use super::conduct::Exchange;
-use crate::share::Account;
 
-/// How long, and how far, the rest of a request is read after its answer.
-const REST_FOR: Duration = Duration::from_secs(2);
+/// How long, and how far, the rest of a request is read that is answered without it.
+const REST_FOR: Duration = Duration::from_millis(500);
 const REST_BYTES_MAX: usize = 64 << 10;
-/// Of one connection at a time; others are reset.
-const RESTS_MAX: usize = 16;
 
 /// Reads the rest of a request that is answered without it. Left unread, HTTP/2 would have its stream reset, and a client
 /// with many such streams is sent away: others send theirs over the same connection.
-pub(crate) fn read_rest<B>(peer: Option<&Peer>, body: B)
-where
-    B: Body<Data: Send> + Send + 'static,
-{
-    let Some(account) = peer.and_then(|peer| peer.account.clone()) else { return };
-    if body.is_end_stream() || account.rests.load(Relaxed) >= RESTS_MAX {
-        return;
-    }
-    account.rests.fetch_add(1, Relaxed);
-    let rest = Rest(account);
-    tokio::spawn(timeout(REST_FOR, async move {
-        let (mut body, mut read) = (pin!(body), 0);
-        while let Some(Ok(frame)) = body.frame().await
+pub(crate) async fn read_rest(body: impl Body) {
+    let (mut body, mut read) = (pin!(body), 0);
+    let reading = async {
+        while !body.is_end_stream()
             && read <= REST_BYTES_MAX
+            && let Some(Ok(frame)) = body.frame().await
         {
             read += frame.data_ref().map_or(0, Buf::remaining);
         }
-        drop(rest);
-    }));
-}
-
-/// Counts one that is read.
-struct Rest(Arc<Account>);
-
-impl Drop for Rest {
-    fn drop(&mut self) {
-        self.0.rests.fetch_sub(1, Relaxed);
-    }
+    };
+    // Whoever does not send it in time is reset.
+    let _ = timeout(REST_FOR, reading).await;
 }
 
 pin_project! {

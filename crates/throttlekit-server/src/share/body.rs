@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::who::Who;
 use super::{Shares, lock};
-use crate::listen::{Peer, read_rest};
+use crate::listen::read_rest;
 
 /// What a body that has not come yet counts for, beside its bytes: about what is kept for its request.
 const WAITING_BYTES: u64 = 4 * 1024;
@@ -74,21 +74,16 @@ pub(super) enum Missing {
 /// Reads a body, no further than where it is longer than `bytes_max`: whoever decodes it refuses it then.
 pub(super) async fn whole(
     shares: &Shares,
-    (who, peer): (&Who, Option<&Peer>),
+    who: &Who,
     body: Incoming,
     bytes_max: usize,
 ) -> Result<Whole, Missing> {
-    let read = timeout(shares.limits.body_for, read(shares, (who, peer), body, bytes_max)).await;
+    let read = timeout(shares.limits.body_for, read(shares, who, body, bytes_max)).await;
     let bytes = read.unwrap_or(Err(Missing::Late))?;
     Ok(Whole::of(bytes))
 }
 
-async fn read(
-    shares: &Shares,
-    (who, peer): (&Who, Option<&Peer>),
-    mut body: Incoming,
-    bytes_max: usize,
-) -> Result<Bytes, Missing> {
+async fn read(shares: &Shares, who: &Who, mut body: Incoming, bytes_max: usize) -> Result<Bytes, Missing> {
     let (mut bytes, mut pieces) = (Bytes::new(), Vec::new());
     let mut held = None;
     while !body.is_end_stream() && bytes.len().max(pieces.len()) <= bytes_max {
@@ -100,7 +95,7 @@ async fn read(
                 let length = bytes.len().max(pieces.len()) as u64;
                 let held = held.get_or_insert_with(|| Held { shares, who, units: 0 });
                 if !held.grow(WAITING_BYTES + length) {
-                    read_rest(peer, body);
+                    read_rest(body).await;
                     return Err(Missing::Crowded);
                 }
                 frame.await

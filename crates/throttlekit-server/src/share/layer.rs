@@ -45,13 +45,12 @@ impl FairUse {
             return Ok(Request::from_parts(parts, Whole::Comes { body }));
         }
         let who = Who::of(&parts.extensions);
-        let peer = parts.extensions.get::<Peer>();
-        if let Some(account) = peer.and_then(|peer| peer.account.as_ref()) {
+        if let Some(account) = parts.extensions.get::<Peer>().and_then(|peer| peer.account.as_ref()) {
             account.belongs_to(&who);
         }
         let asks_for_envoy = parts.uri.path() == ENVOY_ASKS;
         let bytes_max = if asks_for_envoy { REQUEST_BYTES_MAX } else { self.shares.limits.message_bytes_max };
-        let body = match whole(&self.shares, (&who, peer), body, bytes_max).await {
+        let body = match whole(&self.shares, &who, body, bytes_max).await {
             Ok(body) => body,
             Err(why) => {
                 let status = self.missing(why);

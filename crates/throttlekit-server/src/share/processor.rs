@@ -114,8 +114,6 @@ impl Processor {
 pub(crate) struct Account {
     processor: Arc<Processor>,
     who: Mutex<Who>,
-    /// Requests of the connection that are answered and still read.
-    pub(crate) rests: AtomicUsize,
 }
 
 /// No two connections have one account.
@@ -130,11 +128,7 @@ impl Eq for Account {}
 impl Account {
     /// Of a connection from which no request came yet.
     pub(crate) fn of(peer: &Peer, processor: &Arc<Processor>) -> Arc<Self> {
-        Arc::new(Self::new(processor.clone(), Who::at(peer)))
-    }
-
-    fn new(processor: Arc<Processor>, who: Who) -> Self {
-        Self { processor, who: Mutex::new(who), rests: AtomicUsize::new(0) }
+        Arc::new(Self { processor: processor.clone(), who: Mutex::new(Who::at(peer)) })
     }
 
     /// Says who sends requests over it.
@@ -349,7 +343,7 @@ mod tests {
     use super::*;
 
     fn account(processor: &Arc<Processor>, group: u64, weight: u32) -> Arc<Account> {
-        Arc::new(Account::new(processor.clone(), who(group, weight, group)))
+        Arc::new(Account { processor: processor.clone(), who: Mutex::new(who(group, weight, group)) })
     }
 
     fn idle(processor: &Processor) -> bool {

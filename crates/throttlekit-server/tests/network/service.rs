@@ -33,6 +33,8 @@ const QUIET: Duration = Duration::from_millis(600);
 const ATTACKED: Duration = Duration::from_millis(1_300);
 /// Attackers need so long to start.
 const STARTS: Duration = Duration::from_millis(200);
+/// Connections of the mix before are closed, and requests that do not come are given up, within so long.
+const SETTLES: Duration = Duration::from_millis(2_500);
 /// A moment of the machine's own hurts once; what the server does itself hurts each time.
 const TRIES: u32 = 3;
 
@@ -149,6 +151,8 @@ impl Round {
         for (principal, _) in HONEST {
             clients.push((principal, server.client(principal).await));
         }
+        // What the mix before left behind.
+        sleep(SETTLES).await;
         let mut quiet = honest(&clients, &format!("{name}-quiet"), QUIET).await;
         let asking = async {
             sleep(STARTS).await;

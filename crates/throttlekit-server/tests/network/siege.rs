@@ -53,13 +53,28 @@ pub(crate) enum Nice {
     /// As an attacker that has a machine of its own: here it gets what the others leave, so that it is the server's
     /// work that slows them down and not the attacker's.
     Lowest,
+    /// As the server, which steps back for honest clients and for the store: they have machines of their own too.
     Same,
+}
+
+impl Nice {
+    fn level(self) -> &'static str {
+        match self {
+            Self::Lowest => "19",
+            Self::Same => "10",
+        }
+    }
 }
 
 /// The program that people run.
 fn shipped(binary: &OsStr, policies: &Path, store: &str) -> Command {
-    let mut command = Command::new(binary);
-    command.arg("serve").arg(policies).args(["--store", store, "--log-json", "--fresh-start"]);
+    let mut command = Command::new("nice");
+    command.args(["-n", Nice::Same.level()]).arg(binary).arg("serve").arg(policies).args([
+        "--store",
+        store,
+        "--log-json",
+        "--fresh-start",
+    ]);
     for door in ["--listen", "--http", "--metrics"] {
         command.args([door, "127.0.0.1:0"]);
     }
@@ -72,7 +87,7 @@ fn shipped(binary: &OsStr, policies: &Path, store: &str) -> Command {
 fn other(role: &str, nice: Nice) -> Command {
     let mut command = Command::new("nice");
     command
-        .args(["-n", if nice == Nice::Lowest { "19" } else { "0" }])
+        .args(["-n", nice.level()])
         .arg(std::env::current_exe().expect("this binary"))
         .args(["--ignored", "--exact", "siege::other_role", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
