@@ -10,6 +10,7 @@ mod client;
 mod drain;
 mod fair;
 mod figures;
+mod fuzz;
 mod http2;
 mod limits;
 mod operations;

@@ -1,9 +1,11 @@
 //! The processes of a measurement: the server under attack, attackers, and those who only burn the same time.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use throttlekit_server::engine::Backend;
@@ -12,6 +14,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::assault::{Attack, Doors};
 use crate::burn;
+use crate::fuzz;
+use crate::fuzz::seeded::{self, Bug};
 
 const POLICIES: &str = "
 version: 1
@@ -26,7 +30,7 @@ const RELOAD_EVERY: Duration = Duration::from_millis(100);
 /// What a process may take beyond its time before it is ended: it has to start, and to stop.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// What a process of this test binary is to be: `serve FILE`, `attack NAME GRPC HTTP METRICS FILE MILLISECONDS`, or
+/// What a process of this test binary is to be: `serve FILE`, `fuzzed FILE [BUG]`, `attack NAME GRPC HTTP METRICS FILE MILLISECONDS`, or
 /// `burn MILLISECONDS-OF-PROCESSOR MILLISECONDS`.
 const ROLE: &str = "ABUSE_ROLE";
 
@@ -47,6 +51,7 @@ fn other(role: &str, nice: Nice) -> Command {
         .arg(std::env::current_exe().expect("this binary"))
         .args(["--ignored", "--exact", "siege::other_role", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
+        .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     command
@@ -64,6 +69,8 @@ async fn other_role() {
     let millis = |text: &str| Duration::from_millis(text.parse().expect("a time"));
     match role.split(' ').collect::<Vec<_>>()[..] {
         ["serve", file] => serve(file.into()).await,
+        ["fuzzed", file] => serve_fuzzed(file.into(), None).await,
+        ["fuzzed", file, bug] => serve_fuzzed(file.into(), Some(Bug::named(bug).expect("a bug"))).await,
         ["attack", name, grpc, http, metrics, policies, time] => {
             let at = |text: &str| text.parse().expect("an address");
             let doors =
@@ -81,16 +88,38 @@ async fn other_role() {
 
 /// The server as it is shipped, in memory, with all its doors on loopback.
 async fn serve(policies: PathBuf) {
+    let mut options = options(policies);
+    options.reload_every = RELOAD_EVERY;
+    let server = Server::start(options).await.expect("a server");
+    until_parent_ends(server, None).await;
+}
+
+/// The same for the fuzzer: with short deadlines, with reflection, and with a seeded bug in its HTTP API, if any.
+async fn serve_fuzzed(policies: PathBuf, bug: Option<Bug>) {
+    let mut options = options(policies);
+    (options.limits, options.reflection) = (fuzz::limits(), true);
+    let server = Server::start(options).await.expect("a server");
+    let http = match bug {
+        Some(bug) => Some(seeded::http(&server, bug, fuzz::limits()).await),
+        None => None,
+    };
+    until_parent_ends(server, http).await;
+}
+
+fn options(policies: PathBuf) -> ServerOptions {
     let any = Some(([127, 0, 0, 1], 0).into());
     let mut options = ServerOptions::new(policies, Backend::memory());
-    (options.http, options.metrics, options.reload_every) = (any, any, RELOAD_EVERY);
+    (options.http, options.metrics) = (any, any);
     // Attackers of the monitor are let in.
     options.secrets.trust_loopback = true;
-    let server = Server::start(options).await.expect("a server");
-    let (http, metrics) = (server.http().expect("a door"), server.metrics().expect("a door"));
+    options
+}
+
+/// Prints the addresses and serves until the parent process ends. `http` replaces the address of the HTTP API.
+async fn until_parent_ends(server: Server, http: Option<SocketAddr>) {
+    let (http, metrics) = (http.or(server.http()).expect("a door"), server.metrics().expect("a door"));
     println!("grpc {}\nhttp {http}\nmetrics {metrics}\nready now", server.grpc());
     let mut nothing = String::new();
-    // Over when whoever started it is.
     let waiting = tokio::task::spawn_blocking(move || std::io::stdin().read_line(&mut nothing));
     assert!(waiting.await.is_ok());
     server.stop().await;
@@ -117,17 +146,32 @@ impl Drop for Ended {
 
 /// The server under attack.
 pub(crate) struct Besieged {
-    child: Ended,
+    child: Mutex<Ended>,
+    process: u32,
+    /// The first panic on its standard error.
+    panic: Arc<OnceLock<String>>,
     pub(crate) doors: Doors,
     _folder: tempfile::TempDir,
 }
 
 impl Besieged {
     pub(crate) fn start() -> Self {
+        Self::with("serve", POLICIES, "")
+    }
+
+    /// The server for the fuzzer, with the policies that its messages name.
+    pub(crate) fn fuzzed(bug: Option<Bug>) -> Self {
+        let bug = bug.map(|bug| format!(" {bug:?}")).unwrap_or_default();
+        Self::with("fuzzed", throttlekit_fuzz::POLICIES, &bug)
+    }
+
+    fn with(role: &str, text: &str, rest: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let policies = folder.path().join("policies.yaml");
-        std::fs::write(&policies, POLICIES).expect("a file");
-        let mut child = other(&format!("serve {}", policies.display()), Nice::Same).spawn().expect("a child");
+        std::fs::write(&policies, text).expect("a file");
+        let mut command = other(&format!("{role} {}{rest}", policies.display()), Nice::Same);
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("a child");
+        let panic = first_panic(child.stderr.take().expect("its errors"));
         let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
         let mut text = String::new();
         while !text.contains("ready now") {
@@ -138,7 +182,7 @@ impl Besieged {
         std::thread::spawn(move || lines.for_each(drop));
         let at = |word: &str| after(&text, word).expect("an address");
         let doors = Doors { grpc: at("grpc "), http: at("http "), metrics: at("metrics "), policies };
-        Self { child: Ended(child), doors, _folder: folder }
+        Self { process: child.id(), child: Mutex::new(Ended(child)), panic, doors, _folder: folder }
     }
 
     /// Puts the good policies back.
@@ -154,12 +198,39 @@ impl Besieged {
     }
 
     pub(crate) fn resident_mib(&self) -> f64 {
-        resident_mib(self.child.0.id())
+        resident_mib(self.process)
     }
 
     pub(crate) fn process(&self) -> u32 {
-        self.child.0.id()
+        self.process
     }
+
+    /// The number of open files and sockets.
+    pub(crate) fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.process)).map_or(0, Iterator::count)
+    }
+
+    /// The crash, if there was one. A panic in a task counts, though the process goes on.
+    pub(crate) fn crash(&self) -> Option<String> {
+        let ended = self.child.lock().expect("a child").0.try_wait().expect("a child");
+        let ended = ended.map(|status| format!("the process ended: {status}"));
+        self.panic.get().cloned().or(ended)
+    }
+}
+
+/// Forwards the standard error of a process and keeps the first line of its first panic.
+fn first_panic(errors: ChildStderr) -> Arc<OnceLock<String>> {
+    let seen = Arc::<OnceLock<String>>::default();
+    let noted = seen.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(errors).lines().map_while(Result::ok) {
+            eprintln!("{line}");
+            if line.contains("panicked at") {
+                noted.get_or_init(|| line);
+            }
+        }
+    });
+    seen
 }
 
 pub(crate) fn resident_mib(process: u32) -> f64 {
