@@ -45,7 +45,7 @@ async fn hostile_bytes_neither_crash_nor_hang_the_server() {
     let report = run::run(Plan { inputs: 3_000, ..Plan::default() }, None).await;
     report.print();
     assert_eq!(report.faults(), Vec::<&str>::new());
-    assert!(report.is_broad(), "a kind of input without answers, refusals or closed connections");
+    assert!(report.is_broad(), "a kind of input that the server never served, or never closed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,13 +81,13 @@ async fn with(bug: Bug) -> Report {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panicking_handler_is_detected() {
     let report = with(Bug::Panic).await;
-    assert!(report.crashes[0].contains("panicked at"), "{:?}", report.faults());
+    assert!(report.crashes.iter().any(|crash| crash.contains("panicked at")), "{:?}", report.faults());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_exit_is_detected() {
     let report = with(Bug::Abort).await;
-    assert!(report.crashes[0].contains("ended"), "{:?}", report.faults());
+    assert!(report.crashes.iter().any(|crash| crash.contains("ended")), "{:?}", report.faults());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,7 +99,7 @@ async fn blocked_worker_threads_are_detected() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_response_without_an_end_is_detected() {
     let report = with(Bug::Endless).await;
-    assert!(report.hangs[0].contains("connection"), "{:?}", report.faults());
+    assert!(report.hangs.iter().any(|hang| hang.contains("connection of session")), "{:?}", report.faults());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
