@@ -1,7 +1,8 @@
 //! Fuzzing over sockets: mutated byte streams for every listener of a server in another process.
 //!
 //! An input is one request, or one sequence of frames. A connection carries up to six of them, and all but the last leave
-//! it usable, so the server reads every input that is counted. `cargo xtask prove wire-fuzz` sends a million. It fails on
+//! it usable, so that no input hides the next. Clients that close or reset wait 1 ms first; a server that is slower may
+//! not read their last bytes. `cargo xtask prove wire-fuzz` sends a million inputs. It fails on
 //!
 //! * a crash: the server process ends, or a panic appears on its standard error;
 //! * a hang: a connection whose client waits is neither answered nor closed in time, or an honest check fails;
