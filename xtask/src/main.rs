@@ -99,6 +99,9 @@ usage: cargo xtask <command>
   prove fuzz [--small] [TARGET]
                            ten million inputs (small: a hundred thousand) for each reader of strangers' bytes: policy,
                            wire, descriptors, sketch
+  prove wire-fuzz [--inputs N] [--seed S] [--from SESSION]
+                           N mutated requests and frame sequences (default 1000000) over sockets to every listener of a
+                           server: no crash, no hang, no leak; from a session of that seed on
   prove lease-model [--small]
                            every state of small worlds of nodes that lease, and a story for each assumption removed
   plots                    draw the pictures of the documents
@@ -140,6 +143,7 @@ fn main() -> ExitCode {
         ["prove", "reload-room", ref rest @ ..] => prove_reload_room::run(rest),
         ["prove", "fair-regions", ref rest @ ..] => prove_fair_regions::run(rest),
         ["prove", "fuzz", ref rest @ ..] => prove_fuzz::run(rest),
+        ["prove", "wire-fuzz", ref rest @ ..] => prove_abuse::run_wire_fuzz(rest),
         ["prove", "isolated-callers", ref rest @ ..] => prove_isolation::run(rest),
         ["prove", "fleet", ref rest @ ..] => prove_fleet::run(rest),
         ["prove", "failover", ref rest @ ..] => prove_failover::run(rest),

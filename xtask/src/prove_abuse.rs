@@ -68,6 +68,23 @@ pub(crate) fn run_envoy(args: &[&str]) -> Result<()> {
     told(command)
 }
 
+/// Sends mutated requests and frames to every listener of a server, and fails if one of them crashes it, hangs or leaks.
+pub(crate) fn run_wire_fuzz(args: &[&str]) -> Result<()> {
+    let mut command = server_test("network");
+    command.args(["--", "--ignored", "--exact", "fuzz::full", "--nocapture"]);
+    for option in args.chunks(2) {
+        match option {
+            ["--inputs", inputs] => command.env("WIRE_FUZZ_INPUTS", inputs),
+            ["--seed", seed] => command.env("WIRE_FUZZ_SEED", seed),
+            ["--from", session] => command.env("WIRE_FUZZ_FROM", session),
+            _ => {
+                bail!("prove wire-fuzz takes --inputs N, --seed S and --from SESSION, not {}", args.join(" "))
+            }
+        };
+    }
+    told(command)
+}
+
 fn server_test(name: &str) -> Command {
     let mut command = Command::new("cargo");
     command.args([

@@ -64,7 +64,7 @@ pub(crate) struct Args {
     store_ca: Option<PathBuf>,
 
     /// How much memory keys may take where counts are kept in this process, in MiB; beyond it keys are estimated
-    #[arg(long, env = "THROTTLEKIT_MEMORY_BUDGET_MIB", default_value_t = 64, value_name = "MIB")]
+    #[arg(long, env = "THROTTLEKIT_MEMORY_BUDGET_MIB", default_value_t = 128, value_name = "MIB")]
     #[arg(help_heading = "Limits")]
     memory_budget_mib: usize,
     /// How many leases clients may hold at this instance

@@ -18,7 +18,7 @@ mod wire;
 pub use descriptors::descriptors;
 pub use policy::policy;
 pub use sketch::sketch;
-pub use wire::{forget, wire};
+pub use wire::{POLICIES, forget, wire};
 
 /// One target: what it does with bytes, and whether they were good ones.
 pub type Target = fn(&[u8]) -> bool;

@@ -33,16 +33,23 @@ impl Random {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
-    fn place(&mut self, length: usize) -> usize {
+    /// An index into something of this length, or 0 where that is 0.
+    pub fn place(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
 
-    fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+    /// One of these, if there are any.
+    pub fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         of.get(self.place(of.len()))
     }
 
+    /// Returns true once in `n` calls, on average.
+    pub fn once_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
     /// A number that is likely to sit at an edge.
-    fn edge(&mut self) -> u64 {
+    pub fn edge(&mut self) -> u64 {
         let power = 1_u64.checked_shl(self.below(65) as u32).unwrap_or(0);
         power.wrapping_add(self.below(3)).wrapping_sub(1)
     }
@@ -50,7 +57,7 @@ impl Random {
 
 /// Some input near the seeds; seldom one that has nothing to do with them.
 pub fn input(random: &mut Random, seeds: &Seeds) -> Vec<u8> {
-    let mut bytes = if random.below(64) == 0 {
+    let mut bytes = if random.once_in(64) {
         (0..random.below(256)).map(|_| random.below(256) as u8).collect()
     } else {
         random.one(&seeds.inputs).cloned().unwrap_or_default()
@@ -62,7 +69,8 @@ pub fn input(random: &mut Random, seeds: &Seeds) -> Vec<u8> {
     bytes
 }
 
-fn change(random: &mut Random, seeds: &Seeds, bytes: &mut Vec<u8>) {
+/// Makes one change, some of them with a piece of the seeds.
+pub fn change(random: &mut Random, seeds: &Seeds, bytes: &mut Vec<u8>) {
     let at = random.place(bytes.len() + 1);
     let piece = (at + 1 + random.below(PIECE_MAX) as usize).min(bytes.len()).max(at);
     match random.below(10) {

@@ -3,6 +3,7 @@
 mod files;
 mod messages;
 
+pub use messages::messages;
 use throttlekit::MergeableSketch;
 use throttlekit::overload::Shape;
 

@@ -10,7 +10,7 @@ use throttlekit_proto::v1::{
     HeartbeatRequest, PeekRequest, ReleaseRequest, ReserveRequest, WatchRequest,
 };
 
-pub use world::forget;
+pub use world::{POLICIES, forget};
 
 /// Decodes bytes as each message that a client may send, and sends those that are one. Every answer keeps its laws.
 pub fn wire(data: &[u8]) -> bool {

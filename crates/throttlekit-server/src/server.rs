@@ -108,12 +108,12 @@ impl Seen {
     fn now(&self, reloader: &Reloader) -> DoorsSeen {
         let listeners =
             vec![("grpc", self.grpc.stats()), ("http", self.http.stats()), ("metrics", self.metrics.stats())];
-        let (deciding, waiting) = self.shares.load();
+        let load = self.shares.load();
         let principals = self.shares.principals();
         let certificate_expires = self.tls.as_ref().and_then(Tls::expires);
         let callers_refused = reloader.refused();
         let envoy = self.envoy.stats();
-        DoorsSeen { listeners, envoy, deciding, waiting, principals, callers_refused, certificate_expires }
+        DoorsSeen { listeners, envoy, load, principals, callers_refused, certificate_expires }
     }
 }
 

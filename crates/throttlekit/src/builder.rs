@@ -44,7 +44,7 @@ impl Builder {
 }
 
 impl<C: Clock, H: KeyHash> Builder<C, H> {
-    /// Sets the most bytes that keys may take. Default: 64 MiB, which counts two million keys of one word exactly.
+    /// Sets the most bytes that keys may take. Default: 128 MiB, which counts four million keys of one word exactly.
     ///
     /// Memory is taken as keys come. A key whose state is one word takes 16 bytes, and 22 with its part of the estimates:
     /// windows, and GCRA, token and leaky buckets at common rates (3 a second or 100 a minute, but not 7 a minute, whose

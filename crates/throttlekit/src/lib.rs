@@ -54,7 +54,7 @@
 //!
 //! [`Limiter::builder`] takes
 //!
-//! * how much memory keys may take ([`memory_budget`](Builder::memory_budget), 64 MiB); beyond it keys are estimated, and
+//! * how much memory keys may take ([`memory_budget`](Builder::memory_budget), 128 MiB); beyond it keys are estimated, and
 //!   none gets a fresh budget;
 //! * the clock: [`SystemClock`] picks one that suits the limit, [`CoarseClock`] is cheaper to read and up to a
 //!   tick late, [`ManualClock`] is for tests;

@@ -31,7 +31,7 @@ pub struct Limiter<C = SystemClock, H = SecretHash> {
 }
 
 impl Limiter {
-    /// A limiter with the defaults: precise clock, attack-resistant hash, at most 64 MiB for keys, 2.4 MiB of it at once.
+    /// A limiter with the defaults: precise clock, attack-resistant hash, at most 128 MiB for keys, 2.4 MiB of it at once.
     pub fn new<L: TryInto<Limit>>(limit: L) -> Result<Self, LimitError>
     where
         LimitError: From<L::Error>,

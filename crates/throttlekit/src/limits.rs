@@ -64,7 +64,7 @@ impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
     }
 
     /// The same limits with this many bytes for the keys of all of them, in equal parts, and nothing charged yet.
-    /// Default: 64 MiB for each limit. See [`Builder::memory_budget`](crate::Builder::memory_budget).
+    /// Default: 128 MiB for each limit. See [`Builder::memory_budget`](crate::Builder::memory_budget).
     pub fn memory_budget(self, bytes: usize) -> Self {
         let capacity = Capacity { bytes, ..self.capacity }.each_of(N);
         Self::with(self.need, self.keys.map(|keys| *keys.limit()), capacity, self.clock, self.hash)

@@ -12,13 +12,15 @@ use super::Seeds;
 /// The names in `policies.yaml`.
 const POLICIES: &str = "abcdefghijklmnopqrstuvwx";
 
+/// Messages by the method that takes them.
+pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
+    let asks = POLICIES.chars().flat_map(|policy| asks(&policy.to_string()));
+    let envoy = envoy().into_iter().map(|message| ("ShouldRateLimit", message));
+    asks.chain(ends()).chain(envoy).collect()
+}
+
 pub(super) fn seeds() -> Seeds {
-    let mut inputs = Vec::new();
-    for policy in POLICIES.chars().map(String::from) {
-        inputs.extend(asks(&policy));
-    }
-    inputs.extend(ends());
-    inputs.extend(envoy());
+    let inputs = messages().into_iter().map(|(_, message)| message).collect();
     let words: [&[u8]; 16] = [
         b"\x0a\x01a",
         b"\x0a\x01k",
@@ -40,7 +42,7 @@ pub(super) fn seeds() -> Seeds {
     Seeds { inputs, words: words.to_vec() }
 }
 
-fn asks(policy: &str) -> [Vec<u8>; 6] {
+fn asks(policy: &str) -> [(&'static str, Vec<u8>); 6] {
     let (policy, key) = (policy.to_owned(), "k".to_owned());
     let keys = vec!["z".to_owned()];
     let own = CheckRequest { policy: policy.clone(), key: key.clone(), cost: 3, keys: keys.clone() };
@@ -80,17 +82,17 @@ fn asks(policy: &str) -> [Vec<u8>; 6] {
         least: 2,
     };
     [
-        own.encode_to_vec(),
-        many.encode_to_vec(),
-        peek.encode_to_vec(),
-        debit.encode_to_vec(),
-        admit.encode_to_vec(),
-        reserve.encode_to_vec(),
+        ("Check", own.encode_to_vec()),
+        ("CheckMany", many.encode_to_vec()),
+        ("Peek", peek.encode_to_vec()),
+        ("Debit", debit.encode_to_vec()),
+        ("Admit", admit.encode_to_vec()),
+        ("Reserve", reserve.encode_to_vec()),
     ]
 }
 
 /// One letter names a lease that was given before.
-fn ends() -> Vec<Vec<u8>> {
+fn ends() -> Vec<(&'static str, Vec<u8>)> {
     let release = |how: u8| ReleaseRequest {
         lease_id: String::from(char::from(b'a' + how)),
         dropped: how == 1,
@@ -100,8 +102,8 @@ fn ends() -> Vec<Vec<u8>> {
     };
     let beats = HeartbeatRequest { lease_ids: vec!["a".into(), "b".into(), "c".into(), "0".repeat(32)] };
     let debit = DebitRequest { policy: "k".into(), tokens: 30, lease_id: "a".into(), ..Default::default() };
-    let mut ends: Vec<_> = (0..4).map(|how| release(how).encode_to_vec()).collect();
-    ends.extend([beats.encode_to_vec(), debit.encode_to_vec()]);
+    let mut ends: Vec<_> = (0..4).map(|how| ("Release", release(how).encode_to_vec())).collect();
+    ends.extend([("Heartbeat", beats.encode_to_vec()), ("Debit", debit.encode_to_vec())]);
     ends
 }
 

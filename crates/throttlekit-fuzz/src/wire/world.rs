@@ -24,7 +24,8 @@ use tonic::{Code, Request, Status};
 use super::laws;
 
 /// Policies of every kind, under names so short that a mutation finds them.
-const POLICIES: &str = include_str!("policies.yaml");
+/// The policies that the seeds of messages name, one of each kind.
+pub const POLICIES: &str = include_str!("policies.yaml");
 /// An engine serves so many inputs: a failure is found again from few of them.
 const INPUTS_MAX: u32 = 4_096;
 /// Names of leases and loans that inputs can use.

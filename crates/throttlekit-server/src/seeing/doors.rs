@@ -11,7 +11,7 @@ use throttlekit::Timestamp;
 
 use crate::doors::envoy::EnvoyStats;
 use crate::listen::Stats;
-use crate::share::PrincipalSeen;
+use crate::share::{Load, PrincipalSeen};
 
 /// What was seen at the doors so far.
 #[derive(Clone, Debug, Default)]
@@ -20,10 +20,8 @@ pub struct DoorsSeen {
     pub listeners: Vec<(&'static str, Stats)>,
     /// What Envoy's rate limit service was asked.
     pub envoy: EnvoyStats,
-    /// Decisions under way.
-    pub deciding: u64,
-    /// Requests that wait for their turn.
-    pub waiting: u64,
+    /// The load now.
+    pub load: Load,
     /// What each principal asked and got.
     pub principals: Vec<PrincipalSeen>,
     /// Callers that were refused, by reason.
@@ -93,9 +91,12 @@ impl DoorsSeen {
     }
 
     fn write_shares(&self, page: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Load { deciding, waiting, body_bytes, health_streams } = self.load;
         for (name, help, level) in [
-            ("deciding", "Decisions under way", self.deciding),
-            ("waiting", "Requests that wait for their turn", self.waiting),
+            ("deciding", "Decisions under way", deciding),
+            ("waiting", "Requests that wait for their turn", waiting),
+            ("body_bytes", "Bytes held for requests whose bodies are incomplete", body_bytes),
+            ("health_streams", "Open health streams", health_streams),
         ] {
             let level = ConstGauge::new(i64::try_from(level).unwrap_or(i64::MAX));
             level.encode(page.encode_descriptor(name, help, None, MetricType::Gauge)?)?;

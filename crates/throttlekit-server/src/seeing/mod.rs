@@ -21,7 +21,7 @@ mod snapshot;
 mod utc;
 mod watch;
 
-pub use crate::share::PrincipalSeen;
+pub use crate::share::{Load, PrincipalSeen};
 pub use denials::Denial;
 pub use doors::DoorsSeen;
 pub use hub::{Hub, HubOptions};

@@ -34,6 +34,19 @@ use crowd::Crowd;
 /// Streams that stay open to tell of changes, over all listeners.
 const STREAMS_MAX: u64 = 1_024;
 
+/// The load of a server at one moment, over all listeners. All 0 on an idle server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Decisions in progress.
+    pub deciding: u64,
+    /// Requests that wait for their turn.
+    pub waiting: u64,
+    /// Bytes held for requests whose bodies are incomplete.
+    pub body_bytes: u64,
+    /// Open health streams.
+    pub health_streams: u64,
+}
+
 /// What all listeners of a server share.
 #[derive(Debug)]
 pub(crate) struct Shares {
@@ -57,9 +70,11 @@ impl Shares {
         })
     }
 
-    /// Units that are being decided, and requests that wait for their turn.
-    pub(crate) fn load(&self) -> (u64, u64) {
-        lock(&self.turns).load()
+    /// The load at this moment.
+    pub(crate) fn load(&self) -> Load {
+        let (deciding, waiting) = lock(&self.turns).load();
+        let (body_bytes, health_streams) = (lock(&self.bodies).taken(), lock(&self.streams).taken());
+        Load { deciding, waiting, body_bytes, health_streams }
     }
 
     /// What each principal asked and got.
@@ -224,6 +239,11 @@ mod tests {
         Who { group, weight: NonZeroU32::new(weight).unwrap(), connection }
     }
 
+    fn load(shares: &Shares) -> (u64, u64) {
+        let load = shares.load();
+        (load.deciding, load.waiting)
+    }
+
     fn shares() -> Arc<Shares> {
         let queue_for = Duration::from_secs(1);
         Shares::new(Limits { requests_max: 1, queue_max: 100, queue_for, ..Limits::default() })
@@ -234,16 +254,16 @@ mod tests {
         let shares = shares();
         let first = shares.turn(who(1, 1, 1)).await.unwrap();
         first.weigh(10);
-        assert_eq!(shares.load(), (10, 0));
+        assert_eq!(load(&shares), (10, 0));
         let second = tokio::spawn({
             let shares = shares.clone();
             async move { shares.turn(who(2, 1, 2)).await.is_some() }
         });
         tokio::task::yield_now().await;
-        assert_eq!(shares.load(), (10, 1));
+        assert_eq!(load(&shares), (10, 1));
         drop(first);
         assert!(second.await.unwrap());
-        assert_eq!(shares.load(), (0, 0));
+        assert_eq!(load(&shares), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
@@ -253,10 +273,10 @@ mod tests {
         assert!(shares.turn(who(2, 1, 2)).await.is_none(), "its time is over");
         let left = timeout(Duration::from_millis(1), shares.turn(who(3, 1, 3))).await;
         assert!(left.is_err());
-        assert_eq!(shares.load(), (1, 0));
+        assert_eq!(load(&shares), (1, 0));
         drop(first);
         assert!(shares.turn(who(1, 1, 1)).await.is_some());
-        assert_eq!(shares.load(), (0, 0));
+        assert_eq!(load(&shares), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
@@ -266,8 +286,8 @@ mod tests {
         let mut second = Box::pin(shares.turn(who(2, 1, 2)));
         assert!(futures_util::poll!(second.as_mut()).is_pending());
         drop(first);
-        assert_eq!(shares.load(), (1, 0), "it was told");
+        assert_eq!(load(&shares), (1, 0), "it was told");
         drop(second);
-        assert_eq!(shares.load(), (0, 0));
+        assert_eq!(load(&shares), (0, 0));
     }
 }

@@ -15,28 +15,10 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::client::{CHECK, framed};
-
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-const ACK: u8 = 1;
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("a frame").to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// A header as HPACK writes it in full, not to be remembered. Names and values below 127 bytes.
-fn header(name: &str, value: &str) -> Vec<u8> {
-    let short = |text: &str| u8::try_from(text.len()).ok().filter(|&length| length < 127).expect("short");
-    [&[0, short(name)], name.as_bytes(), &[short(value)], value.as_bytes()].concat()
-}
+use crate::http2::{
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Head, PING, PREFACE, RST_STREAM,
+    WINDOW_UPDATE, frame, header, opening, request_headers,
+};
 
 /// Where an attacker connects, and as whom.
 #[derive(Clone, Debug)]
@@ -59,17 +41,8 @@ impl Door {
 
     /// The headers of a gRPC request, as HPACK writes them.
     fn request_headers(&self, path: &str) -> Vec<u8> {
-        let authorization = self.authorization();
-        let pairs = [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":path", path),
-            (":authority", "server"),
-            ("content-type", "application/grpc"),
-            ("te", "trailers"),
-        ];
-        let authorization = authorization.iter().map(|value| ("authorization", value.as_str()));
-        pairs.into_iter().chain(authorization).flat_map(|(name, value)| header(name, value)).collect()
+        let authorization = self.authorization().map(|value| header("authorization", &value));
+        [request_headers(path), authorization.unwrap_or_default()].concat()
     }
 }
 
@@ -95,9 +68,7 @@ impl Wire {
         let tcp = TcpStream::connect(door.address).await?;
         tcp.set_nodelay(true)?;
         let (read, mut write) = tcp.into_split();
-        write
-            .write_all(&[PREFACE, &frame(SETTINGS, 0, 0, settings), &frame(SETTINGS, ACK, 0, &[])].concat())
-            .await?;
+        write.write_all(&opening(settings)).await?;
         let (write, pongs) = (Arc::new(Mutex::new(write)), Arc::<AtomicU32>::default());
         let pong = (write.clone(), pongs.clone());
         let ended = tokio::spawn(async move {
@@ -139,9 +110,10 @@ impl Drop for Wire {
 async fn next_frame(read: &mut (impl AsyncRead + Unpin)) -> io::Result<(u8, u8, Vec<u8>)> {
     let mut head = [0; 9];
     read.read_exact(&mut head).await?;
-    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    let head = Head::read(head);
+    let mut payload = vec![0; head.length];
     read.read_exact(&mut payload).await?;
-    Ok((head[3], head[4], payload))
+    Ok((head.kind, head.flags, payload))
 }
 
 /// Opens streams and takes them back at once, until the connection is ended. How many streams that took, if the
@@ -169,7 +141,6 @@ pub(crate) async fn rapid_reset(door: impl Into<Door>, streams: u32) -> io::Resu
 /// Sends requests that make the server end their streams: a window update of nothing is an error of the stream.
 pub(crate) async fn made_reset(door: impl Into<Door>, streams: u32) -> io::Result<Option<u32>> {
     let door = door.into();
-    const WINDOW_UPDATE: u8 = 8;
     let mut wire = Wire::open(&door, &[]).await?;
     let headers = door.request_headers(CHECK);
     for number in 0..streams {
@@ -363,6 +334,13 @@ pub(crate) async fn post(door: impl Into<Door>, path: &str, json: &[u8]) -> io::
 pub(crate) async fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let head = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     http1(address, head.as_bytes()).await
+}
+
+/// The value of a metric without labels, or the sum over all labels.
+pub(crate) fn metric(page: &str, name: &str) -> f64 {
+    let lines =
+        page.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
 async fn http1(address: SocketAddr, bytes: &[u8]) -> io::Result<String> {

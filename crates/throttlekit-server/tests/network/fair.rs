@@ -88,9 +88,7 @@ async fn withhold(server: &Server, listener: &str, path: &str) -> Vec<Withholder
 /// The value of a metric without labels, or the sum over all labels.
 async fn metric(server: &Server, name: &str) -> f64 {
     let page = attack::get(server.metrics().unwrap(), "/metrics").await.unwrap();
-    let lines =
-        page.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
-    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+    attack::metric(&page, name)
 }
 
 #[tokio::test]

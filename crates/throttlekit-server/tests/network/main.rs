@@ -11,6 +11,8 @@ mod cost;
 mod drain;
 mod fair;
 mod figures;
+mod fuzz;
+mod http2;
 mod limits;
 mod measure;
 mod operations;

@@ -5,11 +5,13 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use throttlekit_server::engine::Backend;
 use throttlekit_server::{Server, ServerOptions, StoreUrl};
 use tokio::time::{Instant, sleep};
 
@@ -17,6 +19,8 @@ use crate::assault::{Attack, Doors};
 use crate::attack::Door;
 use crate::burn;
 use crate::client::Client;
+use crate::fuzz;
+use crate::fuzz::seeded::{self, Bug};
 
 const POLICIES: &str = "
 version: 1
@@ -43,7 +47,7 @@ const RELOAD_EVERY: Duration = Duration::from_millis(100);
 /// What a process may take beyond its time before it is ended: it has to start, and to stop.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// What a process of this test binary is to be: `serve FILE STORE`, `attack MIX GRPC HTTP METRICS FILE MILLISECONDS`, or
+/// What a process of this test binary is to be: `serve FILE STORE`, `fuzzed FILE [BUG]`, `attack MIX GRPC HTTP METRICS FILE MILLISECONDS`, or
 /// `burn MILLISECONDS-OF-PROCESSOR MILLISECONDS`. A mix is `PRINCIPAL:ATTACK+ATTACK,PRINCIPAL:ATTACK`.
 const ROLE: &str = "ABUSE_ROLE";
 
@@ -78,6 +82,8 @@ fn shipped(binary: &OsStr, policies: &Path, store: &str) -> Command {
     for door in ["--listen", "--http", "--metrics"] {
         command.args([door, "127.0.0.1:0"]);
     }
+    // What keys take is bounded by this; what is looked for is whatever else grows.
+    command.args(["--memory-budget-mib", "32"]);
     command.args(["--reload-every-ms", &RELOAD_EVERY.as_millis().to_string()]);
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     command
@@ -116,6 +122,8 @@ async fn other_role() {
             let (file, store) = (file.into(), store.to_owned());
             tokio::task::spawn_blocking(move || serve_as_shipped(file, &store)).await.expect("a server");
         }
+        ["fuzzed", file] => serve_fuzzed(file.into(), None).await,
+        ["fuzzed", file, bug] => serve_fuzzed(file.into(), Some(Bug::named(bug).expect("a bug"))).await,
         ["attack", mix, grpc, http, metrics, policies, time] => {
             let at = |text: &str| text.parse().expect("an address");
             let (policies, token) = (policies.into(), None);
@@ -180,15 +188,38 @@ fn serve_as_shipped(policies: PathBuf, store: &str) {
 
 /// Serves with all its doors on loopback.
 async fn serve(policies: PathBuf, store: &str) {
-    let any = Some(([127, 0, 0, 1], 0).into());
     let store = StoreUrl::parse(store).expect("a store").connect(None, None).await.expect("a store");
-    let mut options = ServerOptions::new(policies, store);
-    (options.http, options.metrics, options.reload_every) = (any, any, RELOAD_EVERY);
+    let mut options = options(policies, store);
+    options.reload_every = RELOAD_EVERY;
     let server = Server::start(options).await.expect("a server");
-    let (http, metrics) = (server.http().expect("a door"), server.metrics().expect("a door"));
+    until_parent_ends(server, None).await;
+}
+
+/// The same for the fuzzer: in memory, with short deadlines, with reflection, and with a seeded bug in its HTTP API, if any.
+async fn serve_fuzzed(policies: PathBuf, bug: Option<Bug>) {
+    let mut options = options(policies, Backend::memory());
+    (options.limits, options.reflection) = (fuzz::limits(), true);
+    options.secrets.trust_loopback = true;
+    let server = Server::start(options).await.expect("a server");
+    let http = match bug {
+        Some(bug) => Some(seeded::http(&server, bug, fuzz::limits()).await),
+        None => None,
+    };
+    until_parent_ends(server, http).await;
+}
+
+fn options(policies: PathBuf, store: Backend) -> ServerOptions {
+    let any = Some(([127, 0, 0, 1], 0).into());
+    let mut options = ServerOptions::new(policies, store);
+    (options.http, options.metrics) = (any, any);
+    options
+}
+
+/// Prints the addresses and serves until the parent process ends. `http` replaces the address of the HTTP API.
+async fn until_parent_ends(server: Server, http: Option<SocketAddr>) {
+    let (http, metrics) = (http.or(server.http()).expect("a door"), server.metrics().expect("a door"));
     println!("grpc\":\"{}\",\"http\":\"{http}\",\"metrics\":\"{metrics}\"", server.grpc());
     let mut nothing = String::new();
-    // Over when whoever started it is.
     let waiting = tokio::task::spawn_blocking(move || std::io::stdin().read_line(&mut nothing));
     assert!(waiting.await.is_ok());
     server.stop().await;
@@ -235,7 +266,10 @@ impl Drop for Ended {
 
 /// The server under attack.
 pub(crate) struct Besieged {
-    child: Ended,
+    child: Mutex<Ended>,
+    process: u32,
+    /// The first panic on its standard error.
+    panic: Arc<OnceLock<String>>,
     pub(crate) doors: Doors,
     /// Of its policies.
     text: String,
@@ -245,28 +279,41 @@ pub(crate) struct Besieged {
 impl Besieged {
     /// The shipped program over this store, or else this test binary, for these principals and what they weigh.
     pub(crate) fn start(store: &str, principals: &[(String, u32)]) -> Self {
+        Self::with(policies(principals), |file| {
+            let mut command = match std::env::var_os(BINARY) {
+                Some(binary) => shipped(&binary, file, store),
+                None => other(&format!("serve {} {store}", file.display()), Nice::Same),
+            };
+            command.envs(principals.iter().map(|(name, _)| (format!("TOKEN_{name}"), token(name))));
+            command
+        })
+    }
+
+    /// The server for the fuzzer, with the policies that its messages name.
+    pub(crate) fn fuzzed(bug: Option<Bug>) -> Self {
+        let bug = bug.map(|bug| format!(" {bug:?}")).unwrap_or_default();
+        let role = |file: &Path| other(&format!("fuzzed {}{bug}", file.display()), Nice::Same);
+        Self::with(throttlekit_fuzz::POLICIES.to_owned(), role)
+    }
+
+    fn with(text: String, command: impl FnOnce(&Path) -> Command) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("policies.yaml");
-        let text = policies(principals);
         std::fs::write(&file, &text).expect("a file");
-        let mut command = match std::env::var_os(BINARY) {
-            Some(binary) => shipped(&binary, &file, store),
-            None => other(&format!("serve {} {store}", file.display()), Nice::Same),
-        };
-        command.envs(principals.iter().map(|(name, _)| (format!("TOKEN_{name}"), token(name))));
-        let mut child = command.spawn().expect("a child");
-        let output: Box<dyn Read + Send> = match child.stderr.take() {
-            Some(log) => Box::new(log),
-            None => Box::new(child.stdout.take().expect("its output")),
-        };
-        let mut lines = BufReader::new(output).lines().map_while(Result::ok);
-        let said = lines.find(|line| line.contains("metrics\":\"")).expect("a server that starts");
+        let mut child =
+            command(&file).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a child");
+        let (told, heard) = mpsc::channel();
+        let panic = first_panic(child.stderr.take().expect("its errors"), told.clone());
+        let output = BufReader::new(child.stdout.take().expect("its output")).lines().map_while(Result::ok);
         // What it says later is of no interest, and must not fill its pipe.
-        std::thread::spawn(move || lines.for_each(drop));
+        std::thread::spawn(move || output.for_each(|line| drop(told.send(line))));
+        let mut lines = heard.into_iter();
+        let said = lines.find(|line| line.contains("metrics\":\"")).expect("a server that starts");
         let at = |door: &str| address(&said, door).expect("an address");
-        let doors =
-            Doors { grpc: at("grpc"), http: at("http"), metrics: at("metrics"), policies: file, token: None };
-        Self { child: Ended(child), doors, text, _folder: folder }
+        let (grpc, http, metrics) = (at("grpc"), at("http"), at("metrics"));
+        let doors = Doors { grpc, http, metrics, policies: file, token: None };
+        let process = child.id();
+        Self { child: Mutex::new(Ended(child)), process, panic, doors, text, _folder: folder }
     }
 
     /// Puts the good policies back.
@@ -288,12 +335,40 @@ impl Besieged {
     }
 
     pub(crate) fn resident_mib(&self) -> f64 {
-        resident_mib(self.child.0.id())
+        resident_mib(self.process)
     }
 
     pub(crate) fn process(&self) -> u32 {
-        self.child.0.id()
+        self.process
     }
+
+    /// The number of open files and sockets.
+    pub(crate) fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.process)).map_or(0, Iterator::count)
+    }
+
+    /// The crash, if there was one. A panic in a task counts, though the process goes on.
+    pub(crate) fn crash(&self) -> Option<String> {
+        let ended = self.child.lock().expect("a child").0.try_wait().expect("a child");
+        let ended = ended.map(|status| format!("the process ended: {status}"));
+        self.panic.get().cloned().or(ended)
+    }
+}
+
+/// Passes on the standard error of a process and keeps the first line of its first panic.
+fn first_panic(errors: ChildStderr, told: mpsc::Sender<String>) -> Arc<OnceLock<String>> {
+    let seen = Arc::<OnceLock<String>>::default();
+    let noted = seen.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(errors).lines().map_while(Result::ok) {
+            if line.contains("panicked at") {
+                eprintln!("{line}");
+                noted.get_or_init(|| line.clone());
+            }
+            let _ = told.send(line);
+        }
+    });
+    seen
 }
 
 pub(crate) fn resident_mib(process: u32) -> f64 {

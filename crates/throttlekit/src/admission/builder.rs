@@ -98,7 +98,7 @@ impl<C> PolicyBuilder<C> {
         Self { observer: Some(observer), ..self }
     }
 
-    /// Sets the most bytes that the keys of all limits may take, in equal parts. Default: 64 MiB for each limit. See
+    /// Sets the most bytes that the keys of all limits may take, in equal parts. Default: 128 MiB for each limit. See
     /// [`Builder::memory_budget`](crate::Builder::memory_budget).
     pub fn memory_budget(self, bytes: usize) -> Self {
         Self { memory_budget: Some(bytes), ..self }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Room for two million keys of one word at least: a key for each 32 bytes is promised. Memory is taken as keys come.
-pub(crate) const BUDGET_DEFAULT: usize = 64 << 20;
+pub(crate) const BUDGET_DEFAULT: usize = 128 << 20;
 /// Keys for which a table is laid out at once: 2.4 MiB.
 pub(crate) const EXPECTED_KEYS_DEFAULT: usize = 1 << 16;
 

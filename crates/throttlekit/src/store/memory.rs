@@ -89,7 +89,7 @@ impl<C: Clock> MemoryStore<C> {
         Self { background: self.background.on(runtime), ..self }
     }
 
-    /// Sets the most bytes that the keys of all limits may take, and forgets them. Default: 64 MiB.
+    /// Sets the most bytes that the keys of all limits may take, and forgets them. Default: 128 MiB.
     ///
     /// States are counted as large as they are: a key of a window or a bucket takes 80 to 160 bytes, a sliding log 16 for
     /// each admission. Keys that owe nothing any more make room first. Beyond the budget a key that finds no room is
