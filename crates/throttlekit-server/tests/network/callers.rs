@@ -54,7 +54,7 @@ async fn tokens_are_asked_for_and_lists_change_without_a_restart() {
     assert_eq!(check(&token, "acme/1").await, Err(Code::PermissionDenied));
 }
 
-/// A gateway sends for many over one connection. Bodies that come after the refusal are read all the same.
+/// A gateway sends for many over one connection. Bodies that come after their headers were refused are read all the same.
 #[tokio::test]
 async fn refusals_do_not_end_the_connection_that_others_use_too() {
     let text = "principals: {foo: {token_sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae, \

@@ -1,5 +1,7 @@
 //! A gRPC client as small as can be, so that every byte and every limit is ours to choose.
 
+use std::time::Duration;
+
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -8,6 +10,7 @@ use prost::Message;
 use throttlekit_proto::v1::{CheckRequest, CheckResponse};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, ToSocketAddrs};
+use tokio::time::sleep;
 use tonic::Code;
 
 use crate::attack::Door;
@@ -76,16 +79,16 @@ impl Client {
         whole(response.await?).await
     }
 
-    /// Sends the body after the answer has come.
+    /// Sends the body a moment after the headers.
     pub(crate) async fn late_body(
         &self,
         path: &str,
         headers: &[(&'static str, &str)],
     ) -> Result<Vec<u8>, Failure> {
         let (response, mut sending) = self.begin(path, headers).await?;
-        let answer = whole(response.await?).await;
+        sleep(Duration::from_millis(2)).await;
         let _ = sending.send_data(framed(&[]), true);
-        answer
+        whole(response.await?).await
     }
 
     async fn begin(
