@@ -15,8 +15,7 @@ const HOSTILE: &str = "100000";
 /// Attacks a server in a process of its own, and fails if others were slowed down, it grew, or an attack did not take
 /// place. The test bounds its own time.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let mut command = server_test("network");
-    command.args(["--", "--ignored", "--exact", "figures::figures", "--nocapture"]);
+    let mut command = measurement("figures::figures");
     let (options, attacks): (Vec<&str>, Vec<&str>) = args.iter().partition(|arg| arg.starts_with('-'));
     match options[..] {
         [] => {}
@@ -32,15 +31,8 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
 
 /// Attacks the shipped program by mixes of attacks, and fails if honest principals get less than alone.
 pub(crate) fn run_fair(args: &[&str]) -> Result<()> {
-    let mut command = server_test("network");
-    command.args(["--", "--ignored", "--exact", "service::fair_service", "--nocapture"]);
-    for option in args.chunks(2) {
-        match option {
-            ["--mixes", mixes] => command.env("FAIR_MIXES", mixes),
-            ["--seed", seed] => command.env("FAIR_SEED", seed),
-            _ => bail!("prove fair-service takes --mixes N and --seed N, not {}", args.join(" ")),
-        };
-    }
+    let mut command = measurement("service::fair_service");
+    size(&mut command, "fair-service", args, &[("--mixes", "FAIR_MIXES"), ("--seed", "FAIR_SEED")])?;
     command.env("THROTTLEKIT_BINARY", shipped()?).envs(services::up_only(&["redis"])?.env());
     told(command)
 }
@@ -70,19 +62,31 @@ pub(crate) fn run_envoy(args: &[&str]) -> Result<()> {
 
 /// Sends mutated requests and frames to every listener of a server, and fails if one of them crashes it, hangs or leaks.
 pub(crate) fn run_wire_fuzz(args: &[&str]) -> Result<()> {
-    let mut command = server_test("network");
-    command.args(["--", "--ignored", "--exact", "fuzz::full", "--nocapture"]);
-    for option in args.chunks(2) {
-        match option {
-            ["--inputs", inputs] => command.env("WIRE_FUZZ_INPUTS", inputs),
-            ["--seed", seed] => command.env("WIRE_FUZZ_SEED", seed),
-            ["--from", session] => command.env("WIRE_FUZZ_FROM", session),
-            _ => {
-                bail!("prove wire-fuzz takes --inputs N, --seed S and --from SESSION, not {}", args.join(" "))
-            }
-        };
-    }
+    let mut command = measurement("fuzz::full");
+    let known =
+        [("--inputs", "WIRE_FUZZ_INPUTS"), ("--seed", "WIRE_FUZZ_SEED"), ("--from", "WIRE_FUZZ_FROM")];
+    size(&mut command, "wire-fuzz", args, &known)?;
     told(command)
+}
+
+/// One of the network tests that run only when asked for.
+fn measurement(test: &str) -> Command {
+    let mut command = server_test("network");
+    command.args(["--", "--ignored", "--exact", test, "--nocapture"]);
+    command
+}
+
+/// Passes options on as the variables by which the test knows them. Each has a value.
+fn size(command: &mut Command, what: &str, args: &[&str], known: &[(&str, &str)]) -> Result<()> {
+    for option in args.chunks(2) {
+        let [name, value] = option else { bail!("{}: it has a value", option.join(" ")) };
+        let Some((_, variable)) = known.iter().find(|(known, _)| known == name) else {
+            let known: Vec<_> = known.iter().map(|(name, _)| format!("{name} N")).collect();
+            bail!("prove {what} takes {}, not {}", known.join(", "), args.join(" "));
+        };
+        command.env(variable, value);
+    }
+    Ok(())
 }
 
 fn server_test(name: &str) -> Command {

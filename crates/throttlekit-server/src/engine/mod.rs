@@ -157,9 +157,13 @@ impl Engine {
         calls: &[Vec<&[u8]>],
         cost: u64,
     ) -> Result<Vec<Answered>, Refusal> {
-        let asks = ask::many(policy, calls, cost)?;
+        self.decide_many(policy, &ask::many(policy, calls, cost)?, cost).await
+    }
+
+    /// Decides asks that were judged.
+    async fn decide_many(&self, policy: &str, asks: &[Ask<'_>], cost: u64) -> Result<Vec<Answered>, Refusal> {
         let (served, since) = (self.policy(policy)?, self.shared.clock.now());
-        let many: Later<'_, Result<Vec<_>, _>> = Box::pin(served.check_many(&asks, cost));
+        let many: Later<'_, Result<Vec<_>, _>> = Box::pin(served.check_many(asks, cost));
         let answers = many.await?;
         let each = asks.iter().zip(answers);
         each.map(|(ask, answer)| Ok(self.told(&served, ask, answer?, since))).collect()
@@ -174,14 +178,14 @@ impl Engine {
         calls: &[Vec<&[u8]>],
         cost: u64,
     ) -> Result<Vec<Answered>, Refusal> {
-        ask::many(policy, calls, cost)?;
-        let mut answers = Vec::with_capacity(calls.len());
-        for (index, part) in calls.chunks(PART_MAX).enumerate() {
+        let asks = ask::many(policy, calls, cost)?;
+        let mut answers = Vec::with_capacity(asks.len());
+        for (index, part) in asks.chunks(PART_MAX).enumerate() {
             match index {
                 0 => caller.asks_for(part.len()),
                 _ => caller.next_part(part.len()).await?,
             }
-            answers.extend(self.check_many(policy, part, cost).await?);
+            answers.extend(self.decide_many(policy, part, cost).await?);
         }
         Answered::all_decided(answers)
     }

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use throttlekit_server::listen::Limits;
 
+use crate::measure::number;
 use run::{Plan, Report};
 use seeded::Bug;
 
@@ -52,11 +53,10 @@ async fn hostile_bytes_neither_crash_nor_hang_the_server() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes: cargo xtask prove wire-fuzz"]
 async fn full() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect(name));
     let plan = Plan {
-        inputs: number("WIRE_FUZZ_INPUTS").unwrap_or(1_000_000),
-        seed: number("WIRE_FUZZ_SEED").unwrap_or(1),
-        from: number("WIRE_FUZZ_FROM").unwrap_or(0),
+        inputs: number("WIRE_FUZZ_INPUTS", 1_000_000),
+        seed: number("WIRE_FUZZ_SEED", 1),
+        from: number("WIRE_FUZZ_FROM", 0),
         ..Plan::default()
     };
     let seed = plan.seed;

@@ -24,6 +24,11 @@ pub(crate) fn end_within(time: Duration) {
     });
 }
 
+/// The value of an environment variable that sizes a measurement.
+pub(crate) fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().map_or(default, |text| text.parse().expect(variable))
+}
+
 pub(crate) fn p99(times: &mut [Duration]) -> Duration {
     times.sort_unstable();
     times.get(times.len() * 99 / 100).copied().expect("honest requests")

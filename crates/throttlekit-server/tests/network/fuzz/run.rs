@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::generator::Generator;
 use super::seeded::Bug;
@@ -23,6 +23,8 @@ const HONEST_EVERY: u64 = 1_000;
 const PROGRESS_EVERY: u64 = 50_000;
 /// Bytes shown of a session that hangs.
 const BYTES_SHOWN: usize = 2_000;
+/// Time from a crash to the end of the process, which may write a core dump.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The size of a run, its seed and its deadlines.
 pub(super) struct Plan {
@@ -81,6 +83,11 @@ pub(super) async fn run(plan: Plan, bug: Option<Bug>) -> Report {
     let workers: JoinSet<()> = (0..CONNECTIONS).map(|_| run.clone().work()).collect();
     workers.join_all().await;
     run.check().await;
+    let has_faults = run.report().has_faults();
+    if has_faults {
+        // A process that crashed answers nobody some time before the system says that it ended.
+        sleep(ENDS_WITHIN).await;
+    }
     run.look_for_crashes();
     let leaks = watch::leaks(&run.server, descriptors, run.plan.released_within).await;
     let mut report = std::mem::take(&mut *run.report());
