@@ -134,8 +134,8 @@ impl Caller {
         self.turn.iter().for_each(|turn| turn.weigh(decisions));
     }
 
-    /// Waits for its turn to decide the next part of a batch.
-    pub(crate) async fn next_part(&self, decisions: usize) -> Result<(), Refusal> {
+    /// Waits for the turn of the next `decisions` decisions of its request.
+    pub(crate) async fn turn_for(&self, decisions: usize) -> Result<(), Refusal> {
         match &self.turn {
             Some(turn) if !turn.next(decisions).await => Err(Refusal::Store(StoreError::Overloaded)),
             _ => Ok(()),

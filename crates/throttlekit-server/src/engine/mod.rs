@@ -180,11 +180,8 @@ impl Engine {
     ) -> Result<Vec<Answered>, Refusal> {
         let asks = ask::many(policy, calls, cost)?;
         let mut answers = Vec::with_capacity(asks.len());
-        for (index, part) in asks.chunks(PART_MAX).enumerate() {
-            match index {
-                0 => caller.asks_for(part.len()),
-                _ => caller.next_part(part.len()).await?,
-            }
+        for part in asks.chunks(PART_MAX) {
+            caller.turn_for(part.len()).await?;
             answers.extend(self.decide_many(policy, part, cost).await?);
         }
         Answered::all_decided(answers)
