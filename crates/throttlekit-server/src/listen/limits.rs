@@ -12,8 +12,8 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections of one address, or of one IPv6 network of 64 bits, at a time: 1 000. Loopback is exempt.
     pub connections_per_peer_max: usize,
-    /// Decisions at a time, over all listeners; further requests take turns. One that asks for several may go beyond it:
-    /// 128.
+    /// Decisions at a time, over all listeners; further requests take turns. One that asks for several may go beyond it,
+    /// and callers who ask for less than their share may have as many again. Default: 64.
     pub requests_max: usize,
     /// Requests that wait for their turn, over all listeners. Whoever has more of them than there is room left is told to
     /// come back: 4 096.
@@ -25,7 +25,7 @@ pub struct Limits {
     pub bodies_bytes_max: u64,
     /// Time for the body of a request, from its headers: 2 s.
     pub body_for: Duration,
-    /// Streams of one connection at a time: 256.
+    /// Streams of one connection at a time. Each takes about 5 KB while its request waits. Default: 100.
     pub streams_max: u32,
     /// Streams a client took back before they were looked at, until its connection ends: 20.
     pub pending_resets_max: usize,
@@ -74,12 +74,12 @@ impl Default for Limits {
         Self {
             connections_max: 10_000,
             connections_per_peer_max: 1_000,
-            requests_max: 128,
+            requests_max: 64,
             queue_max: 4_096,
             queue_for: Duration::from_secs(1),
             bodies_bytes_max: 32 << 20,
             body_for: Duration::from_secs(2),
-            streams_max: 256,
+            streams_max: 100,
             pending_resets_max: 20,
             error_resets_max: 256,
             abandoned_max: 5_000,

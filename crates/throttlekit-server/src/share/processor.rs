@@ -21,6 +21,9 @@ use super::turns::{Asked, Turns};
 use super::who::Who;
 use crate::listen::Peer;
 
+/// How much processor time a group of weight 1 may take before its turn: a few requests.
+const LEAD_MICROS: u64 = 1_000;
+
 /// Shares the processor time of one runtime between callers. Tasks of another runtime must not run by it: where that one
 /// stands still, their turns would not end.
 pub struct Processor {
@@ -52,7 +55,13 @@ impl fmt::Debug for Processor {
 impl Processor {
     fn of(threads: usize) -> Self {
         let (running, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { clock: PreciseClock::new(), threads, running, waiting, line: Mutex::new(Turns::line()) }
+        Self {
+            clock: PreciseClock::new(),
+            threads,
+            running,
+            waiting,
+            line: Mutex::new(Turns::line(LEAD_MICROS)),
+        }
     }
 
     /// Begins a turn, if a thread is free for it.
