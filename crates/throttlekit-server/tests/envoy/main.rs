@@ -1,9 +1,7 @@
 //! A real Envoy in front of a real service, run by the files in `ops/envoy`: limits hold exactly, clients and access
 //! logs learn why, and an outage of ours is what the filter's `failure_mode_deny` says.
 
-#[path = "envoy/hostile.rs"]
 mod hostile;
-#[path = "envoy/stand.rs"]
 mod stand;
 
 use std::collections::BTreeMap;
