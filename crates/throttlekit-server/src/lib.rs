@@ -1,10 +1,10 @@
 //! ThrottleKit as a service: the same engine behind gRPC, Envoy's rate limit service and HTTP.
 //!
-//! Instances share a store and are otherwise stateless. The doors translate and never decide.
+//! Instances share a store and are otherwise stateless. The APIs translate and never decide.
 
 pub mod access;
+pub mod api;
 mod date_time;
-pub mod doors;
 pub mod engine;
 mod files;
 pub mod listen;
@@ -15,6 +15,7 @@ mod server;
 mod share;
 mod store_url;
 mod traces;
+mod wire_format;
 
 pub use server::{Server, ServerOptions};
 pub use store_url::StoreUrl;

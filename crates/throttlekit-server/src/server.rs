@@ -1,4 +1,4 @@
-//! The doors, the engine and the file, put together.
+//! A running server: listeners, APIs, engine and policy file.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -20,9 +20,9 @@ use tower::util::MapResponse;
 use tower::{Layer, Service};
 
 use crate::access::{Identify, PROXY_TOKEN, Secrets};
-use crate::doors::envoy::EnvoyDoor;
-use crate::doors::grpc::{FleetDoor, MonitorDoor, RateLimiterDoor, health, undecodable_is_invalid};
-use crate::doors::http::HttpDoor;
+use crate::api::envoy::EnvoyRls;
+use crate::api::grpc::{FleetApi, MonitorApi, RateLimiterApi, health, undecodable_is_invalid};
+use crate::api::http::HttpApi;
 use crate::engine::{Backend, Engine, EngineOptions};
 use crate::listen::{self, Counters, ListenOptions, Speaks, Tls};
 use crate::reload::{Loaded, Reloader};
@@ -48,7 +48,7 @@ pub struct ServerOptions {
     pub grpc: SocketAddr,
     /// Where HTTP is served, if it is.
     pub http: Option<SocketAddr>,
-    /// How many proxies stand before the HTTP door, for the address of a client that none of them may make up.
+    /// How many proxies stand before the HTTP API, for the address of a client that none of them may make up.
     pub trusted_hops: u8,
     /// In which header a proxy that asks for its clients (forward-auth) shows its own token.
     pub proxy_token: HeaderName,
@@ -60,7 +60,7 @@ pub struct ServerOptions {
     pub limits: listen::Limits,
     /// The certificate, if connections are encrypted.
     pub tls: Option<Tls>,
-    /// Whether metrics and health, where metrics are served, ask for no client certificate though the other doors do:
+    /// Whether metrics and health, where metrics are served, ask for no client certificate though the other listeners do:
     /// probes have none.
     pub metrics_without_certificates: bool,
     /// Whether clients are told what can be asked (`grpc.reflection.v1`).
@@ -94,12 +94,12 @@ impl ServerOptions {
     }
 }
 
-/// Where things are counted at the doors.
+/// The counters of listeners and APIs.
 struct Seen {
     grpc: Arc<Counters>,
     http: Arc<Counters>,
     metrics: Arc<Counters>,
-    envoy: EnvoyDoor,
+    envoy: EnvoyRls,
     shares: Arc<Shares>,
     tls: Option<Tls>,
 }
@@ -126,7 +126,7 @@ pub struct Server {
     http: Option<SocketAddr>,
     metrics: Option<SocketAddr>,
     stop: watch::Sender<bool>,
-    doors: JoinSet<()>,
+    listeners: JoinSet<()>,
     seen: Arc<Seen>,
     /// How long leases may take to end when it stops.
     grace: Duration,
@@ -137,7 +137,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads the file, opens the doors and serves; or says what is in the way.
+    /// Reads the file, opens the listeners and serves, or returns the reason why it cannot.
     pub async fn start(options: ServerOptions) -> Result<Self, String> {
         let loaded = Loaded::read(&options.policies)?;
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -152,7 +152,7 @@ impl Server {
             grpc: Arc::default(),
             http: Arc::default(),
             metrics: Arc::default(),
-            envoy: EnvoyDoor::new(engine.clone()),
+            envoy: EnvoyRls::new(engine.clone()),
             shares: Shares::new(options.limits.clone()),
             tls: options.tls.clone(),
         };
@@ -166,7 +166,7 @@ impl Server {
             metrics: None,
             stop,
             grace: options.limits.grace,
-            doors: JoinSet::new(),
+            listeners: JoinSet::new(),
             minding: JoinSet::new(),
             tls: options.tls.clone(),
             traces,
@@ -175,28 +175,28 @@ impl Server {
         let spans = server.traces.spans();
         let seen = server.seen.clone();
         let fair = |counters: &Arc<Counters>| FairUse::new(seen.shares.clone(), counters.clone());
-        let grpc_doors = server.grpc_doors(&options, stopped.clone())?;
-        let grpc_doors = MapResponse::new(grpc_doors, undecodable_is_invalid::<tonic::body::Body>);
-        let grpc_doors = identify.layer(fair(&seen.grpc).layer(spans.layer(grpc_doors)));
+        let grpc_api = server.grpc_api(&options, stopped.clone())?;
+        let grpc_api = MapResponse::new(grpc_api, undecodable_is_invalid::<tonic::body::Body>);
+        let grpc_api = identify.layer(fair(&seen.grpc).layer(spans.layer(grpc_api)));
         let processor = Arc::<Processor>::default();
         let listening = |speaks, counters: &Arc<Counters>| {
             let (limits, tls) = (options.limits.clone(), options.tls.clone());
             ListenOptions { limits, tls, speaks, counters: counters.clone(), processor: processor.clone() }
         };
         let grpc = listening(Speaks::Http2, &seen.grpc);
-        server.open("grpc", grpc_listener, grpc_doors, grpc, stopped.clone());
+        server.open("grpc", grpc_listener, grpc_api, grpc, stopped.clone());
         if let Some(address) = options.http {
             let (listener, address) = bind(address, "--http").await?;
             server.http = Some(address);
-            let door = HttpDoor::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_router();
-            let door = identify.layer(fair(&seen.http).layer(spans.layer(door)));
+            let api = HttpApi::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_router();
+            let api = identify.layer(fair(&seen.http).layer(spans.layer(api)));
             let http = listening(Speaks::Http, &seen.http);
-            server.open("http", listener, door, http, stopped.clone());
+            server.open("http", listener, api, http, stopped.clone());
         }
         if let Some(address) = options.metrics {
             let (listener, address) = bind(address, "--metrics").await?;
             server.metrics = Some(address);
-            let page = server.metrics_page().merge(HttpDoor::new(server.engine.clone()).into_health());
+            let page = server.metrics_page().merge(HttpApi::new(server.engine.clone()).into_health());
             let mut metrics = listening(Speaks::Http, &seen.metrics);
             if options.metrics_without_certificates {
                 metrics.tls = metrics.tls.map(|tls| tls.without_client_certificates());
@@ -211,12 +211,12 @@ impl Server {
         Ok(server)
     }
 
-    fn grpc_doors(&self, options: &ServerOptions, stopped: watch::Receiver<bool>) -> Result<Routes, String> {
+    fn grpc_api(&self, options: &ServerOptions, stopped: watch::Receiver<bool>) -> Result<Routes, String> {
         let (engine, bytes_max) = (&self.engine, options.limits.message_bytes_max);
         let shares = self.seen.shares.clone();
-        let rate_limiter = RateLimiterServer::new(RateLimiterDoor::new(engine.clone()));
-        let fleet = FleetServer::new(FleetDoor::new(engine.clone()));
-        let monitor = MonitorDoor::new(self.hub.clone(), engine.clone(), self.reloader.clone());
+        let rate_limiter = RateLimiterServer::new(RateLimiterApi::new(engine.clone()));
+        let fleet = FleetServer::new(FleetApi::new(engine.clone()));
+        let monitor = MonitorApi::new(self.hub.clone(), engine.clone(), self.reloader.clone());
         let mut routes = Routes::new(rate_limiter.max_decoding_message_size(bytes_max))
             .add_service(fleet.max_decoding_message_size(bytes_max))
             .add_service(MonitorServer::new(monitor).max_decoding_message_size(bytes_max))
@@ -232,7 +232,7 @@ impl Server {
 
     fn open<S, B>(
         &mut self,
-        door: &'static str,
+        name: &'static str,
         listener: TcpListener,
         service: S,
         options: ListenOptions,
@@ -244,13 +244,13 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.doors.spawn(async move {
+        self.listeners.spawn(async move {
             let until = async {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
             };
             let stats = listen::serve(listener, service, options, until).await;
             let (accepted, ended) = (stats.accepted, stats.ended);
-            tracing::info!(door, accepted, ended, "no more connections");
+            tracing::info!(listener = name, accepted, ended, "no more connections");
         });
     }
 
@@ -277,7 +277,7 @@ impl Server {
         self.metrics
     }
 
-    /// The engine behind the doors.
+    /// The engine behind the APIs.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -322,7 +322,7 @@ impl Server {
         let _ = self.stop.send(true);
         // Streams of denials would not end by themselves.
         self.hub.close();
-        while self.doors.join_next().await.is_some() {}
+        while self.listeners.join_next().await.is_some() {}
         self.engine.drain(deadline.saturating_duration_since(tokio::time::Instant::now())).await;
         self.traces.stop().await;
     }

@@ -14,8 +14,8 @@ use throttlekit_proto::v1::{
     PeekRequest, ReleaseRequest, ReserveRequest,
 };
 use throttlekit_server::access::Caller;
-use throttlekit_server::doors::envoy::EnvoyDoor;
-use throttlekit_server::doors::grpc::{FleetDoor, RateLimiterDoor};
+use throttlekit_server::api::envoy::EnvoyRls;
+use throttlekit_server::api::grpc::{FleetApi, RateLimiterApi};
 use throttlekit_server::engine::{Backend, Engine, EngineOptions};
 use throttlekit_server::policy::{self, PolicyFile};
 use tokio::runtime::{Builder, Runtime};
@@ -58,9 +58,9 @@ pub(super) fn with(act: impl FnOnce(&mut World)) -> bool {
 pub(super) struct World {
     runtime: Runtime,
     clock: ManualClock,
-    asks: RateLimiterDoor,
-    fleet: FleetDoor,
-    envoy: EnvoyDoor,
+    asks: RateLimiterApi,
+    fleet: FleetApi,
+    envoy: EnvoyRls,
     leases: VecDeque<String>,
     loans: VecDeque<String>,
     inputs: u32,
@@ -76,9 +76,9 @@ impl World {
         let options = EngineOptions::over(Backend::memory_with_clock(Arc::new(clock.clone())));
         let engine = runtime.block_on(async { Engine::start(options, FILE.clone()) }).expect("an engine");
         Self {
-            asks: RateLimiterDoor::new(engine.clone()),
-            fleet: FleetDoor::new(engine.clone()),
-            envoy: EnvoyDoor::new(engine),
+            asks: RateLimiterApi::new(engine.clone()),
+            fleet: FleetApi::new(engine.clone()),
+            envoy: EnvoyRls::new(engine),
             leases: VecDeque::new(),
             loans: VecDeque::new(),
             inputs: 0,

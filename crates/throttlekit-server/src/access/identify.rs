@@ -14,7 +14,7 @@ use tower::{Layer, Service};
 
 use super::refusals::Reason;
 use super::{Access, Unknown};
-use crate::doors::http::FORWARD_AUTH;
+use crate::api::http::FORWARD_AUTH;
 use crate::listen::{Peer, is_grpc, read_rest, say};
 
 /// What is answered to everybody: whether the server is well, which whoever sends traffic to it must know.

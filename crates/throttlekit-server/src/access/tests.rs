@@ -312,7 +312,7 @@ async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
     let body = serde_json::json!({ "policy": "p", "key": "k" }).to_string();
     let request = http::Request::post("/v1/check").header("content-type", "application/json");
     let request = request.body(axum::body::Body::from(body)).unwrap();
-    let answer = tower::ServiceExt::oneshot(crate::doors::http::router(listed), request).await.unwrap();
+    let answer = tower::ServiceExt::oneshot(crate::api::http::router(listed), request).await.unwrap();
     assert_eq!(answer.status(), http::StatusCode::FORBIDDEN);
 }
 

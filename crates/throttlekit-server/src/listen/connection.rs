@@ -22,7 +22,7 @@ use super::conduct::{Conduct, Counted, Exchange, Verdict, Watch};
 use super::counters::count;
 use super::deadline::deadline;
 use super::{ListenOptions, Peer, Speaks};
-use crate::doors::http::FORWARD_AUTH;
+use crate::api::http::FORWARD_AUTH;
 use crate::share::{Account, Requests};
 
 type BoxError = Box<dyn Error + Send + Sync>;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::span::Span;
 use crate::access::AccessSpec;
-use crate::doors::envoy::DomainSpec;
+use crate::api::envoy::DomainSpec;
 
 /// A policy file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -8,7 +8,7 @@ use throttlekit::{Clock, WallClock};
 
 use super::shown::Keys;
 use super::watch::Watchers;
-use crate::doors::words::retry_millis;
+use crate::wire_format::retry_millis;
 
 /// How many are kept.
 const RECENT_MAX: usize = 200;

@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use throttlekit::Timestamp;
 
-use crate::doors::envoy::EnvoyStats;
+use crate::api::envoy::EnvoyStats;
 use crate::listen::Stats;
 use crate::share::{Load, PrincipalSeen};
 

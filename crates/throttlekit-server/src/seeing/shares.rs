@@ -10,7 +10,7 @@ use throttlekit_proto::v1::FairShare;
 use throttlekit_telemetry::TopKey;
 
 use super::hub::Hub;
-use crate::doors::words::signed;
+use crate::wire_format::signed;
 use crate::engine::Engine;
 
 /// How many tenants of a policy are shown: those that used most.

@@ -12,7 +12,7 @@ use super::hub::{Hub, PolicySeen};
 use super::latency::{Summary, WINDOW};
 use super::shares;
 use super::utc::utc;
-use crate::doors::words::{millis_at, signed};
+use crate::wire_format::{millis_at, signed};
 use crate::engine::{Engine, GuardView, PolicyView};
 use crate::reload::ConfigStatus;
 

@@ -15,7 +15,7 @@ use super::Shares;
 use super::body::{Missing, Whole, whole};
 use super::who::Who;
 use crate::access::{Caller, is_open};
-use crate::doors::envoy::REQUEST_BYTES_MAX;
+use crate::api::envoy::REQUEST_BYTES_MAX;
 use crate::listen::{Counters, Peer, is_grpc, say};
 
 /// The only service whose requests are streams, which do not end before they are answered.

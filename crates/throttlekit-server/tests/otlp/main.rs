@@ -21,7 +21,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use throttlekit_proto::v1::CheckRequest;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiterServer;
-use throttlekit_server::doors::grpc::RateLimiterDoor;
+use throttlekit_server::api::grpc::RateLimiterApi;
 use throttlekit_server::engine::{Backend, Engine, EngineOptions};
 use throttlekit_server::seeing::otlp::Otlp;
 use throttlekit_server::seeing::{Hub, HubOptions};
@@ -84,7 +84,7 @@ async fn a_collector_is_sent_a_span_of_each_rpc_and_the_counters() {
     let options = EngineOptions { witness: hub.clone(), ..EngineOptions::over(Backend::memory()) };
     let engine = Engine::start(options, file.unwrap()).unwrap();
     let (incoming, serves) = bound().await;
-    let door = RateLimiterServer::new(RateLimiterDoor::new(engine));
+    let door = RateLimiterServer::new(RateLimiterApi::new(engine));
     tokio::spawn(Server::builder().layer(otlp.spans()).add_service(door).serve_with_incoming(incoming));
 
     let channel = Channel::from_shared(format!("http://{serves}")).unwrap().connect().await.unwrap();

@@ -7,7 +7,7 @@ use throttlekit_proto::v1::monitor_client::MonitorClient;
 use throttlekit_proto::v1::monitor_server::MonitorServer;
 use throttlekit_proto::v1::{DenialEvent, GetSnapshotRequest, Snapshot, WatchRequest};
 use throttlekit_server::StoreUrl;
-use throttlekit_server::doors::grpc::MonitorDoor;
+use throttlekit_server::api::grpc::MonitorApi;
 use throttlekit_server::engine::{Ask, Backend, Engine};
 use throttlekit_server::seeing::{Hub, HubOptions};
 use tonic::transport::{Channel, Server};
@@ -23,7 +23,7 @@ async fn opened_over(backend: Backend, options: HubOptions) -> (Arc<Hub>, Engine
     let (hub, engine, reloader) = started_over(backend, options);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
-    let door = MonitorServer::new(MonitorDoor::new(hub.clone(), engine.clone(), reloader.0));
+    let door = MonitorServer::new(MonitorApi::new(hub.clone(), engine.clone(), reloader.0));
     let incoming = tonic::transport::server::TcpIncoming::from(listener);
     tokio::spawn(Server::builder().add_service(door).serve_with_incoming(incoming));
     let channel = Channel::from_shared(format!("http://{at}")).unwrap().connect().await.unwrap();

@@ -6,7 +6,7 @@ use super::super::error::did_you_mean;
 use super::super::model::PolicyFile;
 use super::super::tree::shown;
 use super::{At, Report};
-use crate::doors::envoy::{EntrySpec, RuleSpec};
+use crate::api::envoy::{EntrySpec, RuleSpec};
 use crate::engine::KEYS_MAX;
 
 /// How many rules all domains have together at the most.

@@ -17,7 +17,7 @@ use super::span::Span;
 use super::tree::{self, shown};
 use wire::{Descriptor, Domain, RateLimit};
 
-use crate::doors::envoy::{DomainSpec, EntrySpec, RuleSpec};
+use crate::api::envoy::{DomainSpec, EntrySpec, RuleSpec};
 
 /// What came of a file of another service.
 #[derive(Clone, Debug, PartialEq)]

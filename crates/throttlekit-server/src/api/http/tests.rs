@@ -1,4 +1,4 @@
-//! The door with an engine over memory: every route, and that its answers are what the description says.
+//! The HTTP API with an engine over memory: every route, and that its answers are what the description says.
 
 use std::net::SocketAddr;
 
@@ -245,7 +245,7 @@ async fn an_address_is_read_past_trusted_proxies_and_no_further() {
         request.extension(Peer::at(SocketAddr::from(([10, 0, 0, 1], 9)))).body(Body::empty()).unwrap()
     };
     let left = |response: &Response| response.headers()["x-ratelimit-remaining"].to_str().unwrap().to_owned();
-    let behind = HttpDoor::new(engine()).trusted_hops(1).into_router();
+    let behind = HttpApi::new(engine()).trusted_hops(1).into_router();
     for (forwarded, remaining) in [("192.0.2.1", "2"), ("6.6.6.6, 192.0.2.1", "1"), ("192.0.2.2", "2")] {
         assert_eq!(left(&send(&behind, ask(forwarded)).await), remaining, "{forwarded}");
     }

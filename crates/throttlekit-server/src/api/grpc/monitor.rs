@@ -20,14 +20,14 @@ const POLICY_BYTES_MAX: usize = 1_024;
 
 /// Serves the monitor.
 #[derive(Clone)]
-pub struct MonitorDoor {
+pub struct MonitorApi {
     hub: Arc<Hub>,
     engine: Engine,
     reloader: Arc<Reloader>,
     log: Arc<MonitorLog>,
 }
 
-impl MonitorDoor {
+impl MonitorApi {
     /// Of this engine, as this hub sees it, and of the file that it runs.
     pub fn new(hub: Arc<Hub>, engine: Engine, reloader: Arc<Reloader>) -> Self {
         Self { hub, engine, reloader, log: Arc::default() }
@@ -35,7 +35,7 @@ impl MonitorDoor {
 }
 
 #[tonic::async_trait]
-impl Monitor for MonitorDoor {
+impl Monitor for MonitorApi {
     /// Of the policies that the caller may look at; refused if there are some and it may look at none.
     async fn get_snapshot(
         &self,

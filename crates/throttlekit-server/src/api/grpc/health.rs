@@ -48,15 +48,15 @@ pub(crate) fn health(
         becomes(ServingStatus::NotServing);
         tokio::time::sleep(TOLD_WITHIN).await;
     });
-    HealthServer::new(HealthDoor { told, shares })
+    HealthServer::new(HealthApi { told, shares })
 }
 
-struct HealthDoor {
+struct HealthApi {
     told: watch::Receiver<ServingStatus>,
     shares: Arc<Shares>,
 }
 
-impl HealthDoor {
+impl HealthApi {
     fn known(request: &Request<HealthCheckRequest>) -> Result<(), Status> {
         let name = request.get_ref().service.as_str();
         if NAMES.contains(&name) { Ok(()) } else { Err(Status::not_found("no such service is served here")) }
@@ -68,7 +68,7 @@ fn response(status: ServingStatus) -> HealthCheckResponse {
 }
 
 #[tonic::async_trait]
-impl Health for HealthDoor {
+impl Health for HealthApi {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
     async fn check(

@@ -1,14 +1,14 @@
-//! From the engine's answers to what Envoy reads.
+//! Responses to Envoy, computed from those of the engine.
 
 use std::time::Duration;
 
 use throttlekit::{Decision, Retry, Timestamp};
 use throttlekit_proto::envoy::{Code, DescriptorStatus, HeaderValue, RateLimit, RateLimitResponse};
 
-use super::charge::{Charge, Judged};
 use super::metadata;
+use super::request::{Charge, Judged};
+use super::rules::Table;
 use super::spec::HeadersSpec;
-use super::table::Table;
 use crate::engine::{Answered, Refusal};
 
 /// The longest time that a duration on the wire may be.

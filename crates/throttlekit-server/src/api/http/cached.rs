@@ -1,18 +1,18 @@
-//! An answer that holds for a moment, so that asking for it often costs little.
+//! A value that is computed at most once in a while.
 
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// Whether something is so, found out at most once in a while and by one at a time.
+/// A condition that is evaluated at most once in [`HOLDS`], by one task at a time.
 #[derive(Debug, Default)]
-pub(super) struct Fresh(Mutex<Option<(Instant, bool)>>);
+pub(super) struct Cached(Mutex<Option<(Instant, bool)>>);
 
 /// How long an answer holds.
 pub(super) const HOLDS: Duration = Duration::from_secs(1);
 
-impl Fresh {
+impl Cached {
     /// The last answer, if it is young; else what `find` finds. Who comes meanwhile waits for that.
     pub(super) async fn get(&self, find: impl Future<Output = bool>) -> bool {
         let mut last = self.0.lock().await;
@@ -39,16 +39,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_thousand_at_once_make_one_call_and_it_is_made_anew_when_it_is_old() {
-        let (fresh, calls) = (Arc::new(Fresh::default()), Arc::new(AtomicU64::new(0)));
+        let (cached, calls) = (Arc::new(Cached::default()), Arc::new(AtomicU64::new(0)));
         let ask = |answer: bool| {
-            let (fresh, calls) = (fresh.clone(), calls.clone());
+            let (cached, calls) = (cached.clone(), calls.clone());
             async move {
                 let find = async {
                     calls.fetch_add(1, Relaxed);
                     sleep(Duration::from_millis(50)).await;
                     answer
                 };
-                fresh.get(find).await
+                cached.get(find).await
             }
         };
         let mut all = JoinSet::new();
@@ -64,9 +64,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_who_gives_up_holds_up_nobody() {
-        let fresh = Fresh::default();
-        let given_up = tokio::time::timeout(HOLDS, fresh.get(std::future::pending())).await;
+        let cached = Cached::default();
+        let given_up = tokio::time::timeout(HOLDS, cached.get(std::future::pending())).await;
         assert!(given_up.is_err());
-        assert!(fresh.get(std::future::ready(true)).await);
+        assert!(cached.get(std::future::ready(true)).await);
     }
 }

@@ -1,4 +1,4 @@
-//! The door with an engine over memory, its clock in our hands.
+//! The service with an engine over memory and a manual clock.
 
 use std::sync::Arc;
 
@@ -56,10 +56,10 @@ fn file() -> PolicyFile {
     serde_json::from_value(file).unwrap()
 }
 
-fn door() -> EnvoyDoor {
+fn door() -> EnvoyRls {
     let clock = Arc::new(ManualClock::at(WallClock.now()));
     let options = EngineOptions::over(Backend::memory_with_clock(clock));
-    EnvoyDoor::new(Engine::start(options, file()).unwrap())
+    EnvoyRls::new(Engine::start(options, file()).unwrap())
 }
 
 fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
@@ -75,7 +75,7 @@ fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
     RateLimitRequest { domain: "edge".into(), descriptors, hits_addend: 0 }
 }
 
-async fn ask(door: &EnvoyDoor, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
+async fn ask(door: &EnvoyRls, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
     door.decide(&Caller::anyone(), &request(descriptors)).await.unwrap()
 }
 

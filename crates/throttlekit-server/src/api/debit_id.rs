@@ -1,8 +1,8 @@
-//! The name of a debit, under which it counts once however often it is sent.
+//! The idempotency key of a debit, as clients send it.
 
 use throttlekit::store::DebitId;
 
-use super::grpc::lease_id;
+use super::lease_id;
 use crate::engine::Refusal;
 
 /// The stream of a debit as a wire writes it: 128 random bits, or nothing.

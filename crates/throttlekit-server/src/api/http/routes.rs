@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 
-use super::HttpDoor;
+use super::HttpApi;
 use super::body::{Asked, json};
 use super::problem::Problem;
 use super::wire::{
@@ -16,26 +16,26 @@ use super::wire::{
     ReserveRequest, at, unsigned,
 };
 use crate::access::Door;
-use crate::doors::debits::{self, Stream};
-use crate::doors::grpc::{self, lease_id};
-use crate::doors::words::{calls, held, millis_down, slices};
+use crate::api::debit_id::{self, Stream};
+use crate::api::{grpc, lease_id};
+use crate::wire_format::{calls, held, millis_down, slices};
 use crate::engine::{Ask, Ended, HandBack};
 
 type Answer = Result<Response, Problem>;
 
-pub(super) async fn check(State(door): State<HttpDoor>, asked: Asked<CheckRequest>) -> Answer {
+pub(super) async fn check(State(api): State<HttpApi>, asked: Asked<CheckRequest>) -> Answer {
     let CheckRequest { policy, key, cost, keys } = &asked.body;
     let others = slices(keys);
     asked.caller.may(Door::Check, policy, key.as_bytes())?;
     asked.caller.may_each(Door::Check, policy, &others)?;
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
-    let answer = door.engine.check(ask).await?.decided()?;
+    let answer = api.engine.check(ask).await?.decided()?;
     asked.caller.got([&answer]);
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
 }
 
 /// Always 200: one status cannot tell of several denials.
-pub(super) async fn check_many(State(door): State<HttpDoor>, asked: Asked<CheckManyRequest>) -> Answer {
+pub(super) async fn check_many(State(api): State<HttpApi>, asked: Asked<CheckManyRequest>) -> Answer {
     let CheckManyRequest { policy, keys, cost, others } = &asked.body;
     let others: Vec<_> = others.iter().map(Vec::as_slice).collect();
     let calls = calls(keys, &others)?;
@@ -43,59 +43,59 @@ pub(super) async fn check_many(State(door): State<HttpDoor>, asked: Asked<CheckM
     for keys in &calls {
         asked.caller.may_each(Door::Check, policy, keys)?;
     }
-    let answers = door.engine.check_parts(&asked.caller, policy, &calls, units(*cost)).await?;
+    let answers = api.engine.check_parts(&asked.caller, policy, &calls, units(*cost)).await?;
     asked.caller.got(&answers);
     Ok(json(StatusCode::OK, &DecidedMany { decisions: answers.iter().map(Into::into).collect() }))
 }
 
-pub(super) async fn peek(State(door): State<HttpDoor>, asked: Asked<PeekRequest>) -> Answer {
+pub(super) async fn peek(State(api): State<HttpApi>, asked: Asked<PeekRequest>) -> Answer {
     let PeekRequest { policy, key, keys } = &asked.body;
     let others = slices(keys);
     asked.caller.may(Door::Peek, policy, key.as_bytes())?;
     asked.caller.may_each(Door::Peek, policy, &others)?;
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: 1 };
-    let answer = door.engine.peek(ask).await?.decided()?;
+    let answer = api.engine.peek(ask).await?.decided()?;
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
 }
 
-pub(super) async fn forecast(State(door): State<HttpDoor>, asked: Asked<ForecastRequest>) -> Answer {
+pub(super) async fn forecast(State(api): State<HttpApi>, asked: Asked<ForecastRequest>) -> Answer {
     let ForecastRequest { policy, key, cost, keys } = &asked.body;
     let others = slices(keys);
     asked.caller.may(Door::Peek, policy, key.as_bytes())?;
     asked.caller.may_each(Door::Peek, policy, &others)?;
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
-    let forecast = door.engine.forecast(ask).await?;
+    let forecast = api.engine.forecast(ask).await?;
     Ok(json(StatusCode::OK, &Forecasted { forecast: forecast.into() }))
 }
 
-pub(super) async fn debit(State(door): State<HttpDoor>, asked: Asked<DebitRequest>) -> Answer {
+pub(super) async fn debit(State(api): State<HttpApi>, asked: Asked<DebitRequest>) -> Answer {
     let DebitRequest { policy, key, tokens, stream, number, lease_id: lease, keys } = &asked.body;
     let tokens = units(*tokens);
     let answer = if lease.is_empty() {
         let others = slices(keys);
         asked.caller.may(Door::Debit, policy, key.as_bytes())?;
         asked.caller.may_each(Door::Debit, policy, &others)?;
-        let name = debits::name(Stream::Digits(stream), *number)?;
-        door.engine.debit(Ask { policy, key: key.as_bytes(), others: &others, cost: tokens }, name).await?
+        let name = debit_id::name(Stream::Digits(stream), *number)?;
+        api.engine.debit(Ask { policy, key: key.as_bytes(), others: &others, cost: tokens }, name).await?
     } else {
         let lease = lease_id::read(lease).ok_or_else(|| Problem::bad("lease_id is none that admit gave"))?;
-        let (policy, keys) = door.engine.lease_of(asked.caller.principal(), lease)?;
+        let (policy, keys) = api.engine.lease_of(asked.caller.principal(), lease)?;
         asked.caller.may_each(Door::Debit, &policy, &held(&keys))?;
-        door.engine.debit_held(asked.caller.principal(), lease, tokens).await?
+        api.engine.debit_held(asked.caller.principal(), lease, tokens).await?
     };
     asked.caller.got([&answer]);
     let answer = answer.decided()?;
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
 }
 
-pub(super) async fn admit(State(door): State<HttpDoor>, asked: Asked<AdmitRequest>) -> Answer {
+pub(super) async fn admit(State(api): State<HttpApi>, asked: Asked<AdmitRequest>) -> Answer {
     let AdmitRequest { policy, key, cost, hold, value, keys } = &asked.body;
     let others = slices(keys);
     asked.caller.may(Door::Admit, policy, key.as_bytes())?;
     asked.caller.may_each(Door::Admit, policy, &others)?;
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let hold = (*hold > 0).then(|| Duration::from_millis(*hold).as_secs_f64());
-    let admitted = door.engine.admit(asked.caller.principal(), ask, units(*value) as f64, hold).await?;
+    let admitted = api.engine.admit(asked.caller.principal(), ask, units(*value) as f64, hold).await?;
     asked.caller.got([&admitted.answer]);
     admitted.answer.decided()?;
     let body = Admitted {
@@ -108,22 +108,22 @@ pub(super) async fn admit(State(door): State<HttpDoor>, asked: Asked<AdmitReques
 }
 
 /// An admission that is unknown, over or another's is told the same as one that was held: nothing.
-pub(super) async fn release(State(door): State<HttpDoor>, asked: Asked<ReleaseRequest>) -> Answer {
+pub(super) async fn release(State(api): State<HttpApi>, asked: Asked<ReleaseRequest>) -> Answer {
     let ReleaseRequest { lease_id: held, dropped, actual_cost, ignored, latency_ms } = &asked.body;
     asked.caller.may_use(Door::Admit)?;
     let latency = (*latency_ms > 0).then(|| Duration::from_millis(*latency_ms));
     let how = Ended { dropped: *dropped, ignored: *ignored, actual_cost: *actual_cost, latency };
     if let Some(lease) = lease_id::read(held) {
-        door.engine.release(asked.caller.principal(), lease, how);
+        api.engine.release(asked.caller.principal(), lease, how);
     }
     Ok(json(StatusCode::OK, &Released {}))
 }
 
-pub(super) async fn heartbeat(State(door): State<HttpDoor>, asked: Asked<HeartbeatRequest>) -> Answer {
+pub(super) async fn heartbeat(State(api): State<HttpApi>, asked: Asked<HeartbeatRequest>) -> Answer {
     asked.caller.may_use(Door::Admit)?;
     asked.caller.asks_for(asked.body.lease_ids.len());
     let known: Vec<_> = asked.body.lease_ids.iter().filter_map(|name| lease_id::read(name)).collect();
-    let beats = door.engine.heartbeat(asked.caller.principal(), &known);
+    let beats = api.engine.heartbeat(asked.caller.principal(), &known);
     let live: HashSet<_> = beats.live.into_iter().collect();
     let is_live = |name: &String| lease_id::read(name).is_some_and(|lease| live.contains(&lease));
     let (live_ids, reclaimed_ids) = asked.body.lease_ids.into_iter().partition(is_live);
@@ -132,7 +132,7 @@ pub(super) async fn heartbeat(State(door): State<HttpDoor>, asked: Asked<Heartbe
 }
 
 /// Lends units of a rate, for the client to spend by itself.
-pub(super) async fn reserve(State(door): State<HttpDoor>, asked: Asked<ReserveRequest>) -> Answer {
+pub(super) async fn reserve(State(api): State<HttpApi>, asked: Asked<ReserveRequest>) -> Answer {
     let ReserveRequest { policy, key, wants, least, returned, keys } = &asked.body;
     let others = slices(keys);
     asked.caller.may(Door::Reserve, policy, key.as_bytes())?;
@@ -151,7 +151,7 @@ pub(super) async fn reserve(State(door): State<HttpDoor>, asked: Asked<ReserveRe
         return Err(Problem::bad("least is more than wants"));
     }
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: wants };
-    let granted = door.engine.reserve_at_least(asked.caller.principal(), ask, units(*least), back).await?;
+    let granted = api.engine.reserve_at_least(asked.caller.principal(), ask, units(*least), back).await?;
     Ok(json(StatusCode::OK, &Lent { lease: grpc::lease(&granted).into() }))
 }
 

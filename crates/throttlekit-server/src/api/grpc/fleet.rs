@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 use super::rate_limiter::units;
 use super::status::status;
 use crate::access::{Caller, Door};
-use crate::doors::words::{NEVER_WAIT, millis, millis_at, millis_down, signed, slices};
+use crate::wire_format::{NEVER_WAIT, millis, millis_at, millis_down, signed, slices};
 use crate::engine::{Ask, Engine, Granted, HandBack};
 
 /// What a client's wall clock may be wrong by, where it goes by that: it is told an earlier end, and close to the end of
@@ -18,19 +18,19 @@ const CLOCK_ERROR: Duration = Duration::from_millis(50);
 
 /// Answers `throttlekit.v1.Fleet` by an engine.
 #[derive(Clone)]
-pub struct FleetDoor {
+pub struct FleetApi {
     engine: Engine,
 }
 
-impl FleetDoor {
-    /// The door to this engine.
+impl FleetApi {
+    /// Creates the service of this engine.
     pub fn new(engine: Engine) -> Self {
         Self { engine }
     }
 }
 
 #[tonic::async_trait]
-impl Fleet for FleetDoor {
+impl Fleet for FleetApi {
     async fn reserve(&self, request: Request<ReserveRequest>) -> Result<Response<ReserveResponse>, Status> {
         let asker = Caller::of(request.extensions(), &self.engine);
         let request = request.into_inner();

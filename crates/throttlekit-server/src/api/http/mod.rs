@@ -1,11 +1,11 @@
-//! The same engine over plain HTTP: JSON for programs, and yes or no for proxies.
+//! The HTTP API: JSON for programs, and forward-auth for proxies.
 //!
 //! A denial is an answer, so it is 200 with `allowed: false`, unless the caller asks for 429. An error is a problem
 //! document (RFC 9457) that says what to do next.
 
 mod body;
-mod forward;
-mod fresh;
+mod cached;
+mod forward_auth;
 mod health;
 mod openapi;
 mod problem;
@@ -24,35 +24,35 @@ pub use body::BODY_BYTES_MAX;
 pub use openapi::document;
 
 use crate::engine::Engine;
-use fresh::Fresh;
+use cached::Cached;
 use problem::Problem;
 
 /// Where proxies ask. The headers that come with it are their clients'.
 pub(crate) const FORWARD_AUTH: &str = "/v1/forward-auth/";
 
-/// The door to an engine, as it is set up.
+/// The HTTP API of an engine.
 #[derive(Clone)]
-pub struct HttpDoor {
+pub struct HttpApi {
     engine: Engine,
     address: ClientAddress,
-    ready: Arc<Fresh>,
+    ready: Arc<Cached>,
 }
 
 /// The routes of an engine, for a server that proxies reach directly: no header is believed to tell an address.
 pub fn router(engine: Engine) -> Router {
-    HttpDoor::new(engine).into_router()
+    HttpApi::new(engine).into_router()
 }
 
-impl HttpDoor {
-    /// A door to this engine.
+impl HttpApi {
+    /// Creates the API of this engine.
     pub fn new(engine: Engine) -> Self {
-        Self { engine, address: forward::address(0), ready: Arc::default() }
+        Self { engine, address: forward_auth::address(0), ready: Arc::default() }
     }
 
     /// How many proxies stand between clients and this server, the one that asks included. Forward-auth then finds the
     /// client's address in `X-Forwarded-For`, past so many of its entries from the right and no further.
     pub fn trusted_hops(self, hops: u8) -> Self {
-        Self { address: forward::address(hops), ..self }
+        Self { address: forward_auth::address(hops), ..self }
     }
 
     /// Whether the server is there and whether it can decide, and nothing else: for a listener of its own.
@@ -75,7 +75,7 @@ impl HttpDoor {
             .route("/v1/release", post(routes::release))
             .route("/v1/heartbeat", post(routes::heartbeat))
             .route("/v1/reserve", post(routes::reserve))
-            .route("/v1/forward-auth/{policy}", any(forward::auth))
+            .route("/v1/forward-auth/{policy}", any(forward_auth::auth))
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
             .route("/openapi.json", get(openapi::serve))

@@ -1,4 +1,4 @@
-//! Yes or no for proxies that ask before they pass a request on: nginx's `auth_request`, Traefik's `ForwardAuth`,
+//! Forward-auth for proxies that check a request before they pass it on: nginx's `auth_request`, Traefik's `ForwardAuth`,
 //! Caddy's `forward_auth`.
 
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use throttlekit::http::{
 use throttlekit::{Clock, Decision, Guarantee, Timestamp, WallClock};
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::HttpDoor;
+use super::HttpApi;
 use super::problem::Problem;
 use crate::access::{Caller, Door};
 use crate::engine::{Answered, Ask, Refusal};
@@ -52,7 +52,7 @@ pub(super) fn address(hops: u8) -> ClientAddress {
 
 /// 200, or 429 (403 with `deny=403`) and a problem document; either with the headers that clients know.
 pub(super) async fn auth(
-    State(door): State<HttpDoor>,
+    State(api): State<HttpApi>,
     Path(policy): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -65,18 +65,18 @@ pub(super) async fn auth(
         Some(403) => StatusCode::FORBIDDEN,
         Some(_) => return Err(Problem::bad("`deny` is 429 or 403: nginx's auth_request takes 403 alone")),
     };
-    let key = door.key(&options, &parts)?;
+    let key = api.key(&options, &parts)?;
     // Where a 403 is a denial, a proxy that may not ask must not look like one.
     let may_not = |refusal: Refusal| match denied {
         StatusCode::FORBIDDEN => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, refusal.to_string()),
         _ => refusal.into(),
     };
-    let caller = Caller::of(&parts.extensions, &door.engine);
+    let caller = Caller::of(&parts.extensions, &api.engine);
     caller.may(Door::Check, &policy, &key).map_err(may_not)?;
     let ask = Ask { policy: &policy, key: &key, others: &[], cost: options.cost.unwrap_or(1).max(1) };
-    let answer = door.engine.check(ask).await?;
+    let answer = api.engine.check(ask).await?;
     caller.got([&answer]);
-    let period = door.engine.file().policies.get(&policy).and_then(|spec| period(spec, &answer));
+    let period = api.engine.file().policies.get(&policy).and_then(|spec| period(spec, &answer));
     let mut response = told(&policy, &answer, period);
     if response.status() == StatusCode::TOO_MANY_REQUESTS {
         *response.status_mut() = denied;
@@ -84,7 +84,7 @@ pub(super) async fn auth(
     Ok(response)
 }
 
-impl HttpDoor {
+impl HttpApi {
     /// Who is counted: what the query says, or the header that it names, or the client's address.
     fn key(&self, options: &Options, parts: &Parts) -> Result<Vec<u8>, Problem> {
         match (&options.key, &options.key_header) {

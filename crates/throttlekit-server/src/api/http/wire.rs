@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use throttlekit::{Guarantee, Retry, Timestamp};
 
-use crate::doors::words::{axis_name, millis_at, overshoot, retry_millis};
+use crate::wire_format::{axis_name, millis_at, overshoot, retry_millis};
 use crate::engine::Answered;
 
 /// The largest number that every JSON reader holds exactly. Larger ones are told as this.

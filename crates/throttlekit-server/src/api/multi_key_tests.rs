@@ -1,4 +1,4 @@
-//! Further keys through both doors: they reach the limits that go by them, and each has to be the caller's.
+//! Further keys through gRPC and HTTP: they reach the limits that count by them, and each has to be the caller's.
 
 use axum::Router;
 use axum::body::Body;
@@ -14,7 +14,7 @@ use throttlekit_proto::v1::{
 use tonic::{Code, Request, Status};
 use tower::ServiceExt;
 
-use super::grpc::{FleetDoor, RateLimiterDoor};
+use super::grpc::{FleetApi, RateLimiterApi};
 use super::http::router;
 use crate::access::{Access, Caller};
 use crate::engine::{Backend, Engine, EngineOptions};
@@ -47,7 +47,7 @@ fn asked<T>(message: T) -> Request<T> {
 
 /// What each RPC says of a call by `acme/ada` and by this further key: what is left of nine units or a hundred tokens.
 async fn by_grpc(engine: &Engine, other: &str) -> Vec<Result<i64, Code>> {
-    let (limiter, fleet) = (RateLimiterDoor::new(engine.clone()), FleetDoor::new(engine.clone()));
+    let (limiter, fleet) = (RateLimiterApi::new(engine.clone()), FleetApi::new(engine.clone()));
     let (key, keys) = ("acme/ada".to_owned(), vec![other.to_owned()]);
     let left = |decision: Option<throttlekit_proto::v1::Decision>| decision.unwrap().remaining;
     let code = |status: Status| status.code();
@@ -154,7 +154,7 @@ async fn a_debit_of_a_lease_is_for_who_may_debit_every_key_of_it() {
         keys: vec!["rival/org".into()],
         ..AdmitRequest::default()
     });
-    let door = RateLimiterDoor::new(engine.clone());
+    let door = RateLimiterApi::new(engine.clone());
     let lease_id = door.admit(anyone).await.unwrap().into_inner().lease_id;
     let debit = DebitRequest { lease_id: lease_id.clone(), tokens: 5, ..DebitRequest::default() };
     assert_eq!(door.debit(asked(debit)).await.unwrap_err().code(), Code::PermissionDenied);

@@ -4,13 +4,13 @@
 //! itself, as envoyproxy/ratelimit charges them: what one was charged stays charged though another is over its limit.
 //! Several limits that must be charged together or not at all belong into one policy.
 
-mod answer;
-mod charge;
 mod key;
 mod matcher;
 mod metadata;
+mod request;
+mod response;
+mod rules;
 mod spec;
-mod table;
 #[cfg(test)]
 mod tests;
 
@@ -24,24 +24,24 @@ use throttlekit_proto::envoy::rate_limit_service_server::{RateLimitService, Rate
 use throttlekit_proto::envoy::{Code, RateLimitRequest, RateLimitResponse};
 use tonic::{Request, Response, Status};
 
-pub use charge::{DESCRIPTORS_MAX, DOMAIN_BYTES_MAX};
 pub use key::joined;
 pub use matcher::{Found, Matcher};
+pub use request::{DESCRIPTORS_MAX, DOMAIN_BYTES_MAX};
 pub use spec::{DomainSpec, EntrySpec, HeadersSpec, RuleSpec};
 
 use crate::access::{Caller, Door};
-use crate::doors::grpc::status;
+use crate::api::grpc::status;
 use crate::engine::Engine;
-use answer::Told;
-use charge::{Charge, Judged};
-use table::Table;
+use request::{Charge, Judged};
+use response::Told;
+use rules::Table;
 
 /// The largest request: the longest header that Envoy takes by default, in each of the descriptors.
 pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// The service. Cheap to clone.
 #[derive(Clone)]
-pub struct EnvoyDoor {
+pub struct EnvoyRls {
     shared: Arc<Shared>,
 }
 
@@ -62,7 +62,7 @@ struct Counts {
     refused: AtomicU64,
 }
 
-/// What this door has seen, since it was opened.
+/// Counts of the service since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EnvoyStats {
     /// Requests.
@@ -78,8 +78,8 @@ pub struct EnvoyStats {
     pub refused: u64,
 }
 
-impl EnvoyDoor {
-    /// A door to this engine. Its rules are those of the file in force.
+impl EnvoyRls {
+    /// Creates the service of this engine. Its rules are those of the file in force.
     pub fn new(engine: Engine) -> Self {
         let table = ArcSwap::from_pointee(Table::of(engine.file()));
         let shared = Shared { engine, table, compiling: Mutex::default(), counts: Counts::default() };
@@ -137,7 +137,7 @@ impl EnvoyDoor {
             self.shared.counts.refused.fetch_add(1, Relaxed);
             return Ok(RateLimitResponse { overall_code: Code::OverLimit.into(), ..Default::default() });
         }
-        charge::check_form(request)?;
+        request::check_form(request)?;
         let table = self.table();
         let each = request.descriptors.iter();
         let charges: Vec<_> = each.map(|descriptor| Charge::of(&table, request, descriptor)).collect();
@@ -150,7 +150,7 @@ impl EnvoyDoor {
             charges.iter().zip(judged).map(|(charge, judged)| Told { charge, judged }).collect();
         let refused = told.iter().filter(|told| matches!(told.judged, Judged::Refused)).count();
         self.shared.counts.refused.fetch_add(refused as u64, Relaxed);
-        let response = answer::response(&table, table.headers(&request.domain), &told, WallClock.now());
+        let response = response::response(&table, table.headers(&request.domain), &told, WallClock.now());
         let failure = told.into_iter().find_map(Told::failure);
         match failure.filter(|_| response.overall_code() == Code::Ok) {
             Some(failure) => Err(status(failure)),
@@ -174,7 +174,7 @@ impl EnvoyDoor {
 }
 
 #[tonic::async_trait]
-impl RateLimitService for EnvoyDoor {
+impl RateLimitService for EnvoyRls {
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,

@@ -1,4 +1,4 @@
-//! What one policy file says to this door: its rules, and how its limits are told to Envoy.
+//! The rules of one policy file, compiled, and its limits as Envoy reports them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

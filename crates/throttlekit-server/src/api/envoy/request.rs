@@ -1,4 +1,4 @@
-//! From a request of Envoy's to asks of the engine.
+//! Requests of Envoy, turned into requests to the engine.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use throttlekit_proto::envoy::{RateLimitDescriptor, RateLimitRequest};
 use tonic::Status;
 
 use super::key::fitted;
-use super::table::Table;
+use super::rules::Table;
 use crate::access::{Caller, Door};
 use crate::engine::{Answered, Ask, Engine, Refusal};
 

@@ -1,4 +1,4 @@
-//! Whether the server is there, and whether it can decide.
+//! Liveness and readiness of the server.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -6,7 +6,7 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::HttpDoor;
+use super::HttpApi;
 use super::body::json;
 use super::problem::Problem;
 
@@ -20,25 +20,25 @@ pub(super) struct Health {
 }
 
 /// The process runs. Whether its store does is for `ready`: restarting a server does not mend its store.
-pub(super) async fn alive(State(door): State<HttpDoor>) -> Response {
-    json(StatusCode::OK, &door.health())
+pub(super) async fn alive(State(api): State<HttpApi>) -> Response {
+    json(StatusCode::OK, &api.health())
 }
 
 /// The server is not about to stop, and the store answers, or did within the last second: whoever asks often does not
 /// ask it as often.
-pub(super) async fn ready(State(door): State<HttpDoor>) -> Response {
-    if door.engine.is_draining() {
+pub(super) async fn ready(State(api): State<HttpApi>) -> Response {
+    if api.engine.is_draining() {
         let detail = "the server is about to stop: use another";
         return Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response();
     }
-    if door.ready.get(door.engine.probe()).await {
-        return json(StatusCode::OK, &door.health());
+    if api.ready.get(api.engine.probe()).await {
+        return json(StatusCode::OK, &api.health());
     }
     let detail = "the store does not answer: policies go by their `on_outage` until it does";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()
 }
 
-impl HttpDoor {
+impl HttpApi {
     fn health(&self) -> Health {
         Health { status: "ok", store: self.engine.store_health().kind }
     }

@@ -1,4 +1,4 @@
-//! Names of leases as clients hold them: 128 random bits in 32 hexadecimal digits.
+//! IDs of leases as clients send them: 128 random bits in 32 hexadecimal digits.
 
 use throttlekit::store::LeaseId;
 

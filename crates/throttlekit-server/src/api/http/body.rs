@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use throttlekit::Retry;
 
-use super::HttpDoor;
+use super::HttpApi;
 use super::problem::Problem;
 use crate::access::Caller;
 use crate::engine::Answered;
@@ -33,14 +33,14 @@ struct Options {
     status: Option<u16>,
 }
 
-impl<T: DeserializeOwned> FromRequest<HttpDoor> for Asked<T> {
+impl<T: DeserializeOwned> FromRequest<HttpApi> for Asked<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, door: &HttpDoor) -> Result<Self, Problem> {
+    async fn from_request(request: Request, api: &HttpApi) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let denied = denied_as(&parts.uri)?;
         is_json(&parts.headers)?;
-        let caller = Caller::of(&parts.extensions, &door.engine);
+        let caller = Caller::of(&parts.extensions, &api.engine);
         let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
         let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
             Some(_) => Problem::new(

@@ -13,11 +13,11 @@ use throttlekit_proto::v1::{
 };
 use tonic::{Request, Response, Status};
 
-use super::lease_id;
 use super::status::status;
 use crate::access::{Caller, Door};
-use crate::doors::debits::{self, Stream};
-use crate::doors::words::{
+use crate::api::debit_id::{self, Stream};
+use crate::api::lease_id;
+use crate::wire_format::{
     axis_name, calls, held, millis_at, millis_down, overshoot, retry_millis, signed, slices,
 };
 use crate::engine::{Answered, Ask, Ended, Engine, Refusal};
@@ -30,12 +30,12 @@ const _: () = assert!(BEATS_MAX * BEAT_BYTES <= crate::listen::MESSAGE_BYTES_MAX
 
 /// Answers `throttlekit.v1.RateLimiter` by an engine.
 #[derive(Clone)]
-pub struct RateLimiterDoor {
+pub struct RateLimiterApi {
     engine: Engine,
 }
 
-impl RateLimiterDoor {
-    /// The door to this engine.
+impl RateLimiterApi {
+    /// Creates the service of this engine.
     pub fn new(engine: Engine) -> Self {
         Self { engine }
     }
@@ -81,7 +81,7 @@ pub(super) fn decision(answer: &Answered) -> Decision {
 }
 
 #[tonic::async_trait]
-impl RateLimiter for RateLimiterDoor {
+impl RateLimiter for RateLimiterApi {
     async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
         let (caller, CheckRequest { policy, key, cost, keys }) = self.from(request);
         let others = slices(&keys);
@@ -146,7 +146,7 @@ impl RateLimiter for RateLimiterDoor {
             let others = slices(&keys);
             caller.may(Door::Debit, &policy, key.as_bytes()).map_err(status)?;
             caller.may_each(Door::Debit, &policy, &others).map_err(status)?;
-            let name = debits::name(Stream::Bytes(&stream), number).map_err(status)?;
+            let name = debit_id::name(Stream::Bytes(&stream), number).map_err(status)?;
             let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: tokens };
             self.engine.debit(ask, name).await
         } else {
