@@ -10,11 +10,10 @@ mod files;
 pub mod listen;
 pub mod policy;
 pub mod reload;
-pub mod seeing;
 mod server;
 mod share;
 mod store_url;
-mod traces;
+pub mod telemetry;
 mod wire_format;
 
 pub use server::{Server, ServerOptions};

@@ -26,9 +26,8 @@ use crate::api::http::HttpApi;
 use crate::engine::{Backend, Engine, EngineOptions};
 use crate::listen::{self, Counters, ListenOptions, Speaks, Tls};
 use crate::reload::{Loaded, Reloader};
-use crate::seeing::{DoorsSeen, Hub, HubOptions, METRICS_CONTENT_TYPE, Pages, metrics, mind_store};
+use crate::telemetry::{ServerStats, ServerTelemetry, TelemetryOptions, Traces, METRICS_CONTENT_TYPE, Pages, metrics, watch_store};
 use crate::share::{FairUse, Processor, Shares};
-use crate::traces::Traces;
 
 /// How often certificates are looked at.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(60);
@@ -40,10 +39,10 @@ pub struct ServerOptions {
     pub policies: PathBuf,
     /// How often it is looked at.
     pub reload_every: Duration,
-    /// What the engine is made of. Its witness is the hub's, whatever stands here.
+    /// The options of the engine. Its observer is always the server's telemetry.
     pub engine: EngineOptions,
-    /// What is kept of decisions for those who look.
-    pub hub: HubOptions,
+    /// The options of the telemetry.
+    pub telemetry: TelemetryOptions,
     /// Where gRPC is served.
     pub grpc: SocketAddr,
     /// Where HTTP is served, if it is.
@@ -77,7 +76,7 @@ impl ServerOptions {
             policies,
             reload_every: Duration::from_secs(1),
             engine: EngineOptions::over(backend),
-            hub: HubOptions::default(),
+            telemetry: TelemetryOptions::default(),
             grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
             http: None,
             trusted_hops: 0,
@@ -105,7 +104,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn now(&self, reloader: &Reloader) -> DoorsSeen {
+    fn now(&self, reloader: &Reloader) -> ServerStats {
         let listeners =
             vec![("grpc", self.grpc.stats()), ("http", self.http.stats()), ("metrics", self.metrics.stats())];
         let load = self.shares.load();
@@ -113,7 +112,7 @@ impl Seen {
         let certificate_expires = self.tls.as_ref().and_then(Tls::expires);
         let callers_refused = reloader.refused();
         let envoy = self.envoy.stats();
-        DoorsSeen { listeners, envoy, load, principals, callers_refused, certificate_expires }
+        ServerStats { listeners, envoy, load, principals, callers_refused, certificate_expires }
     }
 }
 
@@ -121,7 +120,7 @@ impl Seen {
 pub struct Server {
     engine: Engine,
     reloader: Arc<Reloader>,
-    hub: Arc<Hub>,
+    telemetry: Arc<ServerTelemetry>,
     grpc: SocketAddr,
     http: Option<SocketAddr>,
     metrics: Option<SocketAddr>,
@@ -142,9 +141,13 @@ impl Server {
         let loaded = Loaded::read(&options.policies)?;
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let reloader = Reloader::new(options.policies.clone(), &loaded, options.secrets.clone())?;
-        let hub = Hub::start(options.hub.clone()).map_err(|error| error.to_string())?;
-        let traces = Traces::start(&options, &hub)?;
-        let engine = EngineOptions { witness: hub.clone(), ..options.engine.clone() };
+        let telemetry = ServerTelemetry::start(options.telemetry.clone()).map_err(|error| error.to_string())?;
+        #[cfg(feature = "otlp")]
+        let collector = options.otlp.as_deref();
+        #[cfg(not(feature = "otlp"))]
+        let collector = None;
+        let traces = Traces::start(collector, &telemetry)?;
+        let engine = EngineOptions { observer: telemetry.clone(), ..options.engine.clone() };
         let engine = Engine::start(engine, loaded.file)?;
         let (grpc_listener, grpc) = bind(options.grpc, "--listen").await?;
         let (stop, stopped) = watch::channel(false);
@@ -160,7 +163,7 @@ impl Server {
             seen: Arc::new(seen),
             engine,
             reloader,
-            hub,
+            telemetry,
             grpc,
             http: None,
             metrics: None,
@@ -204,7 +207,7 @@ impl Server {
             server.open("metrics", listener, page, metrics, stopped);
         }
         server.reloader.watch(server.engine.clone(), options.reload_every);
-        server.minding.spawn(mind_store(server.hub.clone(), server.engine.clone()));
+        server.minding.spawn(watch_store(server.telemetry.clone(), server.engine.clone()));
         if let Some(tls) = options.tls {
             server.minding.spawn(async move { tls.follow(CERTIFICATES_EVERY).await });
         }
@@ -216,7 +219,7 @@ impl Server {
         let shares = self.seen.shares.clone();
         let rate_limiter = RateLimiterServer::new(RateLimiterApi::new(engine.clone()));
         let fleet = FleetServer::new(FleetApi::new(engine.clone()));
-        let monitor = MonitorApi::new(self.hub.clone(), engine.clone(), self.reloader.clone());
+        let monitor = MonitorApi::new(self.telemetry.clone(), engine.clone(), self.reloader.clone());
         let mut routes = Routes::new(rate_limiter.max_decoding_message_size(bytes_max))
             .add_service(fleet.max_decoding_message_size(bytes_max))
             .add_service(MonitorServer::new(monitor).max_decoding_message_size(bytes_max))
@@ -255,9 +258,9 @@ impl Server {
     }
 
     fn metrics_page(&self) -> axum::Router {
-        let (hub, engine) = (self.hub.clone(), self.engine.clone());
+        let (telemetry, engine) = (self.telemetry.clone(), self.engine.clone());
         let (reloader, seen) = (self.reloader.clone(), self.seen.clone());
-        let pages = Pages::of(move || metrics(&hub, &engine, &reloader.status(), seen.now(&reloader)));
+        let pages = Pages::of(move || metrics(&telemetry, &engine, &reloader.status(), seen.now(&reloader)));
         let page = async move || ([(http::header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], pages.next().await);
         axum::Router::new().route("/metrics", axum::routing::get(page))
     }
@@ -283,8 +286,8 @@ impl Server {
     }
 
     /// What sees every decision.
-    pub fn hub(&self) -> &Arc<Hub> {
-        &self.hub
+    pub fn telemetry(&self) -> &Arc<ServerTelemetry> {
+        &self.telemetry
     }
 
     /// The file in force, and how it came to be.
@@ -321,7 +324,7 @@ impl Server {
         self.begin_draining();
         let _ = self.stop.send(true);
         // Streams of denials would not end by themselves.
-        self.hub.close();
+        self.telemetry.close();
         while self.listeners.join_next().await.is_some() {}
         self.engine.drain(deadline.saturating_duration_since(tokio::time::Instant::now())).await;
         self.traces.stop().await;

@@ -13,8 +13,7 @@ use super::refusals::{Reason, Refusals};
 use super::{GrantSpec, Principal};
 use crate::engine::{Answered, Engine, Refusal};
 use crate::listen::Peer;
-use crate::seeing::TooManyWatchers;
-use crate::share::{OpenStream, Turn};
+use crate::share::{OpenStream, TooManyWatchers, Turn};
 
 /// What can be asked, for allow-lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

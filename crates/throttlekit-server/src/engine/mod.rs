@@ -9,6 +9,7 @@ mod leases;
 mod lend;
 mod limits;
 mod loans;
+mod observer;
 mod recovery;
 mod room;
 mod running;
@@ -17,7 +18,6 @@ mod sharing;
 mod slots;
 mod variant;
 mod view;
-mod witness;
 mod work;
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub use served::LEASE_FOR;
 use served::Served;
 pub use variant::HELD_FOR;
 pub use view::{GuardView, PolicyView, Reloaded, StoreHealth};
-pub use witness::Witness;
+pub use observer::DecisionObserver;
 
 use crate::access::{Caller, Principal};
 use crate::policy::PolicyFile;
@@ -66,8 +66,8 @@ pub struct EngineOptions {
     /// Whether a process before this one may have been killed while its clients held slots. Where only that process
     /// counted them, none is given out for one `lease_for` after the start. Default: false.
     pub recovers: bool,
-    /// Who is told of every decision.
-    pub witness: Arc<dyn Witness>,
+    /// Observes every decision.
+    pub observer: Arc<dyn DecisionObserver>,
 }
 
 impl EngineOptions {
@@ -79,7 +79,7 @@ impl EngineOptions {
             leases_max: 100_000,
             leases_per_principal_max: 100_000,
             recovers: false,
-            witness: Arc::new(()),
+            observer: Arc::new(()),
         }
     }
 }
@@ -276,7 +276,7 @@ impl Engine {
             guarantee: answer.guarantee,
         };
         let shadow = served.spec.shadow;
-        self.shared.options.witness.decided(&event, shadow, self.shared.clock.now().since(since));
+        self.shared.options.observer.decided(&event, shadow, self.shared.clock.now().since(since));
         if shadow { answer.shadowed() } else { answer }
     }
 }

@@ -28,11 +28,16 @@ use turns::{Asked, Turns};
 use who::Who;
 
 use crate::listen::Limits;
-use crate::seeing::WATCHERS_MAX;
 use crowd::Crowd;
 
 /// Streams that stay open to tell of changes, over all listeners.
 const STREAMS_MAX: u64 = 1_024;
+/// Streams of denials, over all listeners.
+pub(crate) const WATCHERS_MAX: usize = 64;
+
+/// An error: as many streams of denials are open as may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyWatchers;
 
 /// The load of a server at one moment, over all listeners. All 0 on an idle server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -32,6 +32,7 @@ pub use spec::{DomainSpec, EntrySpec, HeadersSpec, RuleSpec};
 use crate::access::{Caller, Door};
 use crate::api::grpc::status;
 use crate::engine::Engine;
+use crate::telemetry::EnvoyStats;
 use request::{Charge, Judged};
 use response::Told;
 use rules::Table;
@@ -60,22 +61,6 @@ struct Counts {
     overrides_ignored: AtomicU64,
     refunds_ignored: AtomicU64,
     refused: AtomicU64,
-}
-
-/// Counts of the service since it was created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EnvoyStats {
-    /// Requests.
-    pub requests: u64,
-    /// Descriptors that no rule matched. They passed.
-    pub unmatched: u64,
-    /// Descriptors that brought a limit along. The configured one was asked instead.
-    pub overrides_ignored: u64,
-    /// Descriptors that wanted units back. Nothing was given back, and nothing charged.
-    pub refunds_ignored: u64,
-    /// Descriptors that could not be counted: not the caller's, more than any limit, or more than is decided in time. They did
-    /// not pass.
-    pub refused: u64,
 }
 
 impl EnvoyRls {

@@ -13,7 +13,7 @@ use crate::access::{Caller, Door, MonitorLog};
 use crate::engine::Engine;
 use crate::listen::Peer;
 use crate::reload::Reloader;
-use crate::seeing::{Hub, snapshot};
+use crate::telemetry::{ServerTelemetry, snapshot};
 
 /// The longest name of a policy that is looked for.
 const POLICY_BYTES_MAX: usize = 1_024;
@@ -21,16 +21,16 @@ const POLICY_BYTES_MAX: usize = 1_024;
 /// Serves the monitor.
 #[derive(Clone)]
 pub struct MonitorApi {
-    hub: Arc<Hub>,
+    telemetry: Arc<ServerTelemetry>,
     engine: Engine,
     reloader: Arc<Reloader>,
     log: Arc<MonitorLog>,
 }
 
 impl MonitorApi {
-    /// Of this engine, as this hub sees it, and of the file that it runs.
-    pub fn new(hub: Arc<Hub>, engine: Engine, reloader: Arc<Reloader>) -> Self {
-        Self { hub, engine, reloader, log: Arc::default() }
+    /// Creates the service of this engine, its telemetry and the policy file in force.
+    pub fn new(telemetry: Arc<ServerTelemetry>, engine: Engine, reloader: Arc<Reloader>) -> Self {
+        Self { telemetry, engine, reloader, log: Arc::default() }
     }
 }
 
@@ -43,7 +43,7 @@ impl Monitor for MonitorApi {
     ) -> Result<Response<GetSnapshotResponse>, Status> {
         let caller = Caller::of(request.extensions(), &self.engine);
         let may = |policy: &str| caller.allows(Door::Monitor, policy, b"");
-        let seen = snapshot(&self.hub, &self.engine, &self.reloader.status(), may);
+        let seen = snapshot(&self.telemetry, &self.engine, &self.reloader.status(), may);
         if seen.policies.is_empty() {
             caller.may(Door::Monitor, "", b"").map_err(status)?;
         }
@@ -71,7 +71,7 @@ impl Monitor for MonitorApi {
         let wants = move |policy: &str| {
             (one.is_empty() || one == policy) && caller.allows(Door::Monitor, policy, b"")
         };
-        let watch = self.hub.watch(wants).map_err(full)?;
+        let watch = self.telemetry.watch(wants).map_err(full)?;
         let told = stream::unfold((watch, room), |(mut watch, room)| async move {
             let denial = watch.next().await?;
             Some((Ok(WatchResponse { denial: Some(Arc::unwrap_or_clone(denial).into()) }), (watch, room)))

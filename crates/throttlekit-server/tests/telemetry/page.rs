@@ -1,15 +1,15 @@
 //! The page of metrics.
 
-use throttlekit_server::seeing::{HubOptions, metrics};
+use throttlekit_server::telemetry::{TelemetryOptions, metrics};
 
 use crate::strict::Page;
-use crate::{doors, load, started};
+use crate::{load, server_stats, started};
 
 #[tokio::test]
 async fn every_decision_is_counted_once_under_how_it_ended() {
-    let (hub, engine, reloader) = started(HubOptions::default());
-    load(&hub, &engine).await;
-    let page = Page::read(&metrics(&hub, &engine, &reloader.status(), doors()));
+    let (telemetry, engine, reloader) = started(TelemetryOptions::default());
+    load(&telemetry, &engine).await;
+    let page = Page::read(&metrics(&telemetry, &engine, &reloader.status(), server_stats()));
     for (policy, allowed, denied, shadow) in
         [("api", 3.0, 2.0, 0.0), ("tried", 5.0, 0.0, 4.0), ("slots", 2.0, 1.0, 0.0)]
     {
@@ -38,11 +38,11 @@ async fn every_decision_is_counted_once_under_how_it_ended() {
 
 #[tokio::test]
 async fn counters_only_grow_and_no_key_is_on_the_page() {
-    let (hub, engine, reloader) = started(HubOptions::default());
-    load(&hub, &engine).await;
-    let before = Page::read(&metrics(&hub, &engine, &reloader.status(), doors()));
-    load(&hub, &engine).await;
-    let text = metrics(&hub, &engine, &reloader.status(), doors());
+    let (telemetry, engine, reloader) = started(TelemetryOptions::default());
+    load(&telemetry, &engine).await;
+    let before = Page::read(&metrics(&telemetry, &engine, &reloader.status(), server_stats()));
+    load(&telemetry, &engine).await;
+    let text = metrics(&telemetry, &engine, &reloader.status(), server_stats());
     assert!(!text.contains("bob") && !text.contains('\x1b') && !text.contains("1b}ice"), "{text}");
     let after = Page::read(&text);
     for (series, count) in &before.samples {
@@ -56,9 +56,9 @@ async fn counters_only_grow_and_no_key_is_on_the_page() {
 
 #[tokio::test]
 async fn policies_beyond_the_cap_share_one_label() {
-    let (hub, engine, reloader) = started(HubOptions { policies_max: 1, ..HubOptions::default() });
-    load(&hub, &engine).await;
-    let page = Page::read(&metrics(&hub, &engine, &reloader.status(), doors()));
+    let (telemetry, engine, reloader) = started(TelemetryOptions { policies_max: 1, ..TelemetryOptions::default() });
+    load(&telemetry, &engine).await;
+    let page = Page::read(&metrics(&telemetry, &engine, &reloader.status(), server_stats()));
     assert_eq!(page.at("throttlekit_allowed_total{policy=\"api\"}"), 3.0);
     assert_eq!(page.at("throttlekit_allowed_total{policy=\"other\"}"), 7.0);
     assert_eq!(page.at("throttlekit_engine_calls_total{policy=\"api\"}"), 5.0);
@@ -68,7 +68,7 @@ async fn policies_beyond_the_cap_share_one_label() {
 
 #[tokio::test]
 async fn files_taken_up_and_refused_are_counted_and_the_one_in_force_is_named() {
-    let (hub, engine, reloader) = started(HubOptions::default());
+    let (telemetry, engine, reloader) = started(TelemetryOptions::default());
     std::fs::write(reloader.path(), "version: 1\npolicies: nonsense").unwrap();
     // A file is judged when it was read twice alike.
     assert!(reloader.look(&engine).await.is_none());
@@ -77,7 +77,7 @@ async fn files_taken_up_and_refused_are_counted_and_the_one_in_force_is_named() 
     assert!(reloader.look(&engine).await.is_none());
     reloader.look(&engine).await.unwrap().unwrap();
     let status = reloader.status();
-    let page = Page::read(&metrics(&hub, &engine, &status, doors()));
+    let page = Page::read(&metrics(&telemetry, &engine, &status, server_stats()));
     assert_eq!(page.at("throttlekit_config_reloads_total"), 1.0);
     assert_eq!(page.at("throttlekit_config_rejected_total"), 1.0);
     assert_eq!(page.at(&format!("throttlekit_config_info{{version=\"{}\"}}", status.hash)), 1.0);

@@ -1,4 +1,4 @@
-//! How the tenants of fair policies stand.
+//! The shares of tenants of fair policies.
 //!
 //! A fair limiter knows its tenants by fingerprints, so it is asked by name: of the busiest keys, and of those that the
 //! file gives a weight.
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use throttlekit_proto::v1::FairShare;
 use throttlekit_telemetry::TopKey;
 
-use super::hub::Hub;
+use super::server_telemetry::ServerTelemetry;
 use crate::wire_format::signed;
 use crate::engine::Engine;
 
@@ -19,7 +19,7 @@ const SHARES_SHOWN: usize = 20;
 const WEIGHED_MAX: usize = 1_000;
 
 /// The shares of a policy's tenants in the window that runs, at this instance. Nothing if the policy is not fair.
-pub(super) fn of(hub: &Hub, engine: &Engine, policy: &str, busiest: &[TopKey]) -> Vec<FairShare> {
+pub(super) fn of(telemetry: &ServerTelemetry, engine: &Engine, policy: &str, busiest: &[TopKey]) -> Vec<FairShare> {
     let file = engine.file();
     let Some(fair) = file.policies.get(policy).and_then(|spec| spec.fair.as_ref()) else {
         return Vec::new();
@@ -28,16 +28,16 @@ pub(super) fn of(hub: &Hub, engine: &Engine, policy: &str, busiest: &[TopKey]) -
     let busy = busiest.iter().filter(|key| key.policy == policy).map(|key| key.key.as_slice());
     let tenants: BTreeSet<&[u8]> = weighed.chain(busy).collect();
     let mut shares: Vec<FairShare> =
-        tenants.into_iter().filter_map(|tenant| share(hub, engine, policy, tenant)).collect();
+        tenants.into_iter().filter_map(|tenant| share(telemetry, engine, policy, tenant)).collect();
     shares.sort_by_key(|share| Reverse(share.used));
     shares.truncate(SHARES_SHOWN);
     shares
 }
 
-fn share(hub: &Hub, engine: &Engine, policy: &str, tenant: &[u8]) -> Option<FairShare> {
+fn share(telemetry: &ServerTelemetry, engine: &Engine, policy: &str, tenant: &[u8]) -> Option<FairShare> {
     let share = engine.share_of(policy, tenant)?;
     Some(FairShare {
-        tenant: hub.keys().show(tenant),
+        tenant: telemetry.keys().show(tenant),
         used: signed(share.used),
         guaranteed: signed(share.guaranteed),
         weight: signed(share.weight.get()),

@@ -1,9 +1,9 @@
-//! What a server shows of itself: the page of metrics, the monitor over a socket, and the dashboard that reads them.
+//! The telemetry of a server: the page of metrics, the monitor over a socket, and the dashboard that reads them.
 #![recursion_limit = "256"] // The engine's futures hold each other many deep.
 
 mod callers;
 mod dashboard;
-mod doors;
+mod listeners;
 mod monitor;
 mod page;
 mod strict;
@@ -19,7 +19,7 @@ use throttlekit_server::access::Secrets;
 use throttlekit_server::engine::{Ask, Backend, Engine, EngineOptions};
 use throttlekit_server::listen::Stats;
 use throttlekit_server::reload::{Loaded, Reloader};
-use throttlekit_server::seeing::{DoorsSeen, Hub, HubOptions, PrincipalSeen};
+use throttlekit_server::telemetry::{ServerStats, ServerTelemetry, TelemetryOptions, PrincipalSeen};
 
 /// `api` lets 3 a minute pass, `tried` would let 1, `slots` holds 2.
 const FILE: &str = "
@@ -49,38 +49,38 @@ impl Deref for InFolder {
     }
 }
 
-/// An engine in memory that runs the file, watched by a hub.
-fn started(options: HubOptions) -> (Arc<Hub>, Engine, InFolder) {
+/// An engine in memory that runs the file, with its telemetry.
+fn started(options: TelemetryOptions) -> (Arc<ServerTelemetry>, Engine, InFolder) {
     started_over(Backend::memory(), options)
 }
 
-fn started_over(backend: Backend, options: HubOptions) -> (Arc<Hub>, Engine, InFolder) {
+fn started_over(backend: Backend, options: TelemetryOptions) -> (Arc<ServerTelemetry>, Engine, InFolder) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("policies.yaml");
     std::fs::write(&path, FILE).unwrap();
     let loaded = Loaded::read(&path).unwrap();
     let reloader = Reloader::new(path, &loaded, Secrets::default()).unwrap();
-    let hub = Hub::start(options).unwrap();
-    let options = EngineOptions { witness: hub.clone(), ..EngineOptions::over(backend) };
-    (hub, Engine::start(options, loaded.file).unwrap(), InFolder(reloader, folder))
+    let telemetry = ServerTelemetry::start(options).unwrap();
+    let options = EngineOptions { observer: telemetry.clone(), ..EngineOptions::over(backend) };
+    (telemetry, Engine::start(options, loaded.file).unwrap(), InFolder(reloader, folder))
 }
 
 /// One listener and one principal, of whom nothing was seen.
-fn doors() -> DoorsSeen {
+fn server_stats() -> ServerStats {
     let name = "acme".to_owned();
     let principal = PrincipalSeen { name, requests: 0, decisions: 0, denied: 0, shed: 0, share: 0 };
     let listeners = vec![("grpc", Stats::default())];
-    DoorsSeen {
+    ServerStats {
         listeners,
         principals: vec![principal],
         callers_refused: vec![("no_token", 0)],
         certificate_expires: Some(Timestamp::from_millis(1_796_083_200_000)),
-        ..DoorsSeen::default()
+        ..ServerStats::default()
     }
 }
 
 /// Asks five times each of `api` and `tried`, and three times for a slot, which are held.
-async fn load(hub: &Hub, engine: &Engine) {
+async fn load(telemetry: &ServerTelemetry, engine: &Engine) {
     for policy in ["api", "tried"] {
         for _ in 0..5 {
             engine.check(Ask { policy, key: b"al\x1bice", others: &[], cost: 1 }).await.unwrap();
@@ -90,5 +90,5 @@ async fn load(hub: &Hub, engine: &Engine) {
         let ask = Ask { policy: "slots", key: b"bob", others: &[], cost: 1 };
         engine.admit(&Principal::anyone(), ask, 1.0, None).await.unwrap();
     }
-    assert!(hub.flush(Duration::from_secs(20)));
+    assert!(telemetry.flush(Duration::from_secs(20)));
 }

@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use throttlekit_server::seeing::{HubOptions, metrics};
+use throttlekit_server::telemetry::{TelemetryOptions, metrics};
 
 use crate::strict::Page;
-use crate::{doors, load, started};
+use crate::{load, server_stats, started};
 
 const DASHBOARD: &str = include_str!("../../../../ops/grafana/throttlekit.json");
 
 #[tokio::test]
 async fn every_series_that_the_dashboard_asks_for_is_on_the_page() {
-    let (hub, engine, reloader) = started(HubOptions::default());
-    load(&hub, &engine).await;
-    let text = metrics(&hub, &engine, &reloader.status(), doors());
+    let (telemetry, engine, reloader) = started(TelemetryOptions::default());
+    load(&telemetry, &engine).await;
+    let text = metrics(&telemetry, &engine, &reloader.status(), server_stats());
     let page = Page::read(&text);
     let shown: BTreeSet<&str> = page.names().into_iter().collect();
     let asked = asked();

@@ -1,4 +1,4 @@
-//! What happens at the doors, for the page of metrics: connections and requests of each listener, and what Envoy asks.
+//! Metrics of listeners, callers and Envoy's service.
 
 use std::fmt;
 
@@ -9,13 +9,12 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use throttlekit::Timestamp;
 
-use crate::api::envoy::EnvoyStats;
 use crate::listen::Stats;
 use crate::share::{Load, PrincipalSeen};
 
-/// What was seen at the doors so far.
+/// Counts of listeners, callers and Envoy's service so far.
 #[derive(Clone, Debug, Default)]
-pub struct DoorsSeen {
+pub struct ServerStats {
     /// Each listener by its name: `grpc`, `http`, `metrics`.
     pub listeners: Vec<(&'static str, Stats)>,
     /// What Envoy's rate limit service was asked.
@@ -28,6 +27,22 @@ pub struct DoorsSeen {
     pub callers_refused: Vec<(&'static str, u64)>,
     /// When the server's certificate expires, if it has one that does.
     pub certificate_expires: Option<Timestamp>,
+}
+
+/// Counts of Envoy's service since it was created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnvoyStats {
+    /// Requests.
+    pub requests: u64,
+    /// Descriptors that no rule matched. They passed.
+    pub unmatched: u64,
+    /// Descriptors that brought a limit along. The configured one was asked instead.
+    pub overrides_ignored: u64,
+    /// Descriptors that wanted units back. Nothing was given back, and nothing charged.
+    pub refunds_ignored: u64,
+    /// Descriptors that could not be counted: not the caller's, more than any limit, or more than is decided in time. They did
+    /// not pass.
+    pub refused: u64,
 }
 
 /// A count of a listener.
@@ -72,7 +87,7 @@ const CLOSED: &[(&str, Count)] = &[
     ("cut_off", |stats| stats.cut_off),
 ];
 
-impl DoorsSeen {
+impl ServerStats {
     fn write_reasons(
         &self,
         page: &mut DescriptorEncoder<'_>,
@@ -159,7 +174,7 @@ impl DoorsSeen {
     }
 }
 
-impl Collector for DoorsSeen {
+impl Collector for ServerStats {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let page = &mut encoder;
         for (name, help, count) in COUNTERS {

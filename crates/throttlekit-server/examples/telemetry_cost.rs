@@ -6,18 +6,18 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use throttlekit::admission::{Axis, Event};
 use throttlekit::{ALLOW_FULL, Clock, Decision, Guarantee, PreciseClock};
-use throttlekit_server::engine::Witness;
-use throttlekit_server::seeing::{Hub, HubOptions};
+use throttlekit_server::engine::DecisionObserver;
+use throttlekit_server::telemetry::{ServerTelemetry, TelemetryOptions};
 
 const EACH: u32 = 1_000_000;
 const ROUNDS: u32 = 7;
 
 fn main() -> std::io::Result<()> {
-    let hub = Hub::start(HubOptions::default())?;
-    let mut figure = Map::from_iter([("name".to_owned(), Value::from("seeing-cost"))]);
+    let telemetry = ServerTelemetry::start(TelemetryOptions::default())?;
+    let mut figure = Map::from_iter([("name".to_owned(), Value::from("telemetry-cost"))]);
     for (what, allowed) in [("allowed", true), ("denied", false)] {
         for threads in [1, 2] {
-            let mut rounds: Vec<_> = (0..ROUNDS).map(|_| round(&hub, threads, allowed)).collect();
+            let mut rounds: Vec<_> = (0..ROUNDS).map(|_| round(&telemetry, threads, allowed)).collect();
             rounds.sort_unstable();
             let (best, median) = (rounds[0], rounds[rounds.len() / 2]);
             println!("{what:<8} threads={threads} ns per decision: best {best} median {median}");
@@ -25,7 +25,7 @@ fn main() -> std::io::Result<()> {
             figure.insert(format!("{what}_threads_{threads}"), figures);
         }
     }
-    let lost = hub.counts().events_lost();
+    let lost = telemetry.counts().events_lost();
     println!("events lost: {lost}");
     figure.insert("decisions_each".into(), (u64::from(EACH) * u64::from(ROUNDS)).into());
     figure.insert("events_lost".into(), lost.into());
@@ -34,7 +34,7 @@ fn main() -> std::io::Result<()> {
 }
 
 /// Nanoseconds of one decision on its thread.
-fn round(hub: &Arc<Hub>, threads: u32, allowed: bool) -> u64 {
+fn round(telemetry: &Arc<ServerTelemetry>, threads: u32, allowed: bool) -> u64 {
     let clock = PreciseClock::new();
     let start = clock.now();
     std::thread::scope(|scope| {
@@ -51,7 +51,7 @@ fn round(hub: &Arc<Hub>, threads: u32, allowed: bool) -> u64 {
                         policy_denied: false,
                         guarantee: Guarantee::Exact,
                     };
-                    hub.decided(&event, false, Duration::from_nanos(u64::from(at % 4_096) * 100));
+                    telemetry.decided(&event, false, Duration::from_nanos(u64::from(at % 4_096) * 100));
                 }
             });
         }

@@ -1,6 +1,4 @@
-//! Traces and metrics over OTLP, for whoever runs a collector. The feature `otlp`.
-
-mod spans;
+//! Traces and metrics over OTLP, sent to a collector. The feature `otlp`.
 
 use std::time::Duration;
 
@@ -12,9 +10,8 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 
-use super::Hub;
-pub(super) use spans::note;
-pub use spans::{RpcSpans, Spanned};
+use super::ServerTelemetry;
+pub use super::spans::{RpcSpans, Spanned};
 
 /// Under what name a collector knows us.
 const NAME: &str = "throttlekit";
@@ -34,7 +31,7 @@ impl Otlp {
     /// # Errors
     ///
     /// If the address makes no sense.
-    pub fn start(endpoint: &str, hub: &Hub) -> Result<Self, String> {
+    pub fn start(endpoint: &str, telemetry: &ServerTelemetry) -> Result<Self, String> {
         if !endpoint.starts_with("http://") {
             return Err(format!(
                 "`{endpoint}`: write http://HOST:PORT; the collector is spoken to over gRPC in plain text"
@@ -42,7 +39,7 @@ impl Otlp {
         }
         let resource = Resource::builder()
             .with_service_name(NAME)
-            .with_attribute(KeyValue::new("service.instance.id", hub.options().node_id.clone()))
+            .with_attribute(KeyValue::new("service.instance.id", telemetry.options().node_id.clone()))
             .build();
         let wrong = |error: opentelemetry_otlp::ExporterBuildError| format!("`{endpoint}`: {error}");
         let spans = SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_MAX);
@@ -55,7 +52,7 @@ impl Otlp {
             .with_periodic_exporter(metrics.build().map_err(wrong)?)
             .with_resource(resource)
             .build();
-        throttlekit_telemetry::opentelemetry::register(&meters.meter(NAME), &hub.counts());
+        throttlekit_telemetry::opentelemetry::register(&meters.meter(NAME), &telemetry.counts());
         Ok(Self { tracers, meters })
     }
 

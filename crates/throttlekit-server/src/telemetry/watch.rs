@@ -10,22 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use super::denials::Denial;
+use crate::share::{TooManyWatchers, WATCHERS_MAX};
 
-/// How many may watch at a time.
-pub(crate) const WATCHERS_MAX: usize = 64;
 /// How many denials one is told of in a second.
 const PER_SECOND_MAX: u32 = 500;
 /// How many wait for one that is slow.
 const QUEUE_MAX: usize = 256;
 
-/// Nobody else may watch for now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooManyWatchers;
-
 /// All who watch.
 #[derive(Default)]
 pub(super) struct Watchers {
-    all: Mutex<Vec<Seat>>,
+    all: Mutex<Vec<Subscription>>,
     over: AtomicBool,
     dropped: AtomicU64,
 }
@@ -33,7 +28,7 @@ pub(super) struct Watchers {
 type Wants = dyn Fn(&str) -> bool + Send + Sync;
 
 /// A watcher, as whoever tells of denials sees it: how much it was told is known without asking it.
-struct Seat {
+struct Subscription {
     wants: Box<Wants>,
     second: u64,
     in_second: u32,
@@ -61,7 +56,7 @@ impl Watchers {
         // Set under the same lock, so nobody who comes later waits for an end that was.
         let state = State { over: self.over.load(Relaxed), ..State::default() };
         let watcher = Arc::new(Watcher { state: Mutex::new(state), news: Notify::new() });
-        all.push(Seat { wants, second: 0, in_second: 0, watcher: watcher.clone() });
+        all.push(Subscription { wants, second: 0, in_second: 0, watcher: watcher.clone() });
         Ok(Watch { watcher, watchers: self.clone() })
     }
 
@@ -69,8 +64,8 @@ impl Watchers {
     pub(super) fn tell(&self, policy: &str, second: u64, denial: impl FnOnce() -> Denial) {
         let denial = LazyCell::new(|| Arc::new(denial()));
         let mut dropped = 0;
-        for seat in lock(&self.all).iter_mut().filter(|seat| (seat.wants)(policy)) {
-            let told = seat.may_hear(second) && seat.watcher.tell(LazyCell::force(&denial).clone());
+        for subscription in lock(&self.all).iter_mut().filter(|subscription| (subscription.wants)(policy)) {
+            let told = subscription.may_hear(second) && subscription.watcher.tell(LazyCell::force(&denial).clone());
             dropped += u64::from(!told);
         }
         if dropped > 0 {
@@ -82,7 +77,7 @@ impl Watchers {
     pub(super) fn close(&self) {
         let all = lock(&self.all);
         self.over.store(true, Relaxed);
-        for Seat { watcher, .. } in all.iter() {
+        for Subscription { watcher, .. } in all.iter() {
             lock(&watcher.state).over = true;
             watcher.news.notify_one();
         }
@@ -98,7 +93,7 @@ impl Watchers {
     }
 }
 
-impl Seat {
+impl Subscription {
     /// Counts one more, unless it heard as much as it may in this second.
     fn may_hear(&mut self, second: u64) -> bool {
         if self.second != second {
@@ -151,7 +146,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        lock(&self.watchers.all).retain(|seat| !Arc::ptr_eq(&seat.watcher, &self.watcher));
+        lock(&self.watchers.all).retain(|subscription| !Arc::ptr_eq(&subscription.watcher, &self.watcher));
     }
 }
 

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use throttlekit_proto::v1;
 
-use super::hub::Hub;
+use super::server_telemetry::ServerTelemetry;
 
-pub(super) fn of(snapshot: &v1::Snapshot, hub: &Hub) -> Value {
+pub(super) fn of(snapshot: &v1::Snapshot, telemetry: &ServerTelemetry) -> Value {
     let meta = snapshot.meta.clone().unwrap_or_default();
     let engine = snapshot.engine.clone().unwrap_or_default();
     let config = snapshot.config.clone().unwrap_or_default();
@@ -37,10 +37,10 @@ pub(super) fn of(snapshot: &v1::Snapshot, hub: &Hub) -> Value {
             "rejected": config.rejected,
             "lastError": config.last_error,
         },
-        "eventsLost": hub.counts().events_lost(),
-        "watchers": hub.watchers().count(),
-        "watchDropped": hub.watchers().dropped(),
-        "hashedKeys": hub.options().hash_keys,
+        "eventsLost": telemetry.counts().events_lost(),
+        "watchers": telemetry.watchers().count(),
+        "watchDropped": telemetry.watchers().dropped(),
+        "hashedKeys": telemetry.options().hash_keys,
     })
 }
 

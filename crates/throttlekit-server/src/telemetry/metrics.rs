@@ -15,8 +15,8 @@ use prometheus_client::registry::Registry;
 use throttlekit::{Guarantee, KeyMemory};
 use throttlekit_telemetry::{GUARANTEES, OTHER, prometheus};
 
-use super::doors::DoorsSeen;
-use super::hub::{Hub, PolicySeen, StoreSeen};
+use super::server_stats::ServerStats;
+use super::server_telemetry::{ServerTelemetry, PolicySnapshot, StoreRecord};
 use crate::engine::{Engine, GuardView, StoreHealth};
 use crate::reload::ConfigStatus;
 
@@ -24,12 +24,12 @@ use crate::reload::ConfigStatus;
 pub const METRICS_CONTENT_TYPE: &str = prometheus::CONTENT_TYPE;
 
 /// The page, as things stand now.
-pub fn metrics(hub: &Hub, engine: &Engine, config: &ConfigStatus, doors: DoorsSeen) -> String {
+pub fn metrics(telemetry: &ServerTelemetry, engine: &Engine, config: &ConfigStatus, server: ServerStats) -> String {
     let mut registry = Registry::default();
-    prometheus::register(&mut registry, &hub.counts());
+    prometheus::register(&mut registry, &telemetry.counts());
     let ours = registry.sub_registry_with_prefix("throttlekit");
-    ours.register_collector(Box::new(Page::read(hub, engine, config)));
-    ours.register_collector(Box::new(doors));
+    ours.register_collector(Box::new(Page::read(telemetry, engine, config)));
+    ours.register_collector(Box::new(server));
     let mut page = String::new();
     // A string takes whatever is written.
     let _ = encode(&mut page, &registry);
@@ -38,12 +38,12 @@ pub fn metrics(hub: &Hub, engine: &Engine, config: &ConfigStatus, doors: DoorsSe
 
 /// Everything on it that the telemetry does not know.
 struct Page {
-    policies: Vec<PolicySeen>,
+    policies: Vec<PolicySnapshot>,
     engine_calls: BTreeMap<String, u64>,
     guards: Vec<GuardView>,
     leases: u64,
     health: StoreHealth,
-    store: StoreSeen,
+    store: StoreRecord,
     keys: KeyMemory,
     config: ConfigStatus,
     watchers: u64,
@@ -51,10 +51,10 @@ struct Page {
 }
 
 impl Page {
-    fn read(hub: &Hub, engine: &Engine, config: &ConfigStatus) -> Self {
-        let policies = hub.policies();
+    fn read(telemetry: &ServerTelemetry, engine: &Engine, config: &ConfigStatus) -> Self {
+        let policies = telemetry.policies();
         let running = engine.policies();
-        let crowded = running.len() > hub.options().policies_max;
+        let crowded = running.len() > telemetry.options().policies_max;
         let labelled = |name: &str| !crowded || policies.iter().any(|known| known.counts.policy() == name);
         let mut engine_calls = BTreeMap::new();
         for policy in &running {
@@ -68,11 +68,11 @@ impl Page {
             guards,
             leases: engine.leases_held(),
             health: engine.store_health(),
-            store: hub.store(),
+            store: telemetry.store(),
             keys: engine.key_memory().unwrap_or_default(),
             config: config.clone(),
-            watchers: hub.watchers().count() as u64,
-            watch_dropped: hub.watchers().dropped(),
+            watchers: telemetry.watchers().count() as u64,
+            watch_dropped: telemetry.watchers().dropped(),
             policies,
         }
     }
@@ -102,7 +102,7 @@ impl Page {
                 ConstGauge::new(i64::from(is)).encode(family.encode_family(&labels)?)?;
             }
         }
-        let bound = |policy: &PolicySeen| match policy.worth {
+        let bound = |policy: &PolicySnapshot| match policy.worth {
             Some(Guarantee::Bounded(over)) => over,
             _ => 0,
         };

@@ -9,25 +9,25 @@ use throttlekit_proto::v1::{DenialEvent, GetSnapshotRequest, Snapshot, WatchRequ
 use throttlekit_server::StoreUrl;
 use throttlekit_server::api::grpc::MonitorApi;
 use throttlekit_server::engine::{Ask, Backend, Engine};
-use throttlekit_server::seeing::{Hub, HubOptions};
+use throttlekit_server::telemetry::{ServerTelemetry, TelemetryOptions};
 use tonic::transport::{Channel, Server};
 use tonic::{Code, Streaming};
 
 use crate::{load, started_over};
 
-async fn opened(options: HubOptions) -> (Arc<Hub>, Engine, MonitorClient<Channel>) {
+async fn opened(options: TelemetryOptions) -> (Arc<ServerTelemetry>, Engine, MonitorClient<Channel>) {
     opened_over(Backend::memory(), options).await
 }
 
-async fn opened_over(backend: Backend, options: HubOptions) -> (Arc<Hub>, Engine, MonitorClient<Channel>) {
-    let (hub, engine, reloader) = started_over(backend, options);
+async fn opened_over(backend: Backend, options: TelemetryOptions) -> (Arc<ServerTelemetry>, Engine, MonitorClient<Channel>) {
+    let (telemetry, engine, reloader) = started_over(backend, options);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
-    let door = MonitorServer::new(MonitorApi::new(hub.clone(), engine.clone(), reloader.0));
+    let door = MonitorServer::new(MonitorApi::new(telemetry.clone(), engine.clone(), reloader.0));
     let incoming = tonic::transport::server::TcpIncoming::from(listener);
     tokio::spawn(Server::builder().add_service(door).serve_with_incoming(incoming));
     let channel = Channel::from_shared(format!("http://{at}")).unwrap().connect().await.unwrap();
-    (hub, engine, MonitorClient::new(channel))
+    (telemetry, engine, MonitorClient::new(channel))
 }
 
 async fn look(client: &mut MonitorClient<Channel>) -> Snapshot {
@@ -36,9 +36,9 @@ async fn look(client: &mut MonitorClient<Channel>) -> Snapshot {
 
 #[tokio::test]
 async fn a_snapshot_shows_each_policy_its_keys_slots_and_denials() {
-    let (hub, engine, mut client) =
-        opened(HubOptions { node_id: "n1".into(), ..HubOptions::default() }).await;
-    load(&hub, &engine).await;
+    let (telemetry, engine, mut client) =
+        opened(TelemetryOptions { node_id: "n1".into(), ..TelemetryOptions::default() }).await;
+    load(&telemetry, &engine).await;
     let snapshot = look(&mut client).await;
     let meta = snapshot.meta.unwrap();
     assert_eq!((meta.window_ms, meta.node_id.as_str()), (60_000, "n1"));
@@ -71,12 +71,12 @@ async fn a_snapshot_shows_each_policy_its_keys_slots_and_denials() {
 
 #[tokio::test]
 async fn tenants_are_shown_with_weight_use_and_share_those_that_used_most_first() {
-    let (hub, engine, mut client) = opened(HubOptions::default()).await;
+    let (telemetry, engine, mut client) = opened(TelemetryOptions::default()).await;
     let ask = |key, cost| Ask { policy: "shared", key, others: &[], cost };
     for (tenant, cost) in [(b"bob\x07", 5), (b"acme", 30)] as [(&[u8], u64); 2] {
         assert!(engine.check(ask(tenant, cost)).await.unwrap().decision.allowed);
     }
-    assert!(hub.flush(Duration::from_secs(20)));
+    assert!(telemetry.flush(Duration::from_secs(20)));
     let snapshot = look(&mut client).await;
     let shared = snapshot.policies.iter().find(|policy| policy.name == "shared").unwrap();
     let seen = shared.fair_shares.iter();
@@ -91,9 +91,9 @@ async fn tenants_are_shown_with_weight_use_and_share_those_that_used_most_first(
 
 #[tokio::test]
 async fn tenants_are_hashed_where_keys_are() {
-    let (hub, engine, mut client) = opened(HubOptions { hash_keys: true, ..HubOptions::default() }).await;
+    let (telemetry, engine, mut client) = opened(TelemetryOptions { hash_keys: true, ..TelemetryOptions::default() }).await;
     engine.check(Ask { policy: "shared", key: b"acme", others: &[], cost: 1 }).await.unwrap();
-    assert!(hub.flush(Duration::from_secs(20)));
+    assert!(telemetry.flush(Duration::from_secs(20)));
     let snapshot = look(&mut client).await;
     let shared = snapshot.policies.iter().find(|policy| policy.name == "shared").unwrap();
     assert!(shared.fair_shares.len() == 1 && shared.fair_shares[0].tenant.starts_with('#'));
@@ -103,7 +103,7 @@ async fn tenants_are_hashed_where_keys_are() {
 #[tokio::test]
 async fn the_stores_last_failure_is_shown_with_its_time() {
     let nowhere = StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(None, None).await.unwrap();
-    let (_hub, engine, mut client) = opened_over(nowhere, HubOptions::default()).await;
+    let (_telemetry, engine, mut client) = opened_over(nowhere, TelemetryOptions::default()).await;
     assert!(look(&mut client).await.engine.unwrap().last_error.is_empty(), "nobody has asked yet");
     let answer = engine.check(Ask { policy: "api", key: b"alice", others: &[], cost: 1 }).await.unwrap();
     assert!(!answer.decision.allowed, "closed, since the store is away");
@@ -116,8 +116,8 @@ async fn the_stores_last_failure_is_shown_with_its_time() {
 
 #[tokio::test]
 async fn hashed_keys_show_nothing_of_themselves() {
-    let (hub, engine, mut client) = opened(HubOptions { hash_keys: true, ..HubOptions::default() }).await;
-    load(&hub, &engine).await;
+    let (telemetry, engine, mut client) = opened(TelemetryOptions { hash_keys: true, ..TelemetryOptions::default() }).await;
+    load(&telemetry, &engine).await;
     let snapshot = look(&mut client).await;
     assert!(snapshot.policies[0].top_denied[0].key.starts_with('#'));
     assert!(!format!("{snapshot:?}").contains("ice"));
@@ -125,10 +125,10 @@ async fn hashed_keys_show_nothing_of_themselves() {
 
 #[tokio::test]
 async fn a_watch_hears_of_its_policy_alone_and_ends_when_the_server_stops() {
-    let (hub, engine, mut client) = opened(HubOptions::default()).await;
+    let (telemetry, engine, mut client) = opened(TelemetryOptions::default()).await;
     let mut one = client.watch(WatchRequest { policy: "api".into() }).await.unwrap().into_inner();
     let mut all = client.watch(WatchRequest::default()).await.unwrap().into_inner();
-    load(&hub, &engine).await;
+    load(&telemetry, &engine).await;
     let heard = [next(&mut one).await.unwrap(), next(&mut one).await.unwrap()];
     for denial in heard {
         assert_eq!(
@@ -143,7 +143,7 @@ async fn a_watch_hears_of_its_policy_alone_and_ends_when_the_server_stops() {
         policies.push(next(&mut all).await.unwrap().policy);
     }
     assert_eq!(policies, ["api", "api", "slots"]);
-    hub.close();
+    telemetry.close();
     assert_eq!((next(&mut one).await, next(&mut all).await), (None, None));
 }
 
@@ -154,7 +154,7 @@ async fn next(stream: &mut Streaming<throttlekit_proto::v1::WatchResponse>) -> O
 
 #[tokio::test]
 async fn the_sixty_fifth_watcher_is_refused_and_has_a_place_when_one_leaves() {
-    let (_hub, _engine, mut client) = opened(HubOptions::default()).await;
+    let (_telemetry, _engine, mut client) = opened(TelemetryOptions::default()).await;
     let mut all = Vec::new();
     for _ in 0..64 {
         all.push(client.watch(WatchRequest::default()).await.unwrap());
@@ -174,14 +174,14 @@ async fn the_sixty_fifth_watcher_is_refused_and_has_a_place_when_one_leaves() {
 
 #[tokio::test]
 async fn one_that_does_not_read_holds_up_nobody() {
-    let (hub, engine, mut client) = opened(HubOptions::default()).await;
+    let (telemetry, engine, mut client) = opened(TelemetryOptions::default()).await;
     let _asleep = client.watch(WatchRequest::default()).await.unwrap();
     let mut awake = client.watch(WatchRequest { policy: "slots".into() }).await.unwrap().into_inner();
     for _ in 0..20_000 {
         engine.check(Ask { policy: "api", key: b"x", others: &[], cost: 1 }).await.unwrap();
     }
-    assert!(hub.flush(Duration::from_secs(20)));
-    load(&hub, &engine).await;
+    assert!(telemetry.flush(Duration::from_secs(20)));
+    load(&telemetry, &engine).await;
     assert_eq!(next(&mut awake).await.unwrap().policy, "slots");
     let json: serde_json::Value = serde_json::from_str(&look(&mut client).await.raw_json).unwrap();
     assert!(json["watchDropped"].as_u64().unwrap() > 0);

@@ -1,4 +1,4 @@
-//! Where everything that is to be seen comes together.
+//! The telemetry of all decisions: counters, latencies, denials.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,13 +12,14 @@ use throttlekit_telemetry::{Counts, OTHER, PolicyCounts, Telemetry, Top};
 
 use super::denials::{Denial, Denials};
 use super::latency::{Latency, SLICE, Summary};
-use super::shown::Keys;
-use super::watch::{TooManyWatchers, Watch, Watchers};
-use crate::engine::Witness;
+use super::key_display::KeyDisplay;
+use super::watch::{Watch, Watchers};
+use crate::engine::DecisionObserver;
+use crate::share::TooManyWatchers;
 
-/// What a hub can be told.
+/// Options of the telemetry.
 #[derive(Clone, Debug)]
-pub struct HubOptions {
+pub struct TelemetryOptions {
     /// How many policies have labels of their own; all that come later are counted as `other`.
     pub policies_max: usize,
     /// How many of the busiest keys are counted, over all policies.
@@ -31,23 +32,23 @@ pub struct HubOptions {
     pub node_id: String,
 }
 
-impl Default for HubOptions {
+impl Default for TelemetryOptions {
     fn default() -> Self {
         Self { policies_max: 256, top_keys: 1_024, queue: 8_192, hash_keys: false, node_id: String::new() }
     }
 }
 
-/// Sees every decision, and tells those who look.
-pub struct Hub {
+/// Observes every decision, and reports to metrics, the monitor and streams of denials.
+pub struct ServerTelemetry {
     telemetry: Telemetry,
-    seen: Box<[OnceLock<Box<Seen>>]>,
+    seen: Box<[OnceLock<Box<PolicyRecord>>]>,
     denials: Arc<Denials>,
-    store: Mutex<StoreSeen>,
-    options: HubOptions,
+    store: Mutex<StoreRecord>,
+    options: TelemetryOptions,
 }
 
 /// What is kept of a policy beside its counts.
-pub(super) struct Seen {
+pub(super) struct PolicyRecord {
     latency: Latency,
     shadow_denied: AtomicU64,
     /// What the last answer was worth: a guarantee, and the bound of one that has a bound.
@@ -56,13 +57,13 @@ pub(super) struct Seen {
 
 /// When the store went away, if it has, and how often it did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct StoreSeen {
+pub(super) struct StoreRecord {
     pub(super) away_since: Option<Timestamp>,
     pub(super) went_away: u64,
 }
 
 /// One policy, as far as decisions show it.
-pub(super) struct PolicySeen {
+pub(super) struct PolicySnapshot {
     pub(super) counts: PolicyCounts,
     pub(super) latency: Summary,
     pub(super) cumulative: (f64, u64, Vec<(f64, u64)>),
@@ -70,13 +71,13 @@ pub(super) struct PolicySeen {
     pub(super) worth: Option<Guarantee>,
 }
 
-impl Hub {
+impl ServerTelemetry {
     /// Starts the telemetry's thread, and one that cuts minutes into slices.
     ///
     /// # Errors
     ///
     /// If the system has no thread to give.
-    pub fn start(options: HubOptions) -> io::Result<Arc<Self>> {
+    pub fn start(options: TelemetryOptions) -> io::Result<Arc<Self>> {
         let denials = Arc::new(Denials::new(options.hash_keys));
         let noted = denials.clone();
         let telemetry = Telemetry::builder()
@@ -87,10 +88,10 @@ impl Hub {
             .subscribe(super::logs::denied)
             .start()?;
         let seen = (0..telemetry.counts().places()).map(|_| OnceLock::new()).collect();
-        let hub = Arc::new(Self { telemetry, seen, denials, store: Mutex::default(), options });
-        let cut = Arc::downgrade(&hub);
-        thread::Builder::new().name("throttlekit-seeing".into()).spawn(move || cut_slices(&cut))?;
-        Ok(hub)
+        let this = Arc::new(Self { telemetry, seen, denials, store: Mutex::default(), options });
+        let cut = Arc::downgrade(&this);
+        thread::Builder::new().name("throttlekit-latency".into()).spawn(move || cut_slices(&cut))?;
+        Ok(this)
     }
 
     /// The exact counters, for whoever else exports them.
@@ -120,11 +121,11 @@ impl Hub {
         self.telemetry.flush(wait)
     }
 
-    pub(super) fn options(&self) -> &HubOptions {
+    pub(super) fn options(&self) -> &TelemetryOptions {
         &self.options
     }
 
-    pub(super) fn keys(&self) -> &Keys {
+    pub(super) fn keys(&self) -> &KeyDisplay {
         self.denials.keys()
     }
 
@@ -140,7 +141,7 @@ impl Hub {
         &self.denials.watchers
     }
 
-    pub(super) fn store(&self) -> StoreSeen {
+    pub(super) fn store(&self) -> StoreRecord {
         *self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,16 +160,16 @@ impl Hub {
     }
 
     /// Every policy that was asked, by name; `other` last.
-    pub(super) fn policies(&self) -> Vec<PolicySeen> {
+    pub(super) fn policies(&self) -> Vec<PolicySnapshot> {
         let mut counts = self.counts().policies();
         counts.sort_by(|a, b| (a.policy() == OTHER, a.policy()).cmp(&(b.policy() == OTHER, b.policy())));
         counts.into_iter().map(|counts| self.policy(counts)).collect()
     }
 
-    fn policy(&self, counts: PolicyCounts) -> PolicySeen {
+    fn policy(&self, counts: PolicyCounts) -> PolicySnapshot {
         // It may have been counted and not yet timed.
         let seen = self.seen(counts.place());
-        PolicySeen {
+        PolicySnapshot {
             counts,
             latency: seen.latency.summary(),
             cumulative: seen.latency.cumulative(),
@@ -178,7 +179,7 @@ impl Hub {
     }
 
     #[inline]
-    fn seen(&self, place: usize) -> &Seen {
+    fn seen(&self, place: usize) -> &PolicyRecord {
         self.seen[place].get_or_init(Box::default)
     }
 
@@ -189,12 +190,12 @@ impl Hub {
     }
 }
 
-impl Witness for Hub {
+impl DecisionObserver for ServerTelemetry {
     /// A shadow's denial is counted as what became of it: it passed.
     #[inline]
     fn decided(&self, event: &Event<'_>, shadow: bool, took: Duration) {
         #[cfg(feature = "otlp")]
-        super::otlp::note(event);
+        super::spans::note(event);
         let passed = shadow && !event.decision.allowed;
         let place = if passed {
             let decision = Decision { allowed: true, ..event.decision };
@@ -215,17 +216,17 @@ impl Witness for Hub {
     }
 }
 
-impl Default for Seen {
+impl Default for PolicyRecord {
     fn default() -> Self {
         Self { latency: Latency::new(), shadow_denied: AtomicU64::new(0), worth: AtomicU64::new(0) }
     }
 }
 
-fn cut_slices(hub: &Weak<Hub>) {
+fn cut_slices(this: &Weak<ServerTelemetry>) {
     loop {
         thread::sleep(SLICE);
-        let Some(hub) = hub.upgrade() else { return };
-        hub.cut();
+        let Some(this) = this.upgrade() else { return };
+        this.cut();
     }
 }
 

@@ -1,4 +1,4 @@
-//! What happens at the doors is on the page of a server that runs.
+//! Counters of listeners and of Envoy's service are on the page of a running server.
 
 use throttlekit_proto::envoy::rate_limit_service_client::RateLimitServiceClient;
 use throttlekit_proto::envoy::{Entry, RateLimitDescriptor, RateLimitRequest};

@@ -5,15 +5,15 @@ use throttlekit::{KeyHash, SecretHash};
 /// The most bytes that are shown of a key.
 pub(super) const SHOWN_MAX: usize = 128;
 
-/// How keys are shown.
-pub(super) enum Keys {
+/// The format in which keys are shown.
+pub(super) enum KeyDisplay {
     /// As text, with whatever else escaped.
     Plain,
     /// As a number that stands for the key while this process runs, and that nobody can reckon elsewhere.
     Hashed(SecretHash),
 }
 
-impl Keys {
+impl KeyDisplay {
     pub(super) fn new(hash: bool) -> Self {
         if hash { Self::Hashed(SecretHash::random()) } else { Self::Plain }
     }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn text_stays_and_whatever_moves_a_cursor_or_turns_text_is_escaped() {
-        let plain = Keys::new(false);
+        let plain = KeyDisplay::new(false);
         assert_eq!(plain.show("tenant/ü-1 😀".as_bytes()), "tenant/ü-1 😀");
         assert_eq!(plain.show(b"a\x1b[2Jb\r\n\\"), "a\\u{1b}[2Jb\\r\\n\\\\");
         assert_eq!(plain.show("x\u{202e}y".as_bytes()), "x\\u{202e}y");
@@ -83,18 +83,18 @@ mod tests {
     #[test]
     fn a_shown_key_has_no_more_bytes_than_the_most() {
         for key in [vec![b'a'; 5_000], vec![0xff; 5_000], "ü".repeat(900).into_bytes(), vec![0; 900]] {
-            let shown = Keys::new(false).show(&key);
+            let shown = KeyDisplay::new(false).show(&key);
             assert!(shown.len() <= SHOWN_MAX && shown.ends_with('…'), "{shown}");
         }
         let fits = "a".repeat(SHOWN_MAX - 3);
-        assert_eq!(Keys::new(false).show(fits.as_bytes()), fits);
+        assert_eq!(KeyDisplay::new(false).show(fits.as_bytes()), fits);
     }
 
     #[test]
     fn a_hashed_key_shows_nothing_of_itself_and_is_the_same_each_time() {
-        let hashed = Keys::new(true);
+        let hashed = KeyDisplay::new(true);
         let shown = hashed.show(b"alice");
         assert_eq!(shown, hashed.show(b"alice"));
-        assert!(shown.len() == 17 && shown != hashed.show(b"bob") && shown != Keys::new(true).show(b"alice"));
+        assert!(shown.len() == 17 && shown != hashed.show(b"bob") && shown != KeyDisplay::new(true).show(b"alice"));
     }
 }

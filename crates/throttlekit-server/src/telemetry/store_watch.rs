@@ -1,11 +1,11 @@
-//! Notices when the store goes away and when it is back.
+//! Watches the store, and records when it becomes unavailable and when it is back.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::{Clock, WallClock};
 
-use super::Hub;
+use super::ServerTelemetry;
 use crate::engine::Engine;
 
 /// How often it is looked at.
@@ -15,14 +15,14 @@ const PROBE_EVERY: u32 = 4;
 
 /// Looks after the store for as long as it is polled: one line in the log when it goes away and one when it is back,
 /// however many calls failed in between.
-pub async fn mind_store(hub: Arc<Hub>, engine: Engine) {
+pub async fn watch_store(telemetry: Arc<ServerTelemetry>, engine: Engine) {
     let mut every = tokio::time::interval(LOOK_EVERY);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut looks = 0_u32;
     loop {
         every.tick().await;
         let health = engine.store_health();
-        note(&hub, health.kind, health.serving);
+        note(&telemetry, health.kind, health.serving);
         looks = looks.wrapping_add(1);
         if !health.serving && looks.is_multiple_of(PROBE_EVERY) {
             engine.probe().await;
@@ -31,8 +31,8 @@ pub async fn mind_store(hub: Arc<Hub>, engine: Engine) {
 }
 
 /// Logs the change, if there is one.
-fn note(hub: &Hub, kind: &'static str, serving: bool) {
-    match (hub.store_serves(serving), serving) {
+fn note(telemetry: &ServerTelemetry, kind: &'static str, serving: bool) {
+    match (telemetry.store_serves(serving), serving) {
         (Some(_), false) => tracing::warn!(store = kind, "the store does not answer"),
         (Some(since), true) => {
             let away_ms = WallClock.now().since(since).as_millis() as u64;
@@ -44,18 +44,18 @@ fn note(hub: &Hub, kind: &'static str, serving: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::HubOptions;
+    use super::super::TelemetryOptions;
     use super::*;
 
     #[test]
     fn an_outage_is_counted_once_and_is_over_once() {
-        let hub = Hub::start(HubOptions::default()).unwrap();
+        let telemetry = ServerTelemetry::start(TelemetryOptions::default()).unwrap();
         for serving in [true, false, false, false, true, true, false] {
-            note(&hub, "redis", serving);
+            note(&telemetry, "redis", serving);
         }
-        assert_eq!(hub.store().went_away, 2);
-        assert!(hub.store().away_since.is_some());
-        note(&hub, "redis", true);
-        assert_eq!((hub.store().went_away, hub.store().away_since), (2, None));
+        assert_eq!(telemetry.store().went_away, 2);
+        assert!(telemetry.store().away_since.is_some());
+        note(&telemetry, "redis", true);
+        assert_eq!((telemetry.store().went_away, telemetry.store().away_since), (2, None));
     }
 }

@@ -1,28 +1,27 @@
-//! Spans of what a server is asked, where it was built to send them.
+//! The export of traces, where the server was built with it.
 
 use std::sync::Arc;
 
-use crate::seeing::Hub;
-use crate::server::ServerOptions;
+use super::ServerTelemetry;
+#[cfg(feature = "otlp")]
+use super::otlp::{Otlp, RpcSpans};
 
-/// Who is sent traces, if anyone.
+/// Sends traces to a collector, if there is one.
 pub(crate) struct Traces {
     #[cfg(feature = "otlp")]
-    otlp: Option<Arc<crate::seeing::otlp::Otlp>>,
+    otlp: Option<Arc<Otlp>>,
 }
 
 #[cfg(feature = "otlp")]
 impl Traces {
-    pub(crate) fn start(options: &ServerOptions, hub: &Arc<Hub>) -> Result<Self, String> {
-        let start = |endpoint: &String| crate::seeing::otlp::Otlp::start(endpoint, hub).map(Arc::new);
-        let otlp = options.otlp.as_ref().map(start).transpose().map_err(|error| format!("--otlp {error}"))?;
+    pub(crate) fn start(collector: Option<&str>, telemetry: &Arc<ServerTelemetry>) -> Result<Self, String> {
+        let start = |endpoint| Otlp::start(endpoint, telemetry).map(Arc::new);
+        let otlp = collector.map(start).transpose().map_err(|error| format!("--otlp {error}"))?;
         Ok(Self { otlp })
     }
 
     /// A layer that makes a span of each request, or does nothing.
-    pub(crate) fn spans(
-        &self,
-    ) -> tower::util::Either<crate::seeing::otlp::RpcSpans, tower::layer::util::Identity> {
+    pub(crate) fn spans(&self) -> tower::util::Either<RpcSpans, tower::layer::util::Identity> {
         tower::util::option_layer(self.otlp.as_ref().map(|otlp| otlp.spans()))
     }
 
@@ -37,7 +36,7 @@ impl Traces {
 
 #[cfg(not(feature = "otlp"))]
 impl Traces {
-    pub(crate) fn start(_: &ServerOptions, _: &Arc<Hub>) -> Result<Self, String> {
+    pub(crate) fn start(_: Option<&str>, _: &Arc<ServerTelemetry>) -> Result<Self, String> {
         Ok(Self {})
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use throttlekit::admission::Event;
 use throttlekit::{Clock, WallClock};
 
-use super::shown::Keys;
+use super::key_display::KeyDisplay;
 use super::watch::Watchers;
 use crate::wire_format::retry_millis;
 
@@ -36,7 +36,7 @@ pub struct Denial {
 pub(super) struct Denials {
     recent: Mutex<VecDeque<Kept>>,
     pub(super) watchers: Arc<Watchers>,
-    keys: Keys,
+    keys: KeyDisplay,
 }
 
 /// A denial with its key as it was, which is made fit to be seen only if someone looks.
@@ -49,10 +49,10 @@ struct Kept {
 impl Denials {
     pub(super) fn new(hash_keys: bool) -> Self {
         let recent = Mutex::new(VecDeque::with_capacity(RECENT_MAX));
-        Self { recent, watchers: Arc::default(), keys: Keys::new(hash_keys) }
+        Self { recent, watchers: Arc::default(), keys: KeyDisplay::new(hash_keys) }
     }
 
-    pub(super) fn keys(&self) -> &Keys {
+    pub(super) fn keys(&self) -> &KeyDisplay {
         &self.keys
     }
 

@@ -8,9 +8,9 @@ use throttlekit_proto::v1;
 use throttlekit_telemetry::{TopKey, TopKeys};
 
 use super::denials::Denial;
-use super::hub::{Hub, PolicySeen};
+use super::server_telemetry::{ServerTelemetry, PolicySnapshot};
 use super::latency::{Summary, WINDOW};
-use super::shares;
+use super::fair_shares;
 use super::utc::utc;
 use crate::wire_format::{millis_at, signed};
 use crate::engine::{Engine, GuardView, PolicyView};
@@ -26,15 +26,15 @@ const FORM: &str = "1";
 ///
 /// Counts are since the start, latencies over the last minute. A policy that nobody asked is there, with zeros.
 pub fn snapshot(
-    hub: &Hub,
+    telemetry: &ServerTelemetry,
     engine: &Engine,
     config: &ConfigStatus,
     shows: impl Fn(&str) -> bool,
 ) -> v1::Snapshot {
     let mut running: BTreeMap<String, PolicyView> =
         engine.policies().into_iter().map(|policy| (policy.name.clone(), policy)).collect();
-    let keys = KeysOf::read(hub);
-    let asked = hub.policies().into_iter().map(|seen| {
+    let keys = KeysOf::read(telemetry);
+    let asked = telemetry.policies().into_iter().map(|seen| {
         let view = running.remove(seen.counts.policy());
         summary(&seen, view.as_ref(), &keys)
     });
@@ -42,34 +42,34 @@ pub fn snapshot(
     policies.extend(running.values().map(silent));
     policies.retain(|policy| shows(&policy.name));
     for policy in &mut policies {
-        policy.fair_shares = shares::of(hub, engine, &policy.name, &keys.busiest);
+        policy.fair_shares = fair_shares::of(telemetry, engine, &policy.name, &keys.busiest);
     }
     // Errors name files, principals and the store: they are for who may see everything.
     let shows_errors = shows("");
     let mut snapshot = v1::Snapshot {
-        meta: Some(meta(hub)),
+        meta: Some(meta(telemetry)),
         policies,
         guards: engine.guards().iter().filter(|guard| shows(&guard.policy)).map(guard).collect(),
-        recent_denials: hub.recent().into_iter().filter(|denial| shows(&denial.policy)).map(wire).collect(),
+        recent_denials: telemetry.recent().into_iter().filter(|denial| shows(&denial.policy)).map(wire).collect(),
         raw_json: String::new(),
-        engine: Some(engine_health(hub, engine, shows_errors)),
+        engine: Some(engine_health(telemetry, engine, shows_errors)),
         config: Some(config_health(config, shows_errors)),
     };
-    snapshot.raw_json = super::json::of(&snapshot, hub).to_string();
+    snapshot.raw_json = super::json::of(&snapshot, telemetry).to_string();
     snapshot
 }
 
-fn meta(hub: &Hub) -> v1::MonitorMeta {
+fn meta(telemetry: &ServerTelemetry) -> v1::MonitorMeta {
     v1::MonitorMeta {
         generated_at: millis_at(WallClock.now()),
         window_ms: WINDOW.as_millis() as i64,
         mode: "server".into(),
         lens_version: FORM.into(),
-        node_id: hub.options().node_id.clone(),
+        node_id: telemetry.options().node_id.clone(),
     }
 }
 
-fn summary(seen: &PolicySeen, view: Option<&PolicyView>, keys: &KeysOf) -> v1::PolicySummary {
+fn summary(seen: &PolicySnapshot, view: Option<&PolicyView>, keys: &KeysOf) -> v1::PolicySummary {
     let name = seen.counts.policy();
     let axes = seen.counts.by_axis().filter(|(_, count)| *count > 0);
     let priced = Some(("price", seen.counts.policy_denied())).filter(|(_, count)| *count > 0);
@@ -114,15 +114,15 @@ struct KeysOf {
 }
 
 impl KeysOf {
-    fn read(hub: &Hub) -> Self {
-        let top = hub.top();
+    fn read(telemetry: &ServerTelemetry) -> Self {
+        let top = telemetry.top();
         let by_policy = |keys: TopKeys| {
             let mut by: BTreeMap<String, Vec<v1::KeyCount>> = BTreeMap::new();
             for key in keys.keys {
                 let list = by.entry(key.policy).or_default();
                 if list.len() < TOP_SHOWN {
                     // What it came at least: a count that is surely no rumour.
-                    list.push(v1::KeyCount { key: hub.keys().show(&key.key), count: signed(key.at_least) });
+                    list.push(v1::KeyCount { key: telemetry.keys().show(&key.key), count: signed(key.at_least) });
                 }
             }
             by.values_mut().for_each(|list| list.sort_by_key(|key| std::cmp::Reverse(key.count)));
@@ -157,8 +157,8 @@ fn guard(view: &GuardView) -> v1::GuardSummary {
     }
 }
 
-fn engine_health(hub: &Hub, engine: &Engine, shows_errors: bool) -> v1::EngineHealth {
-    let (health, store) = (engine.store_health(), hub.store());
+fn engine_health(telemetry: &ServerTelemetry, engine: &Engine, shows_errors: bool) -> v1::EngineHealth {
+    let (health, store) = (engine.store_health(), telemetry.store());
     let away = store.away_since.map(|since| WallClock.now().since(since));
     v1::EngineHealth {
         kind: health.kind.into(),
