@@ -4,11 +4,14 @@
 
 pub mod access;
 pub mod api;
+mod audit;
 mod date_time;
 pub mod engine;
 mod files;
+mod limits;
 pub mod listen;
 pub mod policy;
+mod principal;
 pub mod reload;
 mod server;
 mod share;

@@ -27,7 +27,8 @@ use crate::engine::{Backend, Engine, EngineOptions};
 use crate::listen::{self, Counters, ListenOptions, Speaks, Tls};
 use crate::reload::{Loaded, Reloader};
 use crate::telemetry::{ServerStats, ServerTelemetry, TelemetryOptions, Traces, METRICS_CONTENT_TYPE, Pages, metrics, watch_store};
-use crate::share::{FairUse, Processor, Shares};
+use crate::api::fair_use::FairUse;
+use crate::share::{Processor, Shares};
 
 /// How often certificates are looked at.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(60);

@@ -14,8 +14,7 @@ use tower::{Layer, Service};
 
 use super::refusals::Reason;
 use super::{Access, Unknown};
-use crate::api::http::FORWARD_AUTH;
-use crate::listen::{Peer, is_grpc, read_rest, say};
+use crate::listen::{FORWARD_AUTH, Peer, is_grpc, read_rest, say};
 
 /// What is answered to everybody: whether the server is well, which whoever sends traffic to it must know.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];

@@ -12,9 +12,9 @@ use super::held::{self, Held};
 use super::principals::{self, Principals};
 use super::refusals::{Reason, Refusals};
 use super::secret::{Head, Source};
-use super::token::tokens;
-use super::{AccessSpec, Caller, Principal, PrincipalSpec, Secret};
+use super::{Caller, Principal, Secret};
 use crate::listen::Peer;
+use crate::policy::{AccessSpec, PrincipalSpec, tokens};
 
 /// The secrets of a server whose file names no principals. Those that were read from files are read again while a
 /// server runs.
@@ -350,7 +350,7 @@ fn shown_in(headers: &HeaderMap, name: &HeaderName) -> Option<Option<Secret>> {
 pub(crate) fn unusable(spec: &PrincipalSpec) -> impl Iterator<Item = (String, String)> {
     tokens(spec).filter_map(|token| {
         let over = || token.judge().ok().flatten().is_some_and(|expires| WallClock.now() >= expires);
-        match token.source().map(|source| source.read()) {
+        match Source::of(&token).map(|source| source.read()) {
             Some(Err(why)) => Some((token.field, why)),
             _ if over() => Some((token.field, "this token has expired: replace it".into())),
             _ => None,

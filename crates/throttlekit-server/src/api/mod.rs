@@ -3,6 +3,7 @@
 
 pub(crate) mod debit_id;
 pub mod envoy;
+pub(crate) mod fair_use;
 pub mod grpc;
 pub mod http;
 pub(crate) mod lease_id;

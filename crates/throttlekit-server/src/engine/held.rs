@@ -13,7 +13,7 @@ use super::room::Full;
 use super::served::Served;
 use super::work::NotDebited;
 use super::{Admitted, Answered, Ask, Beats, Ended, Engine, Refusal};
-use crate::access::Principal;
+use crate::principal::Principal;
 
 /// How long a server that stops waits for stores to be told what was given back.
 const SETTLE_MAX: Duration = Duration::from_secs(2);

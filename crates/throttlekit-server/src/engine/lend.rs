@@ -10,12 +10,8 @@ use throttlekit::{Decision, Guarantee, Limit, LimitError, OnOutage, SharedLimite
 
 use super::Granted;
 use super::backend::Counted;
-use crate::policy::FleetSpec;
+use crate::policy::{FleetSpec, LENT_FOR};
 
-/// How many units are lent at a time at the most, unless the file says otherwise.
-pub const LENT_MAX: u64 = 1_000_000;
-/// For how long units of a smooth rate are lent, and what a stand-in lends while the store is away.
-pub const LENT_FOR: Duration = Duration::from_secs(1);
 /// With what the names of keys begin.
 pub(super) const PREFIX: &str = "tk";
 
@@ -58,7 +54,7 @@ impl Lender {
             form,
             term,
             by,
-            lease_max: spec.lease_max.unwrap_or(LENT_MAX).max(1),
+            lease_max: spec.units_max().max(1),
             share: spec.share.unwrap_or(1).max(1),
             strict: SharedLimiter::new(store.clone(), policy, limit)?.on_outage(on_outage),
             store,

@@ -26,28 +26,27 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use throttlekit::admission::Event;
-use throttlekit::store::DebitId;
+use throttlekit::store::{DebitId, StoreError};
 use throttlekit::{Axis, BootClock, Clock, Forecast, PreciseClock, Timestamp};
 
 pub use answer::{Admitted, Answered, Beats, Granted, Held, Refusal};
-pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, KEYS_MAX, MANY_MAX};
+pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, MANY_MAX};
 pub use backend::Backend;
 use failures::Failures;
 pub use failures::StoreFailure;
 use leases::Leases;
-pub use lend::{LENT_FOR, LENT_MAX};
 use limits::Later;
 use loans::{Loan, Loans};
 use recovery::Recovery;
 use running::Running;
-pub use served::LEASE_FOR;
 use served::Served;
-pub use variant::HELD_FOR;
-pub use view::{GuardView, PolicyView, Reloaded, StoreHealth};
+pub use slots::GuardView;
+pub use view::{PolicyView, Reloaded, StoreHealth};
 pub use observer::DecisionObserver;
 
-use crate::access::{Caller, Principal};
 use crate::policy::PolicyFile;
+use crate::principal::Principal;
+use crate::share::Turn;
 
 /// How often leases are looked at that nobody asks about.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
@@ -173,7 +172,7 @@ impl Engine {
     /// judged first; what parts were charged stays charged though a later one is not decided.
     pub(crate) async fn check_parts(
         &self,
-        caller: &Caller,
+        turn: Option<&Turn>,
         policy: &str,
         calls: &[Vec<&[u8]>],
         cost: u64,
@@ -181,9 +180,10 @@ impl Engine {
         let asks = ask::many(policy, calls, cost)?;
         let mut answers = Vec::with_capacity(asks.len());
         for (index, part) in asks.chunks(PART_MAX).enumerate() {
-            match index {
-                0 => caller.asks_for(part.len()),
-                _ => caller.next_part(part.len()).await?,
+            match turn {
+                Some(turn) if index == 0 => turn.weigh(part.len()),
+                Some(turn) if !turn.next(part.len()).await => return Err(StoreError::Overloaded.into()),
+                _ => {}
             }
             answers.extend(self.decide_many(policy, part, cost).await?);
         }

@@ -9,17 +9,13 @@ use std::time::Duration;
 use throttlekit::OnOutage;
 use throttlekit::fair::TenantShare;
 
-use super::GuardView;
 use super::backend::{Backend, Counted};
 use super::failures::Failures;
 use super::sharing::Sharing;
-use super::slots::Places;
+use super::slots::{GuardView, Places};
 use super::variant::{Common, Variant};
 use super::{Answered, Ask, Refusal};
-use crate::policy::{ConcurrencySpec, Defaults, OutageSpec, OverrideSpec, PolicySpec, Scope};
-
-/// How long a client's slot is held without a heartbeat, unless the file says otherwise.
-pub const LEASE_FOR: Duration = Duration::from_secs(2);
+use crate::policy::{ConcurrencySpec, Defaults, LEASE_FOR, OutageSpec, OverrideSpec, PolicySpec, Scope};
 
 /// One policy that runs. Cheap to clone, but for overrides.
 #[derive(Clone)]
@@ -223,7 +219,7 @@ impl Served {
     }
 
     pub(super) fn lease_for(&self) -> Duration {
-        self.spec.concurrency.as_ref().map_or(LEASE_FOR, lease_for)
+        self.spec.concurrency.as_ref().map_or(LEASE_FOR, ConcurrencySpec::slot_lease)
     }
 
     /// Whether the count of its slots ends with this process.
@@ -260,11 +256,6 @@ impl Served {
     pub(super) fn variants(&self) -> impl Iterator<Item = &Arc<Variant>> {
         std::iter::once(&self.base).chain(self.whole.values()).chain(self.prefixes.values())
     }
-}
-
-/// How long a client's slot is held without a heartbeat.
-pub(super) fn lease_for(spec: &ConcurrencySpec) -> Duration {
-    spec.lease_for.map_or(LEASE_FOR, |span| span.0)
 }
 
 /// Whether two files ask the same of a policy, whatever they say about it.

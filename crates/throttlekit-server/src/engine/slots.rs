@@ -8,9 +8,7 @@ use throttlekit::guard::{Ceiling, GuardLimit};
 use throttlekit::tier::Margin;
 use throttlekit::{FleetGuard, Guard, KeyedGuard, SharedSlots};
 
-use super::GuardView;
 use super::backend::Counted;
-use super::served::lease_for;
 use crate::policy::{AdaptiveSpec, ConcurrencySpec, Estimator, Scope};
 
 /// By how much AIMD goes down when work is dropped.
@@ -20,6 +18,24 @@ const STORE_LIVES_MIN: Duration = Duration::from_secs(1);
 /// What clocks may be wrong by, in parts of a lease, and what times are rounded by.
 const CLOCK_PART: u32 = 64;
 const CLOCK_SLACK: Duration = Duration::from_millis(10);
+
+/// Slots of one policy at this instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardView {
+    /// The policy.
+    pub policy: String,
+    /// The ceiling now; zero where each key has its own.
+    pub limit: u64,
+    /// How many are held here.
+    pub in_flight: u64,
+    /// This instance's part of a fleet's ceiling, and the ceiling.
+    pub fleet: Option<(u64, u64)>,
+    /// How many instances share it, as far as is known here.
+    pub nodes: u64,
+    /// Whether this instance gives no slot out: it has lost touch with the others, or waits after a start until the
+    /// leases of the process before have ended.
+    pub fenced: bool,
+}
 
 /// Who counts calls in flight.
 #[derive(Clone)]
@@ -38,14 +54,14 @@ impl Places {
             Scope::InstanceKey => Self::InstanceKey(Arc::new(KeyedGuard::builder(limit).build())),
             Scope::Key => {
                 let slots = SharedSlots::builder(store.clone(), policy, spec.limit)
-                    .lives(store_lives(lease_for(spec)))
-                    .margin(outliving(lease_for(spec)))
+                    .lives(store_lives(spec.slot_lease()))
+                    .margin(outliving(spec.slot_lease()))
                     .build();
                 Self::Key(slots.map_err(|error| error.to_string())?)
             }
             // Clients work on for up to a lease when the share of a server has died, with the server or without.
             Scope::Fleet => {
-                let guard = FleetGuard::builder(store.clone(), policy, limit).linger(lease_for(spec));
+                let guard = FleetGuard::builder(store.clone(), policy, limit).linger(spec.slot_lease());
                 Self::Fleet(Arc::new(guard.build()))
             }
         })
@@ -62,7 +78,7 @@ impl Places {
             Self::InstanceKey(_) | Self::Fleet(_) => false,
         };
         // What the store keeps for a slot outlives the lease of its client.
-        let outlives = self.are_local() || lease_for(from) == lease_for(to);
+        let outlives = self.are_local() || from.slot_lease() == to.slot_lease();
         (only_the_limit && outlives && (from.limit == to.limit || can_change)).then(|| self.clone())
     }
 

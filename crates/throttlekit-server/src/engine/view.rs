@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use throttlekit::KeyMemory;
 use throttlekit::fair::TenantShare;
 
-use super::Engine;
+use super::{Engine, GuardView};
 use super::backend::Backend;
 use super::failures::{Failures, StoreFailure};
 use super::served::Served;
@@ -57,24 +57,6 @@ pub struct PolicyView {
     pub store_calls: u64,
     /// Whether it only looks.
     pub shadow: bool,
-}
-
-/// Slots of one policy at this instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GuardView {
-    /// The policy.
-    pub policy: String,
-    /// The ceiling now; zero where each key has its own.
-    pub limit: u64,
-    /// How many are held here.
-    pub in_flight: u64,
-    /// This instance's part of a fleet's ceiling, and the ceiling.
-    pub fleet: Option<(u64, u64)>,
-    /// How many instances share it, as far as is known here.
-    pub nodes: u64,
-    /// Whether this instance gives no slot out: it has lost touch with the others, or waits after a start until the
-    /// leases of the process before have ended.
-    pub fenced: bool,
 }
 
 impl Engine {

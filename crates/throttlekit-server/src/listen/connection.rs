@@ -22,8 +22,10 @@ use super::conduct::{Conduct, Counted, Exchange, Verdict, Watch};
 use super::counters::count;
 use super::deadline::deadline;
 use super::{ListenOptions, Peer, Speaks};
-use crate::api::http::FORWARD_AUTH;
 use crate::share::{Account, Requests};
+
+/// The path at which proxies check requests. The headers that come with it are those of their clients.
+pub(crate) const FORWARD_AUTH: &str = "/v1/forward-auth/";
 
 type BoxError = Box<dyn Error + Send + Sync>;
 

@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Speaks;
 use super::expiry::expires;
-use crate::access::AUDIT;
+use crate::audit::AUDIT;
 use crate::files::read_regular;
 
 /// A certificate file larger than this is none: 1 MiB.

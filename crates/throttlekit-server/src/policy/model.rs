@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::access::AccessSpec;
+use super::envoy::DomainSpec;
 use super::span::Span;
-use crate::access::AccessSpec;
-use crate::api::envoy::DomainSpec;
 
 /// A policy file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -9,7 +9,8 @@ use arc_swap::ArcSwap;
 use sha2::{Digest, Sha256};
 use throttlekit::{BootClock, Clock, Timestamp, WallClock};
 
-use crate::access::{AUDIT, Access, Built, Changes, GRACE, Held, Refusals, Secrets, read_secrets, sources};
+use crate::access::{Access, Built, Changes, GRACE, Held, Refusals, Secrets, read_secrets, sources};
+use crate::audit::AUDIT;
 use crate::engine::{Engine, Reloaded};
 use crate::files::read_regular;
 use crate::policy::{self, PolicyFile};

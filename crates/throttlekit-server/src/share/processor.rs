@@ -19,7 +19,6 @@ use tokio::runtime::Handle;
 use super::lock;
 use super::turns::{Asked, Turns};
 use super::who::Who;
-use crate::listen::Peer;
 
 /// Shares the processor time of one runtime between callers. Tasks of another runtime must not run by it: where that one
 /// stands still, their turns would not end.
@@ -127,12 +126,12 @@ impl Eq for Account {}
 
 impl Account {
     /// Of a connection from which no request came yet.
-    pub(crate) fn of(peer: &Peer, processor: &Arc<Processor>) -> Arc<Self> {
-        Arc::new(Self { processor: processor.clone(), who: Mutex::new(Who::at(peer)) })
+    pub(crate) fn of(who: Who, processor: &Arc<Processor>) -> Arc<Self> {
+        Arc::new(Self { processor: processor.clone(), who: Mutex::new(who) })
     }
 
     /// Says who sends requests over it.
-    pub(super) fn belongs_to(&self, who: &Who) {
+    pub(crate) fn belongs_to(&self, who: &Who) {
         let mut known = lock(&self.who);
         if (&known.group, known.weight) != (&who.group, who.weight) {
             *known = who.clone();

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use throttlekit_proto::v1::{ReserveRequest, ReserveResponse};
-use throttlekit_server::access::{Access, AccessSpec, Secret, Secrets};
+use throttlekit_server::access::{Access, Secret, Secrets};
+use throttlekit_server::policy::AccessSpec;
 use throttlekit_server::listen::ListenOptions;
 use tonic::Code;
 

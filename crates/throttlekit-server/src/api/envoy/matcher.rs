@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::key::joined;
-use super::spec::{DomainSpec, EntrySpec, RuleSpec};
+use crate::policy::{DomainSpec, EntrySpec, RuleSpec};
 
 /// The rules of all domains, ready to be asked.
 #[derive(Default)]

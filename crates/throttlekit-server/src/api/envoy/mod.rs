@@ -10,7 +10,6 @@ mod metadata;
 mod request;
 mod response;
 mod rules;
-mod spec;
 #[cfg(test)]
 mod tests;
 
@@ -27,18 +26,16 @@ use tonic::{Request, Response, Status};
 pub use key::joined;
 pub use matcher::{Found, Matcher};
 pub use request::{DESCRIPTORS_MAX, DOMAIN_BYTES_MAX};
-pub use spec::{DomainSpec, EntrySpec, HeadersSpec, RuleSpec};
 
-use crate::access::{Caller, Door};
+use crate::access::Caller;
 use crate::api::grpc::status;
 use crate::engine::Engine;
+use crate::limits::ENVOY_BYTES_MAX;
+use crate::policy::Endpoint;
 use crate::telemetry::EnvoyStats;
 use request::{Charge, Judged};
 use response::Told;
 use rules::Table;
-
-/// The largest request: the longest header that Envoy takes by default, in each of the descriptors.
-pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// The service. Cheap to clone.
 #[derive(Clone)]
@@ -73,7 +70,7 @@ impl EnvoyRls {
 
     /// As a service that a gRPC server takes.
     pub fn into_service(self) -> RateLimitServiceServer<Self> {
-        RateLimitServiceServer::new(self).max_decoding_message_size(REQUEST_BYTES_MAX)
+        RateLimitServiceServer::new(self).max_decoding_message_size(ENVOY_BYTES_MAX)
     }
 
     /// What it has seen.
@@ -117,7 +114,7 @@ impl EnvoyRls {
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, Status> {
         // First of all: who may not ask learns nothing of domains and rules.
-        caller.may_use(Door::Envoy).map_err(status)?;
+        caller.may_use(Endpoint::Envoy).map_err(status)?;
         if caller.is_crowded() {
             self.shared.counts.refused.fetch_add(1, Relaxed);
             return Ok(RateLimitResponse { overall_code: Code::OverLimit.into(), ..Default::default() });

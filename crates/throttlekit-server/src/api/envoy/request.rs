@@ -9,8 +9,9 @@ use tonic::Status;
 
 use super::key::fitted;
 use super::rules::Table;
-use crate::access::{Caller, Door};
+use crate::access::Caller;
 use crate::engine::{Answered, Ask, Engine, Refusal};
+use crate::policy::Endpoint;
 
 /// The most descriptors of one request.
 pub const DESCRIPTORS_MAX: usize = 64;
@@ -100,7 +101,7 @@ impl<'a> Charge<'a> {
     /// Asks, if the caller may ask for these keys as its clients wrote them.
     pub(super) async fn ask(&self, caller: &Caller, engine: &Engine) -> Judged {
         let Self::Of { policy, keys, how } = self else { return Judged::Passes };
-        if !keys.iter().all(|key| caller.allows(Door::Envoy, policy, key)) {
+        if !keys.iter().all(|key| caller.allows(Endpoint::Envoy, policy, key)) {
             return Judged::Refused;
         }
         let keys: Vec<_> = keys.iter().map(|key| fitted(key)).collect();

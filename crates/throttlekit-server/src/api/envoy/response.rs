@@ -8,8 +8,8 @@ use throttlekit_proto::envoy::{Code, DescriptorStatus, HeaderValue, RateLimit, R
 use super::metadata;
 use super::request::{Charge, Judged};
 use super::rules::Table;
-use super::spec::HeadersSpec;
 use crate::engine::{Answered, Refusal};
+use crate::policy::HeadersSpec;
 
 /// The longest time that a duration on the wire may be.
 const SECONDS_MAX: u64 = 315_576_000_000;

@@ -7,9 +7,8 @@ use std::time::Duration;
 use throttlekit_proto::envoy::{RateLimitDescriptor, Unit};
 
 use super::matcher::{Found, Matcher};
-use super::spec::HeadersSpec;
 use crate::engine::Answered;
-use crate::policy::{CalendarPart, Period, PolicyFile, PolicySpec, RateSpec};
+use crate::policy::{CalendarPart, HeadersSpec, Period, PolicyFile, PolicySpec, RateSpec};
 
 /// Everything that changes with the policy file.
 pub(super) struct Table {

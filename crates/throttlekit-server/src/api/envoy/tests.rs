@@ -13,7 +13,7 @@ use throttlekit_proto::envoy::{
 use super::*;
 use crate::access::Access;
 use crate::engine::{Backend, EngineOptions};
-use crate::policy::PolicyFile;
+use crate::policy::{DomainSpec, EntrySpec, HeadersSpec, PolicyFile, RuleSpec};
 
 fn entry(key: &str, value: Option<&str>) -> EntrySpec {
     EntrySpec { key: key.into(), value: value.map(Into::into), ..EntrySpec::default() }

@@ -8,9 +8,10 @@ use tonic::{Request, Response, Status};
 
 use super::rate_limiter::units;
 use super::status::status;
-use crate::access::{Caller, Door};
+use crate::access::Caller;
 use crate::wire_format::{NEVER_WAIT, millis, millis_at, millis_down, signed, slices};
 use crate::engine::{Ask, Engine, Granted, HandBack};
+use crate::policy::Endpoint;
 
 /// What a client's wall clock may be wrong by, where it goes by that: it is told an earlier end, and close to the end of
 /// a window nothing is safe to spend.
@@ -43,8 +44,8 @@ impl Fleet for FleetApi {
         let named = [request.key.as_str(), domain, request.policy.as_str()];
         let key = named.into_iter().find(|name| !name.is_empty()).unwrap_or_default().as_bytes();
         let others = slices(&request.keys);
-        asker.may(Door::Reserve, &request.policy, key).map_err(status)?;
-        asker.may_each(Door::Reserve, &request.policy, &others).map_err(status)?;
+        asker.may(Endpoint::Reserve, &request.policy, key).map_err(status)?;
+        asker.may_each(Endpoint::Reserve, &request.policy, &others).map_err(status)?;
         let back = match &request.returned {
             Some(back) => {
                 let loan = u128::from_str_radix(&back.return_id, 16);

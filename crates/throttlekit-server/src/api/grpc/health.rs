@@ -15,6 +15,7 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
+use crate::api::fair_use::who;
 use crate::engine::Engine;
 use crate::share::Shares;
 
@@ -85,7 +86,7 @@ impl Health for HealthApi {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         Self::known(&request)?;
-        let room = self.shares.stream(request.extensions());
+        let room = self.shares.stream(who(request.extensions()));
         let room = room.ok_or_else(|| Status::resource_exhausted("too many watch already: ask by Check"))?;
         let mut told = self.told.clone();
         told.mark_changed();

@@ -9,11 +9,12 @@ use throttlekit_proto::v1::{GetSnapshotRequest, GetSnapshotResponse, WatchReques
 use tonic::{Request, Response, Status};
 
 use super::status;
-use crate::access::{Caller, Door, MonitorLog};
+use crate::access::{Caller, MonitorLog};
 use crate::engine::Engine;
 use crate::listen::Peer;
 use crate::reload::Reloader;
 use crate::telemetry::{ServerTelemetry, snapshot};
+use crate::policy::Endpoint;
 
 /// The longest name of a policy that is looked for.
 const POLICY_BYTES_MAX: usize = 1_024;
@@ -42,10 +43,10 @@ impl Monitor for MonitorApi {
         request: Request<GetSnapshotRequest>,
     ) -> Result<Response<GetSnapshotResponse>, Status> {
         let caller = Caller::of(request.extensions(), &self.engine);
-        let may = |policy: &str| caller.allows(Door::Monitor, policy, b"");
+        let may = |policy: &str| caller.allows(Endpoint::Monitor, policy, b"");
         let seen = snapshot(&self.telemetry, &self.engine, &self.reloader.status(), may);
         if seen.policies.is_empty() {
-            caller.may(Door::Monitor, "", b"").map_err(status)?;
+            caller.may(Endpoint::Monitor, "", b"").map_err(status)?;
         }
         self.log.opened(&caller, request.extensions().get::<Peer>(), "GetSnapshot");
         Ok(Response::new(GetSnapshotResponse { snapshot: Some(seen) }))
@@ -62,14 +63,14 @@ impl Monitor for MonitorApi {
             return Err(Status::invalid_argument("no policy has so long a name"));
         }
         if !one.is_empty() {
-            caller.may(Door::Monitor, &one, b"").map_err(status)?;
+            caller.may(Endpoint::Monitor, &one, b"").map_err(status)?;
         }
         let full = |_| Status::resource_exhausted("as many watch as may at a time: try again later");
         let room = caller.watches().map_err(full)?;
         self.log.opened(&caller, peer.as_ref(), "Watch");
         let caller = caller.without_turn();
         let wants = move |policy: &str| {
-            (one.is_empty() || one == policy) && caller.allows(Door::Monitor, policy, b"")
+            (one.is_empty() || one == policy) && caller.allows(Endpoint::Monitor, policy, b"")
         };
         let watch = self.telemetry.watch(wants).map_err(full)?;
         let told = stream::unfold((watch, room), |(mut watch, room)| async move {

@@ -14,19 +14,20 @@ use throttlekit_proto::v1::{
 use tonic::{Request, Response, Status};
 
 use super::status::status;
-use crate::access::{Caller, Door};
+use crate::access::Caller;
 use crate::api::debit_id::{self, Stream};
 use crate::api::lease_id;
 use crate::wire_format::{
     axis_name, calls, held, millis_at, millis_down, overshoot, retry_millis, signed, slices,
 };
 use crate::engine::{Answered, Ask, Ended, Engine, Refusal};
+use crate::policy::Endpoint;
 
 /// How many leases one heartbeat renews.
 const BEATS_MAX: usize = 1_900;
 /// What one lease takes of a message: a tag, a length and 32 digits.
 const BEAT_BYTES: usize = 34;
-const _: () = assert!(BEATS_MAX * BEAT_BYTES <= crate::listen::MESSAGE_BYTES_MAX);
+const _: () = assert!(BEATS_MAX * BEAT_BYTES <= crate::limits::MESSAGE_BYTES_MAX);
 
 /// Answers `throttlekit.v1.RateLimiter` by an engine.
 #[derive(Clone)]
@@ -85,8 +86,8 @@ impl RateLimiter for RateLimiterApi {
     async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
         let (caller, CheckRequest { policy, key, cost, keys }) = self.from(request);
         let others = slices(&keys);
-        caller.may(Door::Check, &policy, key.as_bytes()).map_err(status)?;
-        caller.may_each(Door::Check, &policy, &others).map_err(status)?;
+        caller.may(Endpoint::Check, &policy, key.as_bytes()).map_err(status)?;
+        caller.may_each(Endpoint::Check, &policy, &others).map_err(status)?;
         let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
         let answer = self.engine.check(ask).await.and_then(Answered::decided).map_err(status)?;
         caller.got([&answer]);
@@ -98,13 +99,13 @@ impl RateLimiter for RateLimiterApi {
         request: Request<CheckManyRequest>,
     ) -> Result<Response<CheckManyResponse>, Status> {
         let (caller, CheckManyRequest { policy, keys, cost, others }) = self.from(request);
-        caller.may_use(Door::Check).map_err(status)?;
+        caller.may_use(Endpoint::Check).map_err(status)?;
         let others: Vec<_> = others.iter().map(|others| &others.keys[..]).collect();
         let calls = calls(&keys, &others).map_err(status)?;
         for keys in &calls {
-            caller.may_each(Door::Check, &policy, keys).map_err(status)?;
+            caller.may_each(Endpoint::Check, &policy, keys).map_err(status)?;
         }
-        let answers = self.engine.check_parts(&caller, &policy, &calls, units("cost", cost)?).await;
+        let answers = self.engine.check_parts(caller.turn(), &policy, &calls, units("cost", cost)?).await;
         let answers = answers.map_err(status)?;
         caller.got(&answers);
         Ok(Response::new(CheckManyResponse { decisions: answers.iter().map(decision).collect() }))
@@ -113,8 +114,8 @@ impl RateLimiter for RateLimiterApi {
     async fn peek(&self, request: Request<PeekRequest>) -> Result<Response<PeekResponse>, Status> {
         let (caller, PeekRequest { policy, key, keys }) = self.from(request);
         let others = slices(&keys);
-        caller.may(Door::Peek, &policy, key.as_bytes()).map_err(status)?;
-        caller.may_each(Door::Peek, &policy, &others).map_err(status)?;
+        caller.may(Endpoint::Peek, &policy, key.as_bytes()).map_err(status)?;
+        caller.may_each(Endpoint::Peek, &policy, &others).map_err(status)?;
         let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: 1 };
         let answer = self.engine.peek(ask).await.and_then(Answered::decided).map_err(status)?;
         Ok(Response::new(PeekResponse { decision: Some(decision(&answer)) }))
@@ -126,8 +127,8 @@ impl RateLimiter for RateLimiterApi {
     ) -> Result<Response<ForecastResponse>, Status> {
         let (caller, ForecastRequest { policy, key, cost, keys }) = self.from(request);
         let others = slices(&keys);
-        caller.may(Door::Peek, &policy, key.as_bytes()).map_err(status)?;
-        caller.may_each(Door::Peek, &policy, &others).map_err(status)?;
+        caller.may(Endpoint::Peek, &policy, key.as_bytes()).map_err(status)?;
+        caller.may_each(Endpoint::Peek, &policy, &others).map_err(status)?;
         let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
         let forecast = self.engine.forecast(ask).await.map_err(status)?;
         let forecast = Forecast {
@@ -144,8 +145,8 @@ impl RateLimiter for RateLimiterApi {
         let tokens = units("tokens", tokens)?;
         let answer = if lease_id.is_empty() {
             let others = slices(&keys);
-            caller.may(Door::Debit, &policy, key.as_bytes()).map_err(status)?;
-            caller.may_each(Door::Debit, &policy, &others).map_err(status)?;
+            caller.may(Endpoint::Debit, &policy, key.as_bytes()).map_err(status)?;
+            caller.may_each(Endpoint::Debit, &policy, &others).map_err(status)?;
             let name = debit_id::name(Stream::Bytes(&stream), number).map_err(status)?;
             let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: tokens };
             self.engine.debit(ask, name).await
@@ -153,7 +154,7 @@ impl RateLimiter for RateLimiterApi {
             match lease_id::read(&lease_id) {
                 Some(lease) => {
                     let (policy, keys) = self.engine.lease_of(caller.principal(), lease).map_err(status)?;
-                    caller.may_each(Door::Debit, &policy, &held(&keys)).map_err(status)?;
+                    caller.may_each(Endpoint::Debit, &policy, &held(&keys)).map_err(status)?;
                     self.engine.debit_held(caller.principal(), lease, tokens).await
                 }
                 None => Err(Refusal::Invalid("lease_id is none that Admit gave".into())),
@@ -167,8 +168,8 @@ impl RateLimiter for RateLimiterApi {
     async fn admit(&self, request: Request<AdmitRequest>) -> Result<Response<AdmitResponse>, Status> {
         let (caller, AdmitRequest { policy, key, cost, hold, value, keys }) = self.from(request);
         let others = slices(&keys);
-        caller.may(Door::Admit, &policy, key.as_bytes()).map_err(status)?;
-        caller.may_each(Door::Admit, &policy, &others).map_err(status)?;
+        caller.may(Endpoint::Admit, &policy, key.as_bytes()).map_err(status)?;
+        caller.may_each(Endpoint::Admit, &policy, &others).map_err(status)?;
         let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
         // What it is worth, and for how many milliseconds it expects to hold its slot.
         let value = units("value", value)? as f64;
@@ -195,7 +196,7 @@ impl RateLimiter for RateLimiterApi {
     async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
         let (caller, ReleaseRequest { lease_id, dropped, actual_cost, ignored, latency_ms }) =
             self.from(request);
-        caller.may_use(Door::Admit).map_err(status)?;
+        caller.may_use(Endpoint::Admit).map_err(status)?;
         let actual_cost = actual_cost.map(|cost| {
             u64::try_from(cost)
                 .map_err(|_| Status::invalid_argument("actual_cost is negative: it is 0 or more"))
@@ -214,7 +215,7 @@ impl RateLimiter for RateLimiterApi {
         request: Request<HeartbeatRequest>,
     ) -> Result<Response<HeartbeatResponse>, Status> {
         let (caller, HeartbeatRequest { lease_ids }) = self.from(request);
-        caller.may_use(Door::Admit).map_err(status)?;
+        caller.may_use(Endpoint::Admit).map_err(status)?;
         if lease_ids.len() > BEATS_MAX {
             return Err(Status::invalid_argument(format!("at most {BEATS_MAX} leases at once")));
         }

@@ -22,10 +22,10 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use super::HttpApi;
 use super::problem::Problem;
-use crate::access::{Caller, Door};
+use crate::access::Caller;
 use crate::engine::{Answered, Ask, Refusal};
 use crate::listen::Peer;
-use crate::policy::PolicySpec;
+use crate::policy::{Endpoint, PolicySpec};
 
 /// How a proxy asks. It is the proxy's operator who writes this, never the client.
 #[derive(Deserialize)]
@@ -72,7 +72,7 @@ pub(super) async fn auth(
         _ => refusal.into(),
     };
     let caller = Caller::of(&parts.extensions, &api.engine);
-    caller.may(Door::Check, &policy, &key).map_err(may_not)?;
+    caller.may(Endpoint::Check, &policy, &key).map_err(may_not)?;
     let ask = Ask { policy: &policy, key: &key, others: &[], cost: options.cost.unwrap_or(1).max(1) };
     let answer = api.engine.check(ask).await?;
     caller.got([&answer]);

@@ -27,9 +27,6 @@ use crate::engine::Engine;
 use cached::Cached;
 use problem::Problem;
 
-/// Where proxies ask. The headers that come with it are their clients'.
-pub(crate) const FORWARD_AUTH: &str = "/v1/forward-auth/";
-
 /// The HTTP API of an engine.
 #[derive(Clone)]
 pub struct HttpApi {

@@ -15,7 +15,7 @@ use super::wire::{
     ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Released,
     ReserveRequest, at, unsigned,
 };
-use crate::access::Door;
+use crate::policy::Endpoint;
 use crate::api::debit_id::{self, Stream};
 use crate::api::{grpc, lease_id};
 use crate::wire_format::{calls, held, millis_down, slices};
@@ -26,8 +26,8 @@ type Answer = Result<Response, Problem>;
 pub(super) async fn check(State(api): State<HttpApi>, asked: Asked<CheckRequest>) -> Answer {
     let CheckRequest { policy, key, cost, keys } = &asked.body;
     let others = slices(keys);
-    asked.caller.may(Door::Check, policy, key.as_bytes())?;
-    asked.caller.may_each(Door::Check, policy, &others)?;
+    asked.caller.may(Endpoint::Check, policy, key.as_bytes())?;
+    asked.caller.may_each(Endpoint::Check, policy, &others)?;
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let answer = api.engine.check(ask).await?.decided()?;
     asked.caller.got([&answer]);
@@ -39,11 +39,11 @@ pub(super) async fn check_many(State(api): State<HttpApi>, asked: Asked<CheckMan
     let CheckManyRequest { policy, keys, cost, others } = &asked.body;
     let others: Vec<_> = others.iter().map(Vec::as_slice).collect();
     let calls = calls(keys, &others)?;
-    asked.caller.may_use(Door::Check)?;
+    asked.caller.may_use(Endpoint::Check)?;
     for keys in &calls {
-        asked.caller.may_each(Door::Check, policy, keys)?;
+        asked.caller.may_each(Endpoint::Check, policy, keys)?;
     }
-    let answers = api.engine.check_parts(&asked.caller, policy, &calls, units(*cost)).await?;
+    let answers = api.engine.check_parts(asked.caller.turn(), policy, &calls, units(*cost)).await?;
     asked.caller.got(&answers);
     Ok(json(StatusCode::OK, &DecidedMany { decisions: answers.iter().map(Into::into).collect() }))
 }
@@ -51,8 +51,8 @@ pub(super) async fn check_many(State(api): State<HttpApi>, asked: Asked<CheckMan
 pub(super) async fn peek(State(api): State<HttpApi>, asked: Asked<PeekRequest>) -> Answer {
     let PeekRequest { policy, key, keys } = &asked.body;
     let others = slices(keys);
-    asked.caller.may(Door::Peek, policy, key.as_bytes())?;
-    asked.caller.may_each(Door::Peek, policy, &others)?;
+    asked.caller.may(Endpoint::Peek, policy, key.as_bytes())?;
+    asked.caller.may_each(Endpoint::Peek, policy, &others)?;
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: 1 };
     let answer = api.engine.peek(ask).await?.decided()?;
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
@@ -61,8 +61,8 @@ pub(super) async fn peek(State(api): State<HttpApi>, asked: Asked<PeekRequest>) 
 pub(super) async fn forecast(State(api): State<HttpApi>, asked: Asked<ForecastRequest>) -> Answer {
     let ForecastRequest { policy, key, cost, keys } = &asked.body;
     let others = slices(keys);
-    asked.caller.may(Door::Peek, policy, key.as_bytes())?;
-    asked.caller.may_each(Door::Peek, policy, &others)?;
+    asked.caller.may(Endpoint::Peek, policy, key.as_bytes())?;
+    asked.caller.may_each(Endpoint::Peek, policy, &others)?;
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let forecast = api.engine.forecast(ask).await?;
     Ok(json(StatusCode::OK, &Forecasted { forecast: forecast.into() }))
@@ -73,14 +73,14 @@ pub(super) async fn debit(State(api): State<HttpApi>, asked: Asked<DebitRequest>
     let tokens = units(*tokens);
     let answer = if lease.is_empty() {
         let others = slices(keys);
-        asked.caller.may(Door::Debit, policy, key.as_bytes())?;
-        asked.caller.may_each(Door::Debit, policy, &others)?;
+        asked.caller.may(Endpoint::Debit, policy, key.as_bytes())?;
+        asked.caller.may_each(Endpoint::Debit, policy, &others)?;
         let name = debit_id::name(Stream::Digits(stream), *number)?;
         api.engine.debit(Ask { policy, key: key.as_bytes(), others: &others, cost: tokens }, name).await?
     } else {
         let lease = lease_id::read(lease).ok_or_else(|| Problem::bad("lease_id is none that admit gave"))?;
         let (policy, keys) = api.engine.lease_of(asked.caller.principal(), lease)?;
-        asked.caller.may_each(Door::Debit, &policy, &held(&keys))?;
+        asked.caller.may_each(Endpoint::Debit, &policy, &held(&keys))?;
         api.engine.debit_held(asked.caller.principal(), lease, tokens).await?
     };
     asked.caller.got([&answer]);
@@ -91,8 +91,8 @@ pub(super) async fn debit(State(api): State<HttpApi>, asked: Asked<DebitRequest>
 pub(super) async fn admit(State(api): State<HttpApi>, asked: Asked<AdmitRequest>) -> Answer {
     let AdmitRequest { policy, key, cost, hold, value, keys } = &asked.body;
     let others = slices(keys);
-    asked.caller.may(Door::Admit, policy, key.as_bytes())?;
-    asked.caller.may_each(Door::Admit, policy, &others)?;
+    asked.caller.may(Endpoint::Admit, policy, key.as_bytes())?;
+    asked.caller.may_each(Endpoint::Admit, policy, &others)?;
     let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let hold = (*hold > 0).then(|| Duration::from_millis(*hold).as_secs_f64());
     let admitted = api.engine.admit(asked.caller.principal(), ask, units(*value) as f64, hold).await?;
@@ -110,7 +110,7 @@ pub(super) async fn admit(State(api): State<HttpApi>, asked: Asked<AdmitRequest>
 /// An admission that is unknown, over or another's is told the same as one that was held: nothing.
 pub(super) async fn release(State(api): State<HttpApi>, asked: Asked<ReleaseRequest>) -> Answer {
     let ReleaseRequest { lease_id: held, dropped, actual_cost, ignored, latency_ms } = &asked.body;
-    asked.caller.may_use(Door::Admit)?;
+    asked.caller.may_use(Endpoint::Admit)?;
     let latency = (*latency_ms > 0).then(|| Duration::from_millis(*latency_ms));
     let how = Ended { dropped: *dropped, ignored: *ignored, actual_cost: *actual_cost, latency };
     if let Some(lease) = lease_id::read(held) {
@@ -120,7 +120,7 @@ pub(super) async fn release(State(api): State<HttpApi>, asked: Asked<ReleaseRequ
 }
 
 pub(super) async fn heartbeat(State(api): State<HttpApi>, asked: Asked<HeartbeatRequest>) -> Answer {
-    asked.caller.may_use(Door::Admit)?;
+    asked.caller.may_use(Endpoint::Admit)?;
     asked.caller.asks_for(asked.body.lease_ids.len());
     let known: Vec<_> = asked.body.lease_ids.iter().filter_map(|name| lease_id::read(name)).collect();
     let beats = api.engine.heartbeat(asked.caller.principal(), &known);
@@ -135,8 +135,8 @@ pub(super) async fn heartbeat(State(api): State<HttpApi>, asked: Asked<Heartbeat
 pub(super) async fn reserve(State(api): State<HttpApi>, asked: Asked<ReserveRequest>) -> Answer {
     let ReserveRequest { policy, key, wants, least, returned, keys } = &asked.body;
     let others = slices(keys);
-    asked.caller.may(Door::Reserve, policy, key.as_bytes())?;
-    asked.caller.may_each(Door::Reserve, policy, &others)?;
+    asked.caller.may(Endpoint::Reserve, policy, key.as_bytes())?;
+    asked.caller.may_each(Endpoint::Reserve, policy, &others)?;
     let back = match returned {
         Some(back) => {
             let loan = lease_id::read(&back.return_id);

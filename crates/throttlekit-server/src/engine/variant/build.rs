@@ -1,7 +1,6 @@
 //! From what a file says to limits that can be asked.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use throttlekit::admission::{Axis, SharedPolicy, SharedPolicyBuilder};
 use throttlekit::price::Prices;
@@ -16,9 +15,6 @@ use super::super::sharing::Sharing;
 use super::super::slots::Places;
 use super::{Asks, Look, Variant};
 use crate::policy::{COST_NAME, LeaseMode, LeaseSpec, PolicySpec, PriceSpec, RateSpec};
-
-/// For how long servers hold leased units of a smooth rate, unless the file says otherwise.
-pub const HELD_FOR: Duration = Duration::from_millis(100);
 
 /// What the variants of a policy have in common.
 pub(in crate::engine) struct Common<'a> {
@@ -201,7 +197,7 @@ impl Common<'_> {
         if let Some(batch) = lease.batch {
             builder = builder.batch(Batch::Fixed(batch));
         }
-        builder.hold(lease.hold.map_or(HELD_FOR, |hold| hold.0)).build()
+        builder.hold(lease.hold_for()).build()
     }
 }
 
@@ -210,7 +206,7 @@ impl Common<'_> {
 fn worth(limit: &Limit, lease: &LeaseSpec, tier: &TwoTier<Counted>) -> Guarantee {
     let store = Store::guarantee(tier.shared().store());
     let Limit::Gcra(_) = limit else { return store };
-    let hold = lease.hold.map_or(HELD_FOR, |hold| hold.0);
+    let hold = lease.hold_for();
     let (units, period) = (u128::from(limit.units()), limit.period().as_nanos().max(1));
     let refilled = (units * hold.as_nanos()).div_ceil(period);
     store.weaker(Guarantee::Bounded(u64::try_from(refilled).unwrap_or(u64::MAX)))

@@ -9,7 +9,6 @@ use throttlekit::admission::SharedPolicy;
 use throttlekit::{Guarantee, SharedLimiter, TwoTier};
 
 pub(super) use build::Common;
-pub use build::HELD_FOR;
 
 use super::Refusal;
 use super::backend::Counted;

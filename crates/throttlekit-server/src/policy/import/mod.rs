@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::check::{Finding, Level, NAME_CHARS_MAX, VERSION, check};
+use super::envoy::{DomainSpec, EntrySpec, RuleSpec};
 use super::error::{PolicyError, did_you_mean};
 use super::load::located;
 use super::model::{Algorithm, Period, PolicyFile, PolicySpec, RateSpec};
@@ -17,7 +18,6 @@ use super::span::Span;
 use super::tree::{self, shown};
 use wire::{Descriptor, Domain, RateLimit};
 
-use crate::api::envoy::{DomainSpec, EntrySpec, RuleSpec};
 
 /// What came of a file of another service.
 #[derive(Clone, Debug, PartialEq)]

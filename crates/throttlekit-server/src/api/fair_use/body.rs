@@ -1,4 +1,4 @@
-//! A request's body, read whole before it is anyone's turn.
+//! The body of a request, read whole before its turn.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,9 +9,8 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::timeout;
 
-use super::who::Who;
-use super::{Shares, lock};
 use crate::listen::read_rest;
+use crate::share::{Shares, Who};
 
 /// What a body that has not come yet counts for, beside its bytes: about what is kept for its request.
 const WAITING_BYTES: u64 = 4 * 1024;
@@ -78,7 +77,7 @@ pub(super) async fn whole(
     body: Incoming,
     bytes_max: usize,
 ) -> Result<Whole, Missing> {
-    let read = timeout(shares.limits.body_for, read(shares, who, body, bytes_max)).await;
+    let read = timeout(shares.limits().body_for, read(shares, who, body, bytes_max)).await;
     let bytes = read.unwrap_or(Err(Missing::Late))?;
     Ok(Whole::of(bytes))
 }
@@ -126,7 +125,7 @@ impl Held<'_> {
     /// Whether there is room for as much.
     fn grow(&mut self, units: u64) -> bool {
         let more = units.saturating_sub(self.units);
-        let grows = lock(&self.shares.bodies).enter(self.who, more);
+        let grows = self.shares.take_body_bytes(self.who, more);
         self.units += if grows { more } else { 0 };
         grows
     }
@@ -134,6 +133,6 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        lock(&self.shares.bodies).leave(self.who, self.units);
+        self.shares.give_back_body_bytes(self.who, self.units);
     }
 }

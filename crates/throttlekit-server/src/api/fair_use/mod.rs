@@ -1,22 +1,24 @@
-//! The layer that gives each request its turn.
+//! Fair use of the server: the layer that gives each request its turn.
+
+mod body;
 
 use std::convert::Infallible;
+use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use hyper::body::{Bytes, Incoming};
 use tonic::Status;
 use tower::{Layer, Service};
 
-use super::Shares;
-use super::body::{Missing, Whole, whole};
-use super::who::Who;
 use crate::access::{Caller, is_open};
-use crate::api::envoy::REQUEST_BYTES_MAX;
+use crate::limits::ENVOY_BYTES_MAX;
 use crate::listen::{Counters, Peer, is_grpc, say};
+use crate::share::{Shares, Who};
+use body::{Missing, Whole, whole};
 
 /// The only service whose requests are streams, which do not end before they are answered.
 const STREAMED: &str = "/grpc.reflection.";
@@ -44,12 +46,12 @@ impl FairUse {
         if parts.uri.path().starts_with(STREAMED) {
             return Ok(Request::from_parts(parts, Whole::Comes { body }));
         }
-        let who = Who::of(&parts.extensions);
+        let who = who(&parts.extensions);
         if let Some(account) = parts.extensions.get::<Peer>().and_then(|peer| peer.account.as_ref()) {
             account.belongs_to(&who);
         }
         let asks_for_envoy = parts.uri.path() == ENVOY_ASKS;
-        let bytes_max = if asks_for_envoy { REQUEST_BYTES_MAX } else { self.shares.limits.message_bytes_max };
+        let bytes_max = if asks_for_envoy { ENVOY_BYTES_MAX } else { self.shares.limits().message_bytes_max };
         let body = match whole(&self.shares, &who, body, bytes_max).await {
             Ok(body) => body,
             Err(why) => {
@@ -86,6 +88,16 @@ impl FairUse {
             }
             Missing::Broken => Status::cancelled("the request broke off"),
         }
+    }
+}
+
+/// The group that a request with these extensions counts for.
+pub(crate) fn who(extensions: &Extensions) -> Who {
+    let unseen = || Peer::at((Ipv4Addr::UNSPECIFIED, 0).into()).who();
+    let somebody = extensions.get::<Peer>().map_or_else(unseen, Peer::who);
+    match extensions.get::<Caller>().filter(|caller| !caller.principal().name().is_empty()) {
+        Some(caller) => somebody.named(caller.principal().clone(), caller.weight()),
+        None => somebody,
     }
 }
 

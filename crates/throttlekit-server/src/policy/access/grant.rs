@@ -1,11 +1,11 @@
 //! One line of an allow-list.
 
-use super::{Door, GrantSpec};
+use super::{Endpoint, GrantSpec};
 
-/// One line of an allow-list, ready to be asked.
+/// One line of an allow-list, compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Grant {
-    doors: Vec<Door>,
+pub(crate) struct Grant {
+    endpoints: Vec<Endpoint>,
     /// Empty: any.
     policies: Vec<Pattern>,
     keys: Box<[u8]>,
@@ -17,13 +17,8 @@ enum Pattern {
     Begins(Box<str>),
 }
 
-/// What is wrong with a line of an allow-list.
-pub(crate) fn judge(spec: &GrantSpec) -> Result<(), String> {
-    Grant::of(spec).map(drop)
-}
-
 impl Grant {
-    pub(super) fn of(spec: &GrantSpec) -> Result<Self, String> {
+    pub(crate) fn of(spec: &GrantSpec) -> Result<Self, String> {
         if spec.doors.is_empty() {
             return Err("a grant without doors allows nothing: name some in `doors`".into());
         }
@@ -35,16 +30,16 @@ impl Grant {
         let policies =
             spec.policies.iter().flatten().map(|text| Pattern::of(text)).collect::<Result<_, _>>()?;
         let keys = spec.keys.as_deref().unwrap_or_default().as_bytes().into();
-        Ok(Self { doors: spec.doors.clone(), policies, keys })
+        Ok(Self { endpoints: spec.doors.clone(), policies, keys })
     }
 
-    pub(super) fn opens(&self, door: Door) -> bool {
-        self.doors.contains(&door)
+    pub(crate) fn opens(&self, endpoint: Endpoint) -> bool {
+        self.endpoints.contains(&endpoint)
     }
 
-    pub(super) fn allows(&self, door: Door, policy: &str, key: &[u8]) -> bool {
+    pub(crate) fn allows(&self, endpoint: Endpoint, policy: &str, key: &[u8]) -> bool {
         let any = self.policies.is_empty();
-        self.opens(door)
+        self.opens(endpoint)
             && (any || self.policies.iter().any(|pattern| pattern.fits(policy)))
             && key.starts_with(&self.keys)
     }

@@ -1,9 +1,12 @@
-//! What a connection and a request may cost.
+//! Limits of connections and requests.
 
 use std::time::Duration;
 
 /// Bytes of a message, unless set otherwise: 64 KiB.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// The largest request of Envoy: the longest header that it takes by default, in each of the descriptors.
+pub(crate) const ENVOY_BYTES_MAX: usize = 4 << 20;
 
 /// What connections and requests may cost. The defaults are meant for a service that strangers can reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +109,7 @@ impl Default for Limits {
 impl Limits {
     /// The age of one connection: within a tenth of what was asked for, so that those who came together do not leave
     /// together.
-    pub(super) fn age(&self) -> Duration {
+    pub(crate) fn age(&self) -> Duration {
         use std::hash::{BuildHasher, RandomState};
         let part = u32::try_from(RandomState::new().hash_one(()) % 1_001).unwrap_or(0);
         let tenth = self.age_max / 10;

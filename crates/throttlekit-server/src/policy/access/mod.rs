@@ -1,11 +1,25 @@
-//! What a policy file says about who may ask.
+//! The list of callers in a policy file, and its checks that read no secret.
+
+mod certificate;
+mod grant;
+mod token;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Door;
+pub(crate) use certificate::judge_certificate;
+pub(crate) use grant::Grant;
+pub(crate) use token::{ListedToken, TOKENS_MAX, TokenLocation, judge_token, tokens};
+
+/// Principals of one file. At some 300 bytes each, their tables take 3 MB.
+pub const PRINCIPALS_MAX: usize = 10_000;
+/// The most that a principal counts for beside others.
+const WEIGHT_MAX: u32 = 1_000;
+pub(crate) const NO_CREDENTIAL: &str =
+    "nobody can be known as it: give token_sha256, token_file, token_env, tokens or certificate";
 
 /// Who may ask what: each principal, how it is known, and what it may use. What is not listed is refused.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -65,16 +79,43 @@ pub struct TokenSpec {
     pub expires: Option<String>,
 }
 
-/// Doors that may be used for some policies and some keys.
+/// Endpoints, as allow-lists name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Endpoint {
+    /// Check, CheckMany: asks that are charged.
+    Check,
+    /// Peek, Forecast: looks at what others have left.
+    Peek,
+    /// Debit.
+    Debit,
+    /// Admit, Release, Heartbeat.
+    Admit,
+    /// Fleet.Reserve.
+    Reserve,
+    /// Envoy's rate limit service.
+    Envoy,
+    /// The monitor, which shows keys.
+    Monitor,
+}
+
+/// Endpoints that may be used for some policies and some keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GrantSpec {
-    /// The doors.
-    pub doors: Vec<Door>,
+    /// The endpoints.
+    pub doors: Vec<Endpoint>,
     /// The policies, by name, or by the beginning of a name before a `*`. Any unless stated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<Vec<String>>,
     /// What keys must begin with. Any unless stated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<String>,
+}
+
+/// What a principal counts for beside others.
+pub(crate) fn judge_weight(weight: Option<u32>) -> Result<NonZeroU32, String> {
+    let weight = weight.unwrap_or(1);
+    let found = NonZeroU32::new(weight).filter(|weight| weight.get() <= WEIGHT_MAX);
+    found.ok_or_else(|| format!("weight is {weight}: it is 1 to {WEIGHT_MAX}"))
 }
