@@ -7,7 +7,7 @@ pub use messages::messages;
 use throttlekit::MergeableSketch;
 use throttlekit::overload::Shape;
 
-use crate::mutate::Random;
+use crate::random::Random;
 
 /// What inputs of one target are made from.
 #[derive(Default)]

@@ -8,10 +8,10 @@
 mod beat;
 mod breaker;
 mod debit;
-mod error;
 mod key;
 mod lease;
 mod line;
+mod local_shares;
 mod memory;
 mod outcome;
 mod region;
@@ -21,10 +21,11 @@ mod streams;
 
 pub use beat::{Heard, beat};
 pub use debit::{Countable, Debit, DebitId, Debited, LastDebit, REMEMBER_DEFAULT, REMEMBER_MAX};
-pub use error::StoreError;
 pub use key::{KEY_PART_MAX, KeySpace};
 pub use lease::{GiveBack, LeaseAsk, Lendable, Lent};
 pub use line::{Line, LineOptions, LineStats, Probe};
+pub use local_shares::LocalShares;
+pub(crate) use local_shares::{LocalShare, check_shares};
 pub use memory::MemoryStore;
 pub use outcome::{Charge, Charges, Outcome, Settlement, Sight};
 pub use region::{RegionAsk, RegionGrant, RegionPool};
@@ -36,7 +37,7 @@ pub use throttlekit_core::fair::pool::{Grant, TooManyRegions};
 pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
 
 pub use crate::background::{Background, TaskSlot};
-pub use crate::shared::LocalShares;
+pub use crate::store_error::StoreError;
 
 use crate::Guarantee;
 

@@ -1,4 +1,4 @@
-//! This process's share of each limit, counted here while the store that keeps the limit is away.
+//! This process's share of each limit, counted while the store that keeps the limit is unavailable.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use throttlekit_core::rate::{Limit, Need, Verdict};
 use throttlekit_core::{Decision, Timestamp};
 
+use super::KeySpace;
 use crate::memory::{Capacity, HeldKey, Keys};
-use crate::store::KeySpace;
 use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 
 /// Below this many limits nobody looks for those that are gone.
