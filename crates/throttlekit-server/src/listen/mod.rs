@@ -1,19 +1,19 @@
-//! Connections: taking them, bounding what each may cost, and letting them go.
+//! Listeners: accepting connections, limiting them, and closing them.
 //!
-//! Everything has a limit here ([`Limits`]): connections, streams, headers, time. A door sees a request only after
-//! all of them have been checked.
+//! Everything has a limit here ([`Limits`]): connections, streams, headers, time. An API sees a request only after all
+//! limits have been checked.
 
 mod bind;
 mod body;
-mod conduct;
+mod capacity;
+mod certificate_expiry;
 mod connection;
 mod counters;
 mod deadline;
-mod expiry;
 mod peer;
-mod room;
 mod serve;
 mod tls;
+mod watchdog;
 
 pub use bind::judge_bind;
 pub use body::Delivery;

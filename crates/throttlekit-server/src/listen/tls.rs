@@ -15,7 +15,7 @@ use throttlekit::Timestamp;
 use tokio_rustls::TlsAcceptor;
 
 use super::Speaks;
-use super::expiry::expires;
+use super::certificate_expiry::expires;
 use crate::audit::AUDIT;
 use crate::files::read_regular;
 

@@ -1,4 +1,6 @@
-//! How a client behaves on one connection, counted cheaply enough to be done for each request.
+//! The watchdog of a connection, which finds clients that are idle, slow or stalled.
+//!
+//! Activity is counted cheaply enough to be done for each request.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -21,9 +23,9 @@ const TURN_BYTES: usize = 4 << 10;
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FIRST_BYTES: u64 = PREFACE.len() as u64;
 
-/// What one connection did so far.
+/// Counts of what one connection did so far.
 #[derive(Debug, Default)]
-pub(super) struct Conduct {
+pub(super) struct Activity {
     received_bytes: AtomicU64,
     /// Bytes of it in this turn on the processor.
     received_in_turn: AtomicUsize,
@@ -43,7 +45,7 @@ pub(super) struct Conduct {
     abandoned_max: u32,
 }
 
-impl Conduct {
+impl Activity {
     pub(super) fn new(limits: &Limits) -> Arc<Self> {
         Arc::new(Self { abandoned_max: limits.abandoned_max, ..Self::default() })
     }
@@ -92,34 +94,34 @@ impl Conduct {
 /// One request, from its headers to the end of its answer.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    conduct: Arc<Conduct>,
+    activity: Arc<Activity>,
     /// Whether the next move is the client's.
     is_waiting: bool,
     is_over: bool,
 }
 
 impl Exchange {
-    pub(super) fn begin(conduct: Arc<Conduct>) -> Self {
-        conduct.active.fetch_add(1, Ordering::Relaxed);
-        conduct.begun.fetch_add(1, Ordering::Relaxed);
-        conduct.begun_in_window.fetch_add(1, Ordering::Relaxed);
-        Self { conduct, is_waiting: false, is_over: false }
+    pub(super) fn begin(activity: Arc<Activity>) -> Self {
+        activity.active.fetch_add(1, Ordering::Relaxed);
+        activity.begun.fetch_add(1, Ordering::Relaxed);
+        activity.begun_in_window.fetch_add(1, Ordering::Relaxed);
+        Self { activity, is_waiting: false, is_over: false }
     }
 
     /// Part of an answer is there for the client to take.
     pub(super) fn offer(&mut self) {
         if !self.is_waiting {
             self.is_waiting = true;
-            self.conduct.waiting.fetch_add(1, Ordering::Relaxed);
+            self.activity.waiting.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// The client takes all there is, and waits for us.
     pub(super) fn taken(&mut self) {
-        self.conduct.taken.fetch_add(1, Ordering::Relaxed);
+        self.activity.taken.fetch_add(1, Ordering::Relaxed);
         if self.is_waiting {
             self.is_waiting = false;
-            self.conduct.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.activity.waiting.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -132,19 +134,19 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        let received = self.conduct.received_bytes.load(Ordering::Relaxed);
-        self.conduct.settled_bytes.store(received, Ordering::Relaxed);
-        self.conduct.active.fetch_sub(1, Ordering::Relaxed);
+        let received = self.activity.received_bytes.load(Ordering::Relaxed);
+        self.activity.settled_bytes.store(received, Ordering::Relaxed);
+        self.activity.active.fetch_sub(1, Ordering::Relaxed);
         if self.is_waiting {
-            self.conduct.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.activity.waiting.fetch_sub(1, Ordering::Relaxed);
         }
         if !self.is_over {
-            self.conduct.abandon();
+            self.activity.abandon();
         }
     }
 }
 
-/// What is to become of a connection.
+/// The verdict on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Fine,
@@ -158,10 +160,10 @@ pub(super) enum Verdict {
     Stalled,
 }
 
-/// Looks at a connection from time to time.
+/// Judges the activity of a connection from time to time.
 #[derive(Debug)]
-pub(super) struct Watch {
-    conduct: Arc<Conduct>,
+pub(super) struct Watchdog {
+    activity: Arc<Activity>,
     since: Instant,
     window_since: Instant,
     begun: u64,
@@ -172,10 +174,10 @@ pub(super) struct Watch {
     head_at: Option<Instant>,
 }
 
-impl Watch {
-    pub(super) fn new(conduct: Arc<Conduct>, now: Instant) -> Self {
+impl Watchdog {
+    pub(super) fn new(activity: Arc<Activity>, now: Instant) -> Self {
         Self {
-            conduct,
+            activity,
             since: now,
             window_since: now,
             begun: 0,
@@ -194,26 +196,26 @@ impl Watch {
     }
 
     pub(super) fn judge(&mut self, now: Instant, limits: &Limits) -> Verdict {
-        let conduct = &self.conduct;
+        let activity = &self.activity;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         if now - self.window_since >= WINDOW {
             self.window_since = now;
-            conduct.abandoned.store(0, Ordering::Relaxed);
-            conduct.begun_in_window.store(0, Ordering::Relaxed);
+            activity.abandoned.store(0, Ordering::Relaxed);
+            activity.begun_in_window.store(0, Ordering::Relaxed);
         }
-        if now - self.since >= limits.handshake_max && read(&conduct.received_bytes) < FIRST_BYTES {
+        if now - self.since >= limits.handshake_max && read(&activity.received_bytes) < FIRST_BYTES {
             return Verdict::Mute;
         }
-        let (begun, taken) = (read(&conduct.begun), read(&conduct.taken));
-        if begun != self.begun || !conduct.is_in_head() {
+        let (begun, taken) = (read(&activity.begun), read(&activity.taken));
+        if begun != self.begun || !activity.is_in_head() {
             self.head_at = None;
         } else if now - *self.head_at.get_or_insert(now) >= limits.header_read_max {
             return Verdict::SlowHead;
         }
-        if begun != self.begun || conduct.active.load(Ordering::Relaxed) > 0 {
+        if begun != self.begun || activity.active.load(Ordering::Relaxed) > 0 {
             (self.begun, self.asked_at) = (begun, now);
         }
-        if taken != self.taken || conduct.waiting.load(Ordering::Relaxed) == 0 {
+        if taken != self.taken || activity.waiting.load(Ordering::Relaxed) == 0 {
             (self.taken, self.taken_at) = (taken, now);
         }
         if now - self.taken_at >= limits.stall_max {
@@ -228,29 +230,29 @@ impl Watch {
 
 /// A connection whose received bytes are counted.
 #[derive(Debug)]
-pub(super) struct Counted<I> {
+pub(super) struct CountedIo<I> {
     pub(super) io: I,
-    pub(super) conduct: Arc<Conduct>,
+    pub(super) activity: Arc<Activity>,
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Counted<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for CountedIo<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
-        if self.conduct.received_in_turn.load(Ordering::Relaxed) >= TURN_BYTES {
+        if self.activity.received_in_turn.load(Ordering::Relaxed) >= TURN_BYTES {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.conduct.receive(&buf.filled()[before..]);
+        self.activity.receive(&buf.filled()[before..]);
         polled
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Counted<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for CountedIo<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

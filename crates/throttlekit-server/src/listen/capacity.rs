@@ -1,4 +1,4 @@
-//! How many connections there may be.
+//! The limits on the number of connections.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Limits, Peer};
 
-/// Room for connections, in total and for each address.
+/// The connections that may be open, in total and for each address.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct ConnectionCapacity {
     taken: Mutex<Taken>,
 }
 
@@ -19,22 +19,22 @@ struct Taken {
     by_network: HashMap<IpAddr, usize>,
 }
 
-/// Why there is no room.
+/// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
     All,
     Peer,
 }
 
-/// One place, given back when dropped.
+/// One open connection, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
-    room: Arc<Room>,
+pub(super) struct ConnectionSlot {
+    capacity: Arc<ConnectionCapacity>,
     network: IpAddr,
 }
 
-impl Room {
-    pub(super) fn seat(self: &Arc<Self>, peer: &Peer, limits: &Limits) -> Result<Seat, Full> {
+impl ConnectionCapacity {
+    pub(super) fn acquire(self: &Arc<Self>, peer: &Peer, limits: &Limits) -> Result<ConnectionSlot, Full> {
         let network = peer.network();
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.total >= limits.connections_max {
@@ -46,13 +46,13 @@ impl Room {
         }
         taken.total += 1;
         taken.by_network.insert(network, here + 1);
-        Ok(Seat { room: self.clone(), network })
+        Ok(ConnectionSlot { capacity: self.clone(), network })
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut taken = self.room.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.capacity.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.total -= 1;
         if let Some(here) = taken.by_network.get_mut(&self.network) {
             *here -= 1;
@@ -73,24 +73,24 @@ mod tests {
 
     #[test]
     fn an_address_has_its_cap_and_others_have_theirs() {
-        let room = Arc::<Room>::default();
+        let capacity = Arc::<ConnectionCapacity>::default();
         let limits = Limits { connections_max: 4, connections_per_peer_max: 2, ..Limits::default() };
         let a = peer("192.0.2.1:1");
-        let seats: Vec<_> = (0..2).map(|_| room.seat(&a, &limits).unwrap()).collect();
-        assert_eq!(room.seat(&a, &limits).unwrap_err(), Full::Peer);
-        let other = room.seat(&peer("192.0.2.2:1"), &limits).unwrap();
-        let local: Vec<_> = (0..1).map(|_| room.seat(&peer("127.0.0.1:1"), &limits).unwrap()).collect();
-        assert_eq!(room.seat(&peer("192.0.2.3:1"), &limits).unwrap_err(), Full::All);
-        drop((seats, other, local));
-        assert!(room.taken.lock().unwrap().by_network.is_empty());
-        assert!(room.seat(&a, &limits).is_ok());
+        let slots: Vec<_> = (0..2).map(|_| capacity.acquire(&a, &limits).unwrap()).collect();
+        assert_eq!(capacity.acquire(&a, &limits).unwrap_err(), Full::Peer);
+        let other = capacity.acquire(&peer("192.0.2.2:1"), &limits).unwrap();
+        let local: Vec<_> = (0..1).map(|_| capacity.acquire(&peer("127.0.0.1:1"), &limits).unwrap()).collect();
+        assert_eq!(capacity.acquire(&peer("192.0.2.3:1"), &limits).unwrap_err(), Full::All);
+        drop((slots, other, local));
+        assert!(capacity.taken.lock().unwrap().by_network.is_empty());
+        assert!(capacity.acquire(&a, &limits).is_ok());
     }
 
     #[test]
     fn loopback_has_no_cap_of_its_own() {
-        let room = Arc::<Room>::default();
+        let capacity = Arc::<ConnectionCapacity>::default();
         let limits = Limits { connections_max: 3, connections_per_peer_max: 1, ..Limits::default() };
-        let _seats: Vec<_> = (0..3).map(|_| room.seat(&peer("[::1]:1"), &limits).unwrap()).collect();
-        assert_eq!(room.seat(&peer("[::1]:1"), &limits).unwrap_err(), Full::All);
+        let _slots: Vec<_> = (0..3).map(|_| capacity.acquire(&peer("[::1]:1"), &limits).unwrap()).collect();
+        assert_eq!(capacity.acquire(&peer("[::1]:1"), &limits).unwrap_err(), Full::All);
     }
 }
