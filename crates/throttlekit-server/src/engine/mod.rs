@@ -1,24 +1,24 @@
-//! Policies that run. Doors translate; only this decides, and only by what the library decides.
+//! The running policies. APIs translate; only this decides, and only by what the library decides.
 
 mod answer;
 mod ask;
 mod backend;
 mod failures;
-mod held;
+mod admit;
 mod leases;
-mod lend;
-mod limits;
-mod loans;
+mod lender;
+mod limit_group;
+mod unit_leases;
 mod observer;
 mod recovery;
-mod room;
-mod running;
-mod served;
-mod sharing;
-mod slots;
+mod lease_capacity;
+mod policy_set;
+mod running_policy;
+mod fairness;
+mod concurrency;
 mod variant;
 mod view;
-mod work;
+mod admitted_work;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,18 +29,18 @@ use throttlekit::admission::Event;
 use throttlekit::store::{DebitId, StoreError};
 use throttlekit::{Axis, BootClock, Clock, Forecast, PreciseClock, Timestamp};
 
-pub use answer::{Admitted, Answered, Beats, Granted, Held, Refusal};
+pub use answer::{Admitted, Answered, Beats, Granted, WorkLease, Refusal};
 pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, MANY_MAX};
 pub use backend::Backend;
 use failures::Failures;
 pub use failures::StoreFailure;
 use leases::Leases;
-use limits::Later;
-use loans::{Loan, Loans};
+use limit_group::Later;
+use unit_leases::{UnitLease, UnitLeases};
 use recovery::Recovery;
-use running::Running;
-use served::Served;
-pub use slots::GuardView;
+use policy_set::PolicySet;
+use running_policy::RunningPolicy;
+pub use concurrency::GuardView;
 pub use view::{PolicyView, Reloaded, StoreHealth};
 pub use observer::DecisionObserver;
 
@@ -94,11 +94,11 @@ pub struct Engine {
 
 struct Shared {
     options: EngineOptions,
-    running: ArcSwap<Running>,
+    running: ArcSwap<PolicySet>,
     leases: Leases,
     recovery: Recovery,
     draining: AtomicBool,
-    loans: Loans,
+    unit_leases: UnitLeases,
     failures: Arc<Failures>,
     clock: PreciseClock,
     /// One reload at a time.
@@ -109,7 +109,7 @@ impl Engine {
     /// Runs the policies of a file, or says which cannot be run and why. Needs a tokio runtime.
     pub fn start(options: EngineOptions, file: PolicyFile) -> Result<Self, String> {
         let failures = Arc::default();
-        let (running, _) = Running::of(file, &options, &failures, None)?;
+        let (running, _) = PolicySet::of(file, &options, &failures, None)?;
         let leases = Leases::new(options.leases_max, options.leases_per_principal_max);
         let recovery = Recovery::starting(options.recovers, BootClock.now());
         let shared = Arc::new(Shared {
@@ -118,7 +118,7 @@ impl Engine {
             leases,
             recovery,
             draining: AtomicBool::new(false),
-            loans: Loans::default(),
+            unit_leases: UnitLeases::default(),
             failures,
             clock: PreciseClock::new(),
             reloading: tokio::sync::Mutex::default(),
@@ -135,7 +135,7 @@ impl Engine {
         Ok(Self { shared })
     }
 
-    fn policy(&self, name: &str) -> Result<Arc<Served>, Refusal> {
+    fn policy(&self, name: &str) -> Result<Arc<RunningPolicy>, Refusal> {
         let running = self.shared.running.load();
         running.policies.get(name).cloned().ok_or_else(|| Refusal::UnknownPolicy(name.into()))
     }
@@ -242,9 +242,9 @@ impl Engine {
         let no_lender = "this policy lends nothing to clients: give it `fleet: {}`";
         let lender = variant.lender.as_ref().ok_or_else(|| Refusal::Unsupported(no_lender.into()))?;
         variant.has_keys(1 + ask.others.len())?;
-        let (owner, loans, keys) = (who.owner(), &self.shared.loans, ask.keys());
+        let (owner, unit_leases, keys) = (who.owner(), &self.shared.unit_leases, ask.keys());
         if let Some(back) = back
-            && let Some(loan) = loans.take(back.loan, owner, ask.policy, &keys)
+            && let Some(loan) = unit_leases.take(back.loan, owner, ask.policy, &keys)
         {
             lender.take_back(&keys, back.loan, loan.epoch, back.units.min(loan.units)).await;
         }
@@ -256,7 +256,7 @@ impl Engine {
         if let Some(epoch) = lending.epoch {
             let (policy, keys) = (ask.policy.into(), ask.owned_keys());
             let (units, until) = (granted.units, granted.until);
-            granted.loan = loans.note(Loan { owner, policy, keys, epoch, units, until }, lending.now);
+            granted.loan = unit_leases.note(UnitLease { owner, policy, keys, epoch, units, until }, lending.now);
         }
         let asked = Ask { cost: granted.units, ..ask };
         let told =
@@ -265,7 +265,7 @@ impl Engine {
     }
 
     /// Tells whoever watches, and lets pass what a policy that only looks would have denied.
-    fn told(&self, served: &Served, ask: &Ask<'_>, answer: Answered, since: Timestamp) -> Answered {
+    fn told(&self, served: &RunningPolicy, ask: &Ask<'_>, answer: Answered, since: Timestamp) -> Answered {
         let event = Event {
             policy: &served.name,
             key: ask.key,

@@ -9,7 +9,7 @@ use throttlekit::fair::TenantShare;
 use super::{Engine, GuardView};
 use super::backend::Backend;
 use super::failures::{Failures, StoreFailure};
-use super::served::Served;
+use super::running_policy::RunningPolicy;
 use crate::policy::PolicyFile;
 
 /// What became of a new policy file.
@@ -93,7 +93,7 @@ impl Engine {
     }
 
     /// The policies that run, by name.
-    fn sorted(&self) -> Vec<Arc<Served>> {
+    fn sorted(&self) -> Vec<Arc<RunningPolicy>> {
         let running = self.shared.running.load_full();
         let mut all: Vec<_> = running.policies.values().cloned().collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
@@ -112,7 +112,7 @@ impl Engine {
 
     /// The slots of every policy that has some.
     pub fn guards(&self) -> Vec<GuardView> {
-        let held = |served: &Arc<Served>| {
+        let held = |served: &Arc<RunningPolicy>| {
             let guard = served.guard(self.shared.leases.held(&served.name))?;
             let recovering = self.recovering(served).is_some();
             Some(GuardView { fenced: guard.fenced || recovering, ..guard })
@@ -136,7 +136,7 @@ impl StoreHealth {
 }
 
 impl PolicyView {
-    pub(super) fn of(served: &Served) -> Self {
+    pub(super) fn of(served: &RunningPolicy) -> Self {
         let spec = &served.spec;
         let first = spec
             .rate

@@ -1,5 +1,6 @@
-//! How many leases there is room for. A place is taken before work is admitted, so that however many ask at once, nobody is
-//! charged for what cannot be held.
+//! The limits on the number of leases.
+//!
+//! A slot is taken before work is admitted, so that nobody is charged for what cannot be held, however many ask at once.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throttlekit::store::{Owner, SLOTS_MAX};
 
-/// Room for leases, of all owners and of each.
-pub(super) struct Room {
+/// The leases that may be held, by all owners and by each.
+pub(super) struct LeaseCapacity {
     counts: Arc<Mutex<Counts>>,
     all_max: u32,
     per_owner_max: u32,
@@ -17,7 +18,7 @@ pub(super) struct Room {
 
 #[derive(Default)]
 struct Counts {
-    /// Places taken, whether their work was admitted yet or not.
+    /// Slots taken, whether their work was admitted yet or not.
     taken: u32,
     owners: HashMap<Owner, u32>,
     /// Those of admitted work.
@@ -25,7 +26,7 @@ struct Counts {
     policies: HashMap<Arc<str>, u64>,
 }
 
-/// Of what there are too many.
+/// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
     /// Leases of this owner.
@@ -34,21 +35,21 @@ pub(super) enum Full {
     Server,
 }
 
-/// Room for one lease. It is free again when this is dropped.
-pub(super) struct Place {
+/// Capacity for one lease. It is free again when this is dropped.
+pub(super) struct LeaseSlot {
     counts: Arc<Mutex<Counts>>,
     owner: Owner,
     /// Whose work was admitted, once it was.
     policy: Option<Arc<str>>,
 }
 
-impl Room {
-    /// Room for so many. A desk has no more than `SLOTS_MAX`, so neither has this.
+impl LeaseCapacity {
+    /// Capacity for `all_max` leases. A registry has at most `SLOTS_MAX`, so this has too.
     pub(super) fn new(all_max: u32, per_owner_max: u32) -> Self {
         Self { counts: Arc::default(), all_max: all_max.min(SLOTS_MAX), per_owner_max }
     }
 
-    pub(super) fn take(&self, owner: Owner) -> Result<Place, Full> {
+    pub(super) fn take(&self, owner: Owner) -> Result<LeaseSlot, Full> {
         let mut counts = lock(&self.counts);
         if counts.taken >= self.all_max {
             return Err(Full::Server);
@@ -58,7 +59,7 @@ impl Room {
         }
         counts.taken += 1;
         *counts.owners.entry(owner).or_default() += 1;
-        Ok(Place { counts: self.counts.clone(), owner, policy: None })
+        Ok(LeaseSlot { counts: self.counts.clone(), owner, policy: None })
     }
 
     /// How many are held for work of a policy.
@@ -72,7 +73,7 @@ impl Room {
     }
 }
 
-impl Place {
+impl LeaseSlot {
     /// Work of this policy was admitted, and is held here from now on.
     pub(super) fn held_for(&mut self, policy: &Arc<str>) {
         let mut counts = lock(&self.counts);
@@ -83,7 +84,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LeaseSlot {
     fn drop(&mut self) {
         let mut counts = lock(&self.counts);
         counts.taken -= 1;
@@ -120,35 +121,35 @@ mod tests {
 
     #[test]
     fn a_place_counts_from_when_it_is_taken_until_it_is_dropped() {
-        let (room, ada, eve) = (Room::new(3, 2), Owner(1), Owner(2));
-        let (first, second) = (room.take(ada).ok().unwrap(), room.take(ada).ok().unwrap());
-        assert_eq!(room.take(ada).err(), Some(Full::Owner));
-        let third = room.take(eve).ok().unwrap();
-        assert_eq!(room.take(eve).err(), Some(Full::Server));
+        let (capacity, ada, eve) = (LeaseCapacity::new(3, 2), Owner(1), Owner(2));
+        let (first, second) = (capacity.take(ada).ok().unwrap(), capacity.take(ada).ok().unwrap());
+        assert_eq!(capacity.take(ada).err(), Some(Full::Owner));
+        let third = capacity.take(eve).ok().unwrap();
+        assert_eq!(capacity.take(eve).err(), Some(Full::Server));
         drop(first);
-        let fourth = room.take(eve).ok().unwrap();
+        let fourth = capacity.take(eve).ok().unwrap();
         drop((second, third, fourth));
-        assert!(lock(&room.counts).owners.is_empty(), "who holds nothing is forgotten");
-        assert_eq!(lock(&room.counts).taken, 0);
+        assert!(lock(&capacity.counts).owners.is_empty(), "who holds nothing is forgotten");
+        assert_eq!(lock(&capacity.counts).taken, 0);
     }
 
     #[test]
     fn only_admitted_work_is_told_as_held() {
-        let (room, policy): (_, Arc<str>) = (Room::new(9, 9), "p".into());
-        let waits = room.take(Owner(1)).ok().unwrap();
-        let mut held = room.take(Owner(1)).ok().unwrap();
+        let (capacity, policy): (_, Arc<str>) = (LeaseCapacity::new(9, 9), "p".into());
+        let waits = capacity.take(Owner(1)).ok().unwrap();
+        let mut held = capacity.take(Owner(1)).ok().unwrap();
         held.held_for(&policy);
-        assert_eq!((room.held("p"), room.held("q"), room.all_held()), (1, 0, 1));
+        assert_eq!((capacity.held("p"), capacity.held("q"), capacity.all_held()), (1, 0, 1));
         drop((waits, held));
-        assert_eq!((room.held("p"), room.all_held()), (0, 0));
-        assert!(lock(&room.counts).policies.is_empty());
+        assert_eq!((capacity.held("p"), capacity.all_held()), (0, 0));
+        assert!(lock(&capacity.counts).policies.is_empty());
     }
 
     #[test]
     fn there_is_no_more_room_than_a_desk_has() {
-        let room = Room::new(u32::MAX, u32::MAX);
-        let places: Vec<_> = (0..SLOTS_MAX).map(|_| room.take(Owner(1)).ok()).collect();
-        assert!(places.iter().all(Option::is_some));
-        assert_eq!(room.take(Owner(2)).err(), Some(Full::Server));
+        let capacity = LeaseCapacity::new(u32::MAX, u32::MAX);
+        let slots: Vec<_> = (0..SLOTS_MAX).map(|_| capacity.take(Owner(1)).ok()).collect();
+        assert!(slots.iter().all(Option::is_some));
+        assert_eq!(capacity.take(Owner(2)).err(), Some(Full::Server));
     }
 }

@@ -17,7 +17,7 @@ type Weights = ArcSwap<HashMap<Box<[u8]>, Weight>>;
 
 /// What all keys of a policy share by weight.
 #[derive(Clone)]
-pub(super) struct Sharing {
+pub(super) struct Fairness {
     limiter: Limiter,
     weights: Arc<Weights>,
 }
@@ -28,7 +28,7 @@ enum Limiter {
     Region(Arc<SharedFairLimiter<Region<Counted>>>),
 }
 
-impl Sharing {
+impl Fairness {
     pub(super) fn new(
         spec: &FairSpec,
         policy: &str,

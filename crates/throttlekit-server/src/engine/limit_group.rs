@@ -1,4 +1,4 @@
-//! The limits of one policy that one call to the store answers, however many there are.
+//! The limits of one policy that one call to the store charges as an atomic group.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// One limit of a policy.
 #[derive(Clone, Debug)]
-pub(super) struct Named {
+pub(super) struct NamedLimit {
     /// Apart from the policy's others. Empty for the one that needs no name.
     pub(super) name: String,
     pub(super) limit: Limit,
@@ -25,7 +25,7 @@ pub(super) struct Named {
 }
 
 /// Limits on the store, of a number that is not known when this is compiled.
-pub(super) trait Together: Send + Sync {
+pub(super) trait LimitGroup: Send + Sync {
     /// Charges a cost to all, or none.
     fn check<'a>(&'a self, keys: &'a [&'a [u8]], cost: u64) -> Later<'a, Result<Answer, StoreError>>;
 
@@ -43,22 +43,22 @@ pub(super) trait Together: Send + Sync {
     fn join(&self, builder: SharedPolicyBuilder) -> SharedPolicyBuilder;
 }
 
-struct Limits<const N: usize> {
+struct Group<const N: usize> {
     limiter: Arc<SharedLimiter<Counted, N>>,
-    limits: [Named; N],
+    limits: [NamedLimit; N],
 }
 
 /// The limits of a policy as one, or why they cannot be.
-pub(super) fn together(
+pub(super) fn group(
     store: Counted,
     policy: &str,
-    limits: Vec<Named>,
+    limits: Vec<NamedLimit>,
     on_outage: OnOutage,
-) -> Result<Arc<dyn Together>, LimitError> {
+) -> Result<Arc<dyn LimitGroup>, LimitError> {
     macro_rules! of {
         ($($n:literal)*) => {
             match limits.len() {
-                $($n => Limits::<$n>::over(store, policy, limits, on_outage),)*
+                $($n => Group::<$n>::over(store, policy, limits, on_outage),)*
                 _ => Err(LimitError::Policy("a policy has one to six limits on the store")),
             }
         };
@@ -66,14 +66,14 @@ pub(super) fn together(
     of!(1 2 3 4 5 6)
 }
 
-impl<const N: usize> Limits<N> {
+impl<const N: usize> Group<N> {
     fn over(
         store: Counted,
         policy: &str,
-        limits: Vec<Named>,
+        limits: Vec<NamedLimit>,
         on_outage: OnOutage,
-    ) -> Result<Arc<dyn Together>, LimitError> {
-        let limits: [Named; N] =
+    ) -> Result<Arc<dyn LimitGroup>, LimitError> {
+        let limits: [NamedLimit; N] =
             limits.try_into().map_err(|_| LimitError::Policy("as many limits as were counted"))?;
         let named = limits.each_ref().map(|limit| (limit.name.as_str(), limit.limit));
         let limiter = SharedLimiter::all(store, policy, named)?.on_outage(on_outage);
@@ -90,7 +90,7 @@ impl<const N: usize> Limits<N> {
     }
 }
 
-impl<const N: usize> Together for Limits<N> {
+impl<const N: usize> LimitGroup for Group<N> {
     fn check<'a>(&'a self, keys: &'a [&'a [u8]], cost: u64) -> Later<'a, Result<Answer, StoreError>> {
         Box::pin(async move { self.limiter.check_all(self.asks(keys, cost)).await })
     }

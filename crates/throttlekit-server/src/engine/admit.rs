@@ -1,4 +1,4 @@
-//! Work that clients hold: admitted here, debited while it runs, ended by its client or by its silence.
+//! Admission of work that holds a lease: debited while it runs, ended by its client or when its heartbeats stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use throttlekit::{Axis, BootClock, Clock};
 
 use super::ask::Keys;
 use super::recovery;
-use super::room::Full;
-use super::served::Served;
-use super::work::NotDebited;
+use super::lease_capacity::Full;
+use super::running_policy::RunningPolicy;
+use super::admitted_work::NotDebited;
 use super::{Admitted, Answered, Ask, Beats, Ended, Engine, Refusal};
 use crate::principal::Principal;
 
@@ -52,7 +52,7 @@ impl Engine {
     }
 
     /// The ceiling of a policy whose slots are not given out yet after a start, and for how long they are not.
-    pub(super) fn recovering(&self, served: &Served) -> Option<(u32, Duration)> {
+    pub(super) fn recovering(&self, served: &RunningPolicy) -> Option<(u32, Duration)> {
         let spec = served.spec.concurrency.as_ref().filter(|_| served.forgets_slots())?;
         let left = self.shared.recovery.left(served.lease_for(), BootClock.now())?;
         Some((spec.limit, left))

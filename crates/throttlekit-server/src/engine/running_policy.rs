@@ -1,4 +1,4 @@
-//! One policy that runs: what its file says, and what stays while that changes.
+//! One running policy: its file's description, and the state that survives changes of the file.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -11,23 +11,23 @@ use throttlekit::fair::TenantShare;
 
 use super::backend::{Backend, Counted};
 use super::failures::Failures;
-use super::sharing::Sharing;
-use super::slots::{GuardView, Places};
+use super::fairness::Fairness;
+use super::concurrency::{GuardView, Concurrency};
 use super::variant::{Common, Variant};
 use super::{Answered, Ask, Refusal};
 use crate::policy::{ConcurrencySpec, Defaults, LEASE_FOR, OutageSpec, OverrideSpec, PolicySpec, Scope};
 
-/// One policy that runs. Cheap to clone, but for overrides.
+/// One running policy. Cheap to clone, except for overrides.
 #[derive(Clone)]
-pub(super) struct Served {
+pub(super) struct RunningPolicy {
     pub(super) name: Arc<str>,
     pub(super) spec: PolicySpec,
     on_outage: OnOutage,
     calls: Arc<AtomicU64>,
     /// Whether the store is this process.
     in_memory: bool,
-    places: Option<Places>,
-    sharing: Option<Sharing>,
+    guards: Option<Concurrency>,
+    fairness: Option<Fairness>,
     base: Arc<Variant>,
     whole: HashMap<Box<[u8]>, Arc<Variant>>,
     prefixes: HashMap<Box<[u8]>, Arc<Variant>>,
@@ -35,63 +35,63 @@ pub(super) struct Served {
     lengths: Vec<usize>,
 }
 
-/// Where policies run.
-pub(super) struct Place<'a> {
+/// The store and defaults that all policies share.
+pub(super) struct PolicyContext<'a> {
     pub(super) backend: &'a Backend,
     pub(super) region: &'a str,
     pub(super) defaults: &'a Defaults,
     pub(super) failures: &'a Arc<Failures>,
 }
 
-impl Served {
+impl RunningPolicy {
     /// The policy as its file says, with what can be kept of the one before. What cannot is told. What is kept goes on as
     /// it did until [`put_in_force`](Self::put_in_force).
     pub(super) fn new(
         name: &str,
         spec: &PolicySpec,
-        place: &Place<'_>,
+        context: &PolicyContext<'_>,
         before: Option<&Self>,
         warnings: &mut Vec<String>,
     ) -> Result<Self, String> {
-        let on_outage = on_outage(spec.on_outage.or(place.defaults.on_outage).unwrap_or_default());
+        let on_outage = on_outage(spec.on_outage.or(context.defaults.on_outage).unwrap_or_default());
         if let Some(same) = before.filter(|before| before.on_outage == on_outage && alike(&before.spec, spec))
         {
             return Ok(Self { spec: spec.clone(), ..same.clone() });
         }
         let calls = before.map(|before| before.calls.clone()).unwrap_or_default();
-        let store = Counted::new(place.backend.clone(), calls.clone(), place.failures.clone());
+        let store = Counted::new(context.backend.clone(), calls.clone(), context.failures.clone());
         let in_force = |error: String| format!("policy `{name}`: {error}");
-        let places = match &spec.concurrency {
+        let guards = match &spec.concurrency {
             Some(concurrency) => {
-                let kept = before.and_then(|before| before.places_for(concurrency));
+                let kept = before.and_then(|before| before.guards_for(concurrency));
                 // The store counts on, whoever asks it.
                 let on_store = concurrency.scope == Scope::Key && before.is_some_and(Self::is_shared);
-                if kept.is_none() && !on_store && before.is_some_and(|before| before.places.is_some()) {
+                if kept.is_none() && !on_store && before.is_some_and(|before| before.guards.is_some()) {
                     warnings.push(format!(
                         "policy `{name}`: slots are counted anew; those held go on beside them"
                     ));
                 }
-                Some(kept.map_or_else(|| Places::new(concurrency, name, &store), Ok).map_err(in_force)?)
+                Some(kept.map_or_else(|| Concurrency::new(concurrency, name, &store), Ok).map_err(in_force)?)
             }
             None => None,
         };
-        let sharing = match &spec.fair {
+        let fairness = match &spec.fair {
             Some(fair) => {
                 let same_outage = before.filter(|before| before.on_outage == on_outage);
                 let kept = same_outage
-                    .and_then(|before| before.sharing.as_ref()?.kept(before.spec.fair.as_ref()?, fair));
-                let new = || Sharing::new(fair, name, place.region, &store, on_outage);
+                    .and_then(|before| before.fairness.as_ref()?.kept(before.spec.fair.as_ref()?, fair));
+                let new = || Fairness::new(fair, name, context.region, &store, on_outage);
                 Some(kept.map_or_else(new, Ok).map_err(|error| in_force(error.to_string()))?)
             }
             None => None,
         };
-        let common = Common { name, store, on_outage, places: places.as_ref(), sharing: sharing.as_ref() };
+        let common = Common { name, store, on_outage, guards: guards.as_ref(), fairness: fairness.as_ref() };
         let mut served = Self {
             name: name.into(),
             spec: spec.clone(),
             on_outage,
             calls,
-            in_memory: matches!(place.backend, Backend::Memory(_)),
+            in_memory: matches!(context.backend, Backend::Memory(_)),
             base: Arc::new(if spec.disabled {
                 Variant::unlimited()
             } else {
@@ -100,11 +100,11 @@ impl Served {
             whole: HashMap::new(),
             prefixes: HashMap::new(),
             lengths: Vec::new(),
-            places: None,
-            sharing: None,
+            guards: None,
+            fairness: None,
         };
         served.add_overrides(spec, &common).map_err(in_force)?;
-        (served.places, served.sharing) = (places.clone(), sharing.clone());
+        (served.guards, served.fairness) = (guards.clone(), fairness.clone());
         if let Some(before) = before {
             served.warn_of_fresh_counts(before, warnings);
         }
@@ -114,16 +114,16 @@ impl Served {
     /// Changes what was kept of the policy before to what the file says. It cannot fail, so that a file is put in force
     /// as a whole or not at all.
     pub(super) fn put_in_force(&self) {
-        if let (Some(places), Some(spec)) = (&self.places, &self.spec.concurrency) {
-            places.put_in_force(spec);
+        if let (Some(guards), Some(spec)) = (&self.guards, &self.spec.concurrency) {
+            guards.put_in_force(spec);
         }
-        if let (Some(sharing), Some(spec)) = (&self.sharing, &self.spec.fair) {
-            sharing.put_in_force(spec);
+        if let (Some(fairness), Some(spec)) = (&self.fairness, &self.spec.fair) {
+            fairness.put_in_force(spec);
         }
     }
 
-    fn places_for(&self, concurrency: &ConcurrencySpec) -> Option<Places> {
-        self.places.as_ref()?.kept(self.spec.concurrency.as_ref()?, concurrency)
+    fn guards_for(&self, concurrency: &ConcurrencySpec) -> Option<Concurrency> {
+        self.guards.as_ref()?.kept(self.spec.concurrency.as_ref()?, concurrency)
     }
 
     /// Overrides of the same numbers share one variant.
@@ -189,19 +189,19 @@ impl Served {
     ) -> Result<Vec<Result<Answered, Refusal>>, Refusal> {
         let calls: Vec<_> = asks.iter().map(Ask::keys).collect();
         let mut alike: Vec<(&Arc<Variant>, Vec<usize>)> = Vec::new();
-        for (place, keys) in calls.iter().enumerate() {
+        for (index, keys) in calls.iter().enumerate() {
             let variant = self.variant(keys[0]);
             variant.has_keys(keys.len())?;
             match alike.iter_mut().find(|(known, _)| Arc::ptr_eq(known, variant)) {
-                Some((_, places)) => places.push(place),
-                None => alike.push((variant, vec![place])),
+                Some((_, indices)) => indices.push(index),
+                None => alike.push((variant, vec![index])),
             }
         }
         let mut answers: Vec<Option<Result<Answered, Refusal>>> = vec![None; calls.len()];
-        for (variant, places) in alike {
-            let asked: Vec<&[&[u8]]> = places.iter().map(|place| &*calls[*place]).collect();
-            for (place, answer) in places.into_iter().zip(variant.check_many(&asked, cost).await) {
-                answers[place] = Some(answer);
+        for (variant, indices) in alike {
+            let asked: Vec<&[&[u8]]> = indices.iter().map(|index| &*calls[*index]).collect();
+            for (index, answer) in indices.into_iter().zip(variant.check_many(&asked, cost).await) {
+                answers[index] = Some(answer);
             }
         }
         Ok(answers.into_iter().flatten().collect())
@@ -209,12 +209,12 @@ impl Served {
 
     /// Whether the store counts the slots of each key.
     fn is_shared(&self) -> bool {
-        matches!(self.places, Some(Places::Key(_)))
+        matches!(self.guards, Some(Concurrency::Key(_)))
     }
 
     /// Whether stores have still to be told what was given back.
     pub(super) fn is_settling(&self) -> bool {
-        let slots = matches!(&self.places, Some(Places::Key(slots)) if slots.stats().held > 0);
+        let slots = matches!(&self.guards, Some(Concurrency::Key(slots)) if slots.stats().held > 0);
         slots || self.variants().any(|variant| variant.is_settling())
     }
 
@@ -224,7 +224,7 @@ impl Served {
 
     /// Whether the count of its slots ends with this process.
     pub(super) fn forgets_slots(&self) -> bool {
-        self.places.as_ref().is_some_and(|places| self.in_memory || places.are_local())
+        self.guards.as_ref().is_some_and(|guards| self.in_memory || guards.are_local())
     }
 
     pub(super) fn kind(&self) -> &'static str {
@@ -237,12 +237,12 @@ impl Served {
     }
 
     pub(super) fn guard(&self, held: u64) -> Option<GuardView> {
-        self.places.as_ref().map(|places| places.view(&self.name, held))
+        self.guards.as_ref().map(|guards| guards.view(&self.name, held))
     }
 
     /// How a tenant of a fair policy stands here.
     pub(super) fn share_of(&self, tenant: &[u8]) -> Option<TenantShare> {
-        self.sharing.as_ref()?.share_of(tenant)
+        self.fairness.as_ref()?.share_of(tenant)
     }
 
     /// Hands back what was fetched and not spent.

@@ -1,4 +1,4 @@
-//! Units of a limit that clients hold and spend by themselves.
+//! Leasing units of a limit to clients, which spend them locally.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub(super) struct Lender {
     strict: SharedLimiter<Counted>,
 }
 
-/// What was lent, and what that is worth.
-pub(super) struct Lending {
+/// The units that were lent, and their guarantee.
+pub(super) struct LentUnits {
     pub(super) granted: Granted,
     pub(super) decision: Decision,
     pub(super) guarantee: Guarantee,
@@ -67,7 +67,7 @@ impl Lender {
     }
 
     /// Lends what is wanted or fewer, but none where that would be fewer than the least.
-    pub(super) async fn lend(&self, keys: &[&[u8]], wants: u64, least: u64) -> Result<Lending, StoreError> {
+    pub(super) async fn lend(&self, keys: &[&[u8]], wants: u64, least: u64) -> Result<LentUnits, StoreError> {
         let key = self.key(keys);
         let name = self.space.key(key, key);
         let wants = wants.min(self.lease_max);
@@ -91,7 +91,7 @@ impl Lender {
                 let takes_back = self.term == Term::Window && loan.epoch != Epoch::NONE && loan.granted > 0;
                 let epoch = takes_back.then_some(loan.epoch);
                 let guarantee = Store::guarantee(&self.store);
-                Ok(Lending { granted, decision, guarantee, epoch, now: lent.now })
+                Ok(LentUnits { granted, decision, guarantee, epoch, now: lent.now })
             }
             Err(error) if error.is_outage() => self.stand_in(key, want).await,
             Err(error) => Err(error),
@@ -108,7 +108,7 @@ impl Lender {
     }
 
     /// Whoever stands in for the store lends for a short while.
-    async fn stand_in(&self, key: &[u8], want: Want) -> Result<Lending, StoreError> {
+    async fn stand_in(&self, key: &[u8], want: Want) -> Result<LentUnits, StoreError> {
         let mut wants = want.wants;
         let mut answer = self.strict.check(throttlekit::Ask { key, cost: wants }).await?;
         if !answer.decision.allowed && (want.least..wants).contains(&answer.decision.remaining) {
@@ -125,6 +125,6 @@ impl Lender {
             limit: self.form.limit().units(),
             loan: None,
         };
-        Ok(Lending { granted, decision, guarantee: answer.guarantee, epoch: None, now: answer.now })
+        Ok(LentUnits { granted, decision, guarantee: answer.guarantee, epoch: None, now: answer.now })
     }
 }

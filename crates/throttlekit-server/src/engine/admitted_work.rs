@@ -1,4 +1,4 @@
-//! Work that was admitted: a permit, which debits borrow and which its end settles.
+//! Admitted work: a permit, which debits borrow and which its end settles.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,20 +9,20 @@ use throttlekit::{Decision, Guarantee};
 
 use super::Ended;
 use super::ask::Keys;
-use super::room::Place;
+use super::lease_capacity::LeaseSlot;
 
 /// Admitted work.
-pub(super) struct Work {
+pub(super) struct AdmittedWork {
     pub(super) policy: Arc<str>,
     pub(super) keys: Keys,
     stage: Mutex<Stage>,
     /// Free again when nobody has this any more.
-    _place: Place,
+    _slot: LeaseSlot,
 }
 
-/// The same, as a desk holds it.
+/// The same, as the registry of leases holds it.
 #[derive(Clone)]
-pub(super) struct AtDesk(pub(super) Arc<Work>);
+pub(super) struct RegisteredWork(pub(super) Arc<AdmittedWork>);
 
 /// How far it has come.
 enum Stage {
@@ -56,10 +56,10 @@ pub(super) enum NotDebited {
     Store(StoreError),
 }
 
-impl Work {
-    pub(super) fn new(policy: &Arc<str>, keys: Keys, permit: SharedPermit, mut place: Place) -> Self {
-        place.held_for(policy);
-        Self { policy: policy.clone(), keys, stage: Mutex::new(Stage::Held(permit)), _place: place }
+impl AdmittedWork {
+    pub(super) fn new(policy: &Arc<str>, keys: Keys, permit: SharedPermit, mut slot: LeaseSlot) -> Self {
+        slot.held_for(policy);
+        Self { policy: policy.clone(), keys, stage: Mutex::new(Stage::Held(permit)), _slot: slot }
     }
 
     pub(super) async fn debit(self: &Arc<Self>, tokens: u64) -> Result<(Decision, Guarantee), NotDebited> {
@@ -119,7 +119,7 @@ impl Work {
 
 /// The permit while a debit is under way. However that ends, it is put back, or ended if the work is over.
 struct Borrowed<'a> {
-    work: &'a Work,
+    work: &'a AdmittedWork,
     permit: Option<SharedPermit>,
 }
 
@@ -138,7 +138,7 @@ impl Drop for Borrowed<'_> {
 }
 
 /// A client that has fallen silent may have done all of its work: what was set aside for it stays charged.
-impl Ends for AtDesk {
+impl Ends for RegisteredWork {
     fn end(self, _how: Ending) {
         self.0.end_unheard(true);
     }

@@ -19,7 +19,7 @@ const STORE_LIVES_MIN: Duration = Duration::from_secs(1);
 const CLOCK_PART: u32 = 64;
 const CLOCK_SLACK: Duration = Duration::from_millis(10);
 
-/// Slots of one policy at this instance.
+/// The slots of one policy at this instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardView {
     /// The policy.
@@ -37,16 +37,16 @@ pub struct GuardView {
     pub fenced: bool,
 }
 
-/// Who counts calls in flight.
+/// Guards that count calls in flight.
 #[derive(Clone)]
-pub(super) enum Places {
+pub(super) enum Concurrency {
     Instance(Arc<Guard>),
     InstanceKey(Arc<KeyedGuard>),
     Key(SharedSlots<Counted>),
     Fleet(Arc<FleetGuard>),
 }
 
-impl Places {
+impl Concurrency {
     pub(super) fn new(spec: &ConcurrencySpec, policy: &str, store: &Counted) -> Result<Self, String> {
         let limit = guard_limit(spec);
         Ok(match spec.scope {

@@ -1,4 +1,4 @@
-//! Asking what holds for a key.
+//! Decisions of a variant: check, peek, forecast, debit.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use throttlekit::admission::Axis;
 use throttlekit::store::{DebitId, StoreError};
 use throttlekit::{Answer, Call, Clock, Forecast, Guarantee, Retry, WallClock};
 
-use super::super::limits::Later;
+use super::super::limit_group::Later;
 use super::super::{Answered, Refusal};
 use super::{Asks, Look, Variant, unsupported};
 
@@ -32,8 +32,8 @@ impl Variant {
                 let answer = Box::pin(tier.check(ask)).await?;
                 Ok(Answered::of(answer.decision, answer.guarantee.weaker(*worth), Axis::Rate))
             }
-            Asks::Sharing(sharing) => {
-                let answer = Box::pin(sharing.check(throttlekit::Ask { key: keys[0], cost })).await?;
+            Asks::Fairness(fairness) => {
+                let answer = Box::pin(fairness.check(throttlekit::Ask { key: keys[0], cost })).await?;
                 Ok(answered(&answer, Axis::Fairness))
             }
             Asks::Budget => {
@@ -80,8 +80,8 @@ impl Variant {
         let Some(all) = &self.all else {
             return match &self.asks {
                 Asks::Nobody => Ok(Answered::free()),
-                Asks::Sharing(sharing) => {
-                    let answer = Box::pin(sharing.check(throttlekit::Ask { key: keys[0], cost: 0 })).await?;
+                Asks::Fairness(fairness) => {
+                    let answer = Box::pin(fairness.check(throttlekit::Ask { key: keys[0], cost: 0 })).await?;
                     Ok(looked(&answer, Axis::Fairness))
                 }
                 _ => Err(unsupported("has no limit to look at: its slots are seen in the monitor")),

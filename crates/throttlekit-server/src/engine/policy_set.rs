@@ -1,10 +1,10 @@
-//! What one file put in force, and how the next one takes its place: built as a whole, then put in force as a whole.
+//! The policies of one file, and how those of the next file replace them: built as a whole, then applied as a whole.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::failures::Failures;
-use super::served::{Place, Served};
+use super::running_policy::{PolicyContext, RunningPolicy};
 use super::variant::Variant;
 use super::{Engine, EngineOptions, Reloaded, SWEEP_EVERY};
 use crate::policy::PolicyFile;
@@ -12,10 +12,10 @@ use crate::policy::PolicyFile;
 /// How often it is looked whether anyone still asks a policy that is gone.
 const UNUSED_TRIES_MAX: u32 = 40;
 
-/// What one file put in force.
-pub(super) struct Running {
+/// The running policies of one file.
+pub(super) struct PolicySet {
     pub(super) file: Arc<PolicyFile>,
-    pub(super) policies: HashMap<Box<str>, Arc<Served>>,
+    pub(super) policies: HashMap<Box<str>, Arc<RunningPolicy>>,
 }
 
 impl Engine {
@@ -24,7 +24,7 @@ impl Engine {
         let _alone = self.shared.reloading.lock().await;
         let before = self.shared.running.load_full();
         let (running, reloaded) =
-            Running::of(file, &self.shared.options, &self.shared.failures, Some(&before))?;
+            PolicySet::of(file, &self.shared.options, &self.shared.failures, Some(&before))?;
         // Overrides share variants: each is known once, and one of our own would look as if someone still asked it.
         let mut known: HashSet<_> = running.variants().map(Arc::as_ptr).collect();
         let gone: Vec<_> =
@@ -38,7 +38,7 @@ impl Engine {
     }
 }
 
-impl Running {
+impl PolicySet {
     /// What a file says, with whatever is the same as before. Changes nothing that runs.
     pub(super) fn of(
         file: PolicyFile,
@@ -47,8 +47,8 @@ impl Running {
         before: Option<&Self>,
     ) -> Result<(Self, Reloaded), String> {
         let same_defaults = before.filter(|before| before.file.defaults == file.defaults);
-        let place =
-            Place { backend: &options.backend, region: &options.region, defaults: &file.defaults, failures };
+        let context =
+            PolicyContext { backend: &options.backend, region: &options.region, defaults: &file.defaults, failures };
         let (mut policies, mut reloaded) = (HashMap::new(), Reloaded::default());
         for (name, spec) in &file.policies {
             let known = before.and_then(|before| before.policies.get(name.as_str()));
@@ -59,7 +59,7 @@ impl Running {
                     let list = if known.is_some() { &mut reloaded.changed } else { &mut reloaded.added };
                     list.push(name.clone());
                     let known = known.map(AsRef::as_ref);
-                    Arc::new(Served::new(name, spec, &place, known, &mut reloaded.warnings)?)
+                    Arc::new(RunningPolicy::new(name, spec, &context, known, &mut reloaded.warnings)?)
                 }
             };
             policies.insert(name.as_str().into(), served);
