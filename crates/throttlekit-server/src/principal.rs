@@ -1,4 +1,4 @@
-//! Who asks.
+//! The identity of a caller.
 
 use std::sync::Arc;
 

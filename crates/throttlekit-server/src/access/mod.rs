@@ -1,23 +1,23 @@
 //! Authentication and authorization of callers.
 
+mod access_list;
 mod audit;
 mod caller;
 mod certificate;
-mod held;
 mod identify;
-mod known;
 mod principals;
 mod refusals;
 mod secret;
+mod secret_cache;
 mod secret_check;
 
 pub(crate) use audit::MonitorLog;
 pub use caller::Caller;
-pub(crate) use held::{GRACE, Held, read as read_secrets};
+pub(crate) use secret_cache::{GRACE, SecretCache, read as read_secrets};
 pub(crate) use identify::is_open;
 pub use identify::{Identified, Identify, PROXY_TOKEN};
-pub use known::{Access, Secrets, Unknown};
-pub(crate) use known::{Built, Changes};
+pub use access_list::{Access, Secrets, AuthError};
+pub(crate) use access_list::{Built, Changes};
 pub use crate::principal::Principal;
 pub(crate) use principals::sources;
 pub(crate) use refusals::Refusals;

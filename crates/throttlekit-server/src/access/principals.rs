@@ -1,4 +1,4 @@
-//! The principals of a file, found by what they show.
+//! The principals of a file, found by their credentials.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -8,10 +8,10 @@ use throttlekit::{Clock, Timestamp};
 
 use super::caller::Allowed;
 use super::certificate::Certificates;
-use super::held::Held;
+use super::secret_cache::SecretCache;
 use super::refusals::Refusals;
 use super::secret::{Head, Source};
-use super::{Principal, Secret, Unknown};
+use super::{Principal, Secret, AuthError};
 use crate::policy::{
     AccessSpec, ListedToken, NO_CREDENTIAL, PRINCIPALS_MAX, PrincipalSpec, TOKENS_MAX, TokenLocation,
     judge_certificate, judge_token, judge_weight, tokens,
@@ -43,7 +43,7 @@ impl Principals {
     /// used now is left out, and named in `failing` with the reason.
     pub(super) fn build(
         spec: &AccessSpec,
-        held: &Held,
+        held: &SecretCache,
         refusals: &Arc<Refusals>,
         failing: &mut Vec<String>,
     ) -> Result<Self, String> {
@@ -108,12 +108,12 @@ impl Principals {
 
     /// The principal that shows this token. How long the lookup takes depends on half of a digest, which nobody can
     /// steer towards that of a token they do not have; the comparison that decides takes the same time for all.
-    pub(super) fn by_token(&self, shown: &Secret, clock: &impl Clock) -> Result<&Arc<Allowed>, Unknown> {
+    pub(super) fn by_token(&self, shown: &Secret, clock: &impl Clock) -> Result<&Arc<Allowed>, AuthError> {
         let found = self.by_token.get(&shown.head()).filter(|token| token.secret.is(shown).into());
-        let token = found.ok_or(Unknown::WrongToken)?;
-        let whose = token.whose.as_ref().ok_or(Unknown::WrongToken)?;
+        let token = found.ok_or(AuthError::WrongToken)?;
+        let whose = token.whose.as_ref().ok_or(AuthError::WrongToken)?;
         match token.expires {
-            Some(expires) if clock.now() >= expires => Err(Unknown::ExpiredToken),
+            Some(expires) if clock.now() >= expires => Err(AuthError::ExpiredToken),
             _ => Ok(whose),
         }
     }
@@ -152,7 +152,7 @@ fn judge(name: &str, spec: &PrincipalSpec) -> Result<(), String> {
 }
 
 /// The secret of a token, or the reason why there is none now.
-fn secret(token: &ListedToken<'_>, held: &Held) -> Result<Secret, String> {
+fn secret(token: &ListedToken<'_>, held: &SecretCache) -> Result<Secret, String> {
     match (token.location(), Source::of(token)) {
         (_, Some(source)) => held.get(&source).cloned().map_err(ToOwned::to_owned),
         (TokenLocation::Digest(digits), None) => Secret::of_digest(digits).ok_or_else(|| "is no digest".into()),

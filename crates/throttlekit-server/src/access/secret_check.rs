@@ -1,7 +1,7 @@
 //! Checks of the secrets that a policy file refers to.
 
 use super::Access;
-use super::known::unusable;
+use super::access_list::unusable;
 use crate::policy::{self, At, PolicyError, PolicyFile, Report};
 
 /// Reads the secrets that a valid file refers to, as a server would here and now, and returns what is wrong with them.

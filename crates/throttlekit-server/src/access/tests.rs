@@ -100,8 +100,8 @@ fn certificates_are_known_by_their_names() {
     };
     assert_eq!(name(&["dns:x", "spiffe://mesh/billing"]), Ok("billing".into()));
     assert_eq!(name(&["dns:ops.example"]), Ok("ops".into()));
-    assert_eq!(name(&["spiffe://mesh/billing/x"]), Err(Unknown::NoToken));
-    assert_eq!(name(&["dns:spiffe://mesh/billing"]), Err(Unknown::NoToken));
+    assert_eq!(name(&["spiffe://mesh/billing/x"]), Err(AuthError::NoToken));
+    assert_eq!(name(&["dns:spiffe://mesh/billing"]), Err(AuthError::NoToken));
 }
 
 #[test]
@@ -109,12 +109,12 @@ fn a_wrong_token_is_refused_even_with_a_good_certificate() {
     let peer = with_names(&["spiffe://mesh/billing"]);
     for wrong in ["", "x", "the token of billin", "the token of billing!"] {
         let refused = access().identify(&bearer(wrong), Some(&peer)).unwrap_err();
-        assert_eq!(refused, Unknown::WrongToken, "{wrong}");
+        assert_eq!(refused, AuthError::WrongToken, "{wrong}");
     }
     let basic = headers(&[("authorization", "Basic dGhlIHRva2VuIG9mIGJpbGxpbmc=")]);
-    assert_eq!(access().identify(&basic, Some(&peer)).unwrap_err(), Unknown::WrongToken);
+    assert_eq!(access().identify(&basic, Some(&peer)).unwrap_err(), AuthError::WrongToken);
     let two = headers(&[("x-fleet-secret", OPS), ("authorization", &format!("Bearer {BILLING}"))]);
-    assert_eq!(access().identify(&two, None).unwrap_err(), Unknown::WrongToken);
+    assert_eq!(access().identify(&two, None).unwrap_err(), AuthError::WrongToken);
 }
 
 #[test]
@@ -131,12 +131,12 @@ fn a_proxy_is_known_by_a_header_of_its_own_and_never_by_what_its_client_shows() 
         name(&[own, ("authorization", &stolen), ("x-monitor-secret", OPS)], None),
         Ok("billing".into())
     );
-    assert_eq!(name(&[("authorization", &stolen)], None), Err(Unknown::NoToken));
+    assert_eq!(name(&[("authorization", &stolen)], None), Err(AuthError::NoToken));
     assert_eq!(name(&[users], Some(&with_names(&["dns:ops.example"]))), Ok("ops".into()));
-    assert_eq!(name(&[("x-throttlekit-token", "x"), users], None), Err(Unknown::WrongToken));
+    assert_eq!(name(&[("x-throttlekit-token", "x"), users], None), Err(AuthError::WrongToken));
     let mut two = headers(&[own]);
     two.append("x-throttlekit-token", OPS.parse().unwrap());
-    assert_eq!(access().identify_proxy(&two, &PROXY_TOKEN, None).unwrap_err(), Unknown::WrongToken);
+    assert_eq!(access().identify_proxy(&two, &PROXY_TOKEN, None).unwrap_err(), AuthError::WrongToken);
     let open = Access::open(Secrets { monitor: Secret::of(b"look"), ..Secrets::default() });
     let caller = open.identify_proxy(&bearer("look"), &PROXY_TOKEN, Some(&at("127.0.0.1"))).unwrap();
     assert!(caller.may(Endpoint::Check, "p", b"k").is_ok() && caller.may(Endpoint::Monitor, "p", b"k").is_err());
@@ -145,10 +145,10 @@ fn a_proxy_is_known_by_a_header_of_its_own_and_never_by_what_its_client_shows() 
 #[test]
 fn nobody_in_particular_may_nothing_unless_stated() {
     let none = http::HeaderMap::new();
-    assert_eq!(access().identify(&none, Some(&at("127.0.0.1"))).unwrap_err(), Unknown::NoToken);
+    assert_eq!(access().identify(&none, Some(&at("127.0.0.1"))).unwrap_err(), AuthError::NoToken);
     assert_eq!(
         Access::of(&AccessSpec::default()).unwrap().identify(&none, None).unwrap_err(),
-        Unknown::NoToken
+        AuthError::NoToken
     );
     let some = Access::of(&spec("anonymous: [{doors: [check], policies: [public]}]")).unwrap();
     let caller = some.identify(&none, None).unwrap();
@@ -348,8 +348,8 @@ fn of_two_tokens_each_is_good_until_it_expires() {
     };
     assert_eq!((name(BILLING), name(OPS)), (Ok("a".into()), Ok("a".into())));
     clock.advance(std::time::Duration::from_millis(1));
-    assert_eq!((name(BILLING), name(OPS)), (Err(Unknown::ExpiredToken), Ok("a".into())));
-    assert_eq!(name("another"), Err(Unknown::WrongToken));
+    assert_eq!((name(BILLING), name(OPS)), (Err(AuthError::ExpiredToken), Ok("a".into())));
+    assert_eq!(name("another"), Err(AuthError::WrongToken));
 }
 
 #[test]
@@ -368,10 +368,10 @@ fn a_token_that_two_principals_come_to_share_is_nobodys_and_others_stay() {
     assert!(
         Access::of(&spec).unwrap_err().contains("principals.b: token_file: it has the token of another: `a`")
     );
-    let held = Held::of(read_secrets(sources(&spec)));
+    let held = SecretCache::of(read_secrets(sources(&spec)));
     let built = Access::build(Some(&spec), &Secrets::default(), &held, &Default::default()).unwrap();
     assert_eq!(built.failing.len(), 1);
-    assert_eq!(built.access.identify(&bearer(BILLING), None).unwrap_err(), Unknown::WrongToken);
+    assert_eq!(built.access.identify(&bearer(BILLING), None).unwrap_err(), AuthError::WrongToken);
     assert_eq!(built.access.identify(&bearer(OPS), None).unwrap().principal().name(), "c");
 }
 

@@ -1,4 +1,4 @@
-//! What the engine answers with, in no door's words.
+//! Responses of the engine, independent of any API.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What doors ask with, and how much of it is too much.
+//! Requests to the engine, and their limits.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What there is to see of the engine.
+//! Views of the engine for telemetry.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

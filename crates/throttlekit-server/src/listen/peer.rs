@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! The peer of a connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How descriptors find their policy.
+//! Rules that map Envoy's descriptors to policies.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -12,7 +12,7 @@ pub fn parse(text: &str) -> Result<PolicyFile, PolicyError> {
 }
 
 fn read_file(text: &str) -> Result<(Node, PolicyFile), PolicyError> {
-    let root = tree::plant(text)?;
+    let root = tree::parse(text)?;
     let file = read::read(text, &root)?;
     match too_many(&file) {
         Some(found) => Err(located(text, &root, found)),

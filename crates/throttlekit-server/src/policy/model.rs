@@ -1,4 +1,4 @@
-//! What a policy file says, field by field.
+//! The types of a policy file, field by field.
 
 use std::collections::BTreeMap;
 

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use sha2::{Digest, Sha256};
 use throttlekit::{BootClock, Clock, Timestamp, WallClock};
 
-use crate::access::{Access, Built, Changes, GRACE, Held, Refusals, Secrets, read_secrets, sources};
+use crate::access::{Access, Built, Changes, GRACE, SecretCache, Refusals, Secrets, read_secrets, sources};
 use crate::audit::AUDIT;
 use crate::engine::{Engine, Reloaded};
 use crate::files::read_regular;
@@ -55,7 +55,7 @@ struct Seen {
     /// Why the file cannot be read, if it cannot: reported once, not at each look.
     unreadable: Option<String>,
     /// The secrets that the list in force was built of.
-    held: Arc<Held>,
+    held: Arc<SecretCache>,
     /// Tokens and secrets that cannot be used, each reported once.
     failing: Vec<String>,
 }
@@ -331,14 +331,14 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// What it takes to read secrets and to build a list of callers, off the threads that serve.
 struct Reading {
-    before: Arc<Held>,
+    before: Arc<SecretCache>,
     secrets: Secrets,
     refusals: Arc<Refusals>,
 }
 
 impl Reading {
     /// Reads every secret that is kept outside the file.
-    fn held(&self, file: &PolicyFile) -> Held {
+    fn held(&self, file: &PolicyFile) -> SecretCache {
         let reading = match &file.access {
             Some(access) => read_secrets(sources(access)),
             None => read_secrets(self.secrets.sources()),
@@ -346,7 +346,7 @@ impl Reading {
         self.before.next(reading, BootClock.now())
     }
 
-    fn build(&self, file: &PolicyFile, held: &Held) -> Result<Built, String> {
+    fn build(&self, file: &PolicyFile, held: &SecretCache) -> Result<Built, String> {
         Access::build(file.access.as_ref(), &self.secrets, held, &self.refusals)
     }
 }

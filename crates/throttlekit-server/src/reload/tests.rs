@@ -3,7 +3,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::*;
-use crate::access::{Secret, Unknown};
+use crate::access::{Secret, AuthError};
 use crate::engine::{Backend, EngineOptions};
 use crate::policy::Endpoint;
 
@@ -56,7 +56,7 @@ impl Fixture {
         self.look().await.unwrap()
     }
 
-    fn shows(&self, token: &str) -> Result<String, Unknown> {
+    fn shows(&self, token: &str) -> Result<String, AuthError> {
         let value = format!("Bearer {token}").parse().unwrap();
         let headers = http::HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]);
         let found = self.reloader.access().load().identify(&headers, None);
@@ -79,8 +79,8 @@ access:
     )
 }
 
-const fn wrong() -> Result<String, Unknown> {
-    Err(Unknown::WrongToken)
+const fn wrong() -> Result<String, AuthError> {
+    Err(AuthError::WrongToken)
 }
 
 async fn grace_is_over() {

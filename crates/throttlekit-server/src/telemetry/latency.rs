@@ -1,4 +1,4 @@
-//! How long decisions took: since the start for Prometheus, and over the last minute for people.
+//! Latencies of decisions: since the start for Prometheus, and over the last minute for the monitor.
 //!
 //! Buckets are eight to a doubling, from a quarter of a microsecond to a minute, so a quantile is told at most one
 //! eighth too high. A decision raises one bucket and a sum. Whoever reads takes differences: every few seconds what

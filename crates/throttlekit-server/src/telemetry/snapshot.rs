@@ -1,4 +1,4 @@
-//! What the monitor answers: all of it at one moment, as the wire says it.
+//! Snapshots for the monitor, as the wire has them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

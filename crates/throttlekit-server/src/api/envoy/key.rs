@@ -1,4 +1,4 @@
-//! What a descriptor is counted under: its values, joined so that no two lists of values read the same.
+//! The key of a descriptor: its values, joined so that different lists of values give different keys.
 //!
 //! One value stands as it is, so that a policy's overrides can name it; several are joined by `|`. `\` and `|` inside a
 //! value are escaped by `\`, a value that is empty is `\e`, no value at all is nothing. What is too long to be a key

@@ -1,4 +1,4 @@
-//! Which rule a descriptor goes by.
+//! The matcher that finds the rule of a descriptor.
 //!
 //! Rules are laid out as a tree, a level for each entry: a lookup costs a few hashes an entry, however many rules
 //! there are. Strangers choose values, so they are hashed under a secret.

@@ -1,4 +1,4 @@
-//! What access logs and other filters of Envoy see: who decided, on which axis, and what the answer is worth.
+//! Dynamic metadata for Envoy's access logs and filters: the policy that decided, its axis and its guarantee.
 
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};

@@ -1,4 +1,4 @@
-//! What a refusal is on the wire. A denial is none: it is an answer.
+//! The gRPC status of a refusal. A denial is no refusal: it is a response.
 
 use throttlekit::store::StoreError;
 use throttlekit_proto::{CAUSE, STORE_OUTAGE};

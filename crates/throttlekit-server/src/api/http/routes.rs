@@ -1,4 +1,4 @@
-//! What programs ask.
+//! The JSON routes for programs.
 
 use std::collections::HashSet;
 use std::time::Duration;

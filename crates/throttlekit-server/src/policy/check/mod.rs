@@ -1,4 +1,4 @@
-//! What a file means, checked: numbers the library takes, parts that go together, names that exist.
+//! Checks of what a file means: numbers the library takes, parts that go together, names that exist.
 
 mod access;
 mod axes;

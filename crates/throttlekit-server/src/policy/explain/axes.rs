@@ -3,7 +3,7 @@
 use super::super::model::{ConcurrencySpec, CostSpec, Estimator, FairSpec, Period, PriceSpec, Scope};
 use super::super::span::Span;
 use super::LISTED_MAX;
-use super::words::{count, each, list, some, whom, zone};
+use super::format::{count, each, list, some, whom, zone};
 
 pub(super) fn cost(cost: &CostSpec) -> String {
     let when = match cost.per {

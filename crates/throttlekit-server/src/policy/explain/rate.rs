@@ -6,7 +6,7 @@ use super::super::defaults::LENT_FOR;
 use super::super::limits::BUCKETS_DEFAULT;
 use super::super::model::{Algorithm, FleetSpec, LeaseMode, Period, RateSpec};
 use super::super::span::Span;
-use super::words::{count, each, every, some, whom, zone};
+use super::format::{count, each, every, some, whom, zone};
 
 /// What a rate counts.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -32,7 +32,7 @@ pub struct Imported {
 ///
 /// Nothing is dropped in silence: what cannot be kept is an error, what matters less is a note.
 pub fn import_envoy(text: &str) -> Result<Imported, PolicyError> {
-    let root = tree::plant(text)?;
+    let root = tree::parse(text)?;
     let domain: Domain = read::read(text, &root)?;
     let mut import = Import::new(&domain.domain);
     let wrong = |(path, message): Wrong| {

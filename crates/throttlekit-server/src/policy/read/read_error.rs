@@ -1,4 +1,4 @@
-//! What does not fit, and the way to it.
+//! The error of a value that does not fit, with its path.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use serde::de::{self, Unexpected};
 use super::super::error::{Place, PolicyError, did_you_mean};
 use super::super::tree::shown;
 
-/// What does not fit. The path is gathered on the way out, so its steps are in reverse.
+/// An error of a value that does not fit. The path is gathered on the way out, so its steps are in reverse.
 #[derive(Debug)]
-pub(in crate::policy) struct Misfit {
+pub(in crate::policy) struct ReadError {
     steps: Vec<String>,
     place: Option<Place>,
     message: String,
 }
 
-impl Misfit {
+impl ReadError {
     pub(super) fn new(message: String) -> Self {
         Self { steps: Vec::new(), place: None, message }
     }
@@ -37,15 +37,15 @@ impl Misfit {
     }
 }
 
-impl fmt::Display for Misfit {
+impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Misfit {}
+impl std::error::Error for ReadError {}
 
-impl de::Error for Misfit {
+impl de::Error for ReadError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new(message.to_string())
     }

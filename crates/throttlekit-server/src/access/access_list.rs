@@ -1,4 +1,4 @@
-//! Who is known, and how.
+//! The list of callers that are known, and how they are identified.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName};
 use throttlekit::{Clock, WallClock};
 
 use super::caller::{Allowed, Rights};
-use super::held::{self, Held};
+use super::secret_cache::{self, SecretCache};
 use super::principals::{self, Principals};
 use super::refusals::{Reason, Refusals};
 use super::secret::{Head, Source};
@@ -51,9 +51,9 @@ enum Demand {
     Never,
 }
 
-/// Why a caller is not let in at all.
+/// The reason why a caller is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unknown {
+pub enum AuthError {
     /// It showed a token that is nobody's.
     WrongToken,
     /// It showed a token whose time is over.
@@ -62,7 +62,7 @@ pub enum Unknown {
     NoToken,
 }
 
-impl Unknown {
+impl AuthError {
     pub(super) fn reason(self) -> Reason {
         match self {
             Self::WrongToken => Reason::WrongToken,
@@ -87,7 +87,7 @@ impl Access {
 
     /// As a file has it, or what is wrong with it. Reads the tokens it refers to; one that cannot be read is an error.
     pub fn of(spec: &AccessSpec) -> Result<Self, String> {
-        let held = Held::of(held::read(principals::sources(spec)));
+        let held = SecretCache::of(secret_cache::read(principals::sources(spec)));
         let built = Self::build(Some(spec), &Secrets::default(), &held, &Arc::default())?;
         built.whole()
     }
@@ -96,7 +96,7 @@ impl Access {
     pub(crate) fn build(
         spec: Option<&AccessSpec>,
         secrets: &Secrets,
-        held: &Held,
+        held: &SecretCache,
         refusals: &Arc<Refusals>,
     ) -> Result<Built, String> {
         let (refusals, mut failing) = (refusals.clone(), Vec::new());
@@ -113,7 +113,7 @@ impl Access {
     }
 
     /// Who sent these headers over this connection.
-    pub fn identify(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Caller, Unknown> {
+    pub fn identify(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Caller, AuthError> {
         self.identify_at(headers, peer, &WallClock)
     }
 
@@ -123,7 +123,7 @@ impl Access {
         headers: &HeaderMap,
         peer: Option<&Peer>,
         clock: &impl Clock,
-    ) -> Result<Caller, Unknown> {
+    ) -> Result<Caller, AuthError> {
         match &self.kind {
             Kind::Open { monitor, reserve } => Ok(self.unlisted(monitor, reserve, headers, peer)),
             Kind::Listed { principals, anonymous } => {
@@ -140,7 +140,7 @@ impl Access {
         headers: &HeaderMap,
         token: &HeaderName,
         peer: Option<&Peer>,
-    ) -> Result<Caller, Unknown> {
+    ) -> Result<Caller, AuthError> {
         match &self.kind {
             Kind::Open { monitor, reserve } => Ok(self.unlisted(monitor, reserve, &HeaderMap::new(), peer)),
             Kind::Listed { principals, anonymous } => {
@@ -253,7 +253,7 @@ impl fmt::Debug for Names {
 
 impl Kind {
     /// The same with the secrets that are held. A secret that is missing lets nobody in, not even this machine.
-    fn held_by(self, held: &Held, failing: &mut Vec<String>) -> Self {
+    fn held_by(self, held: &SecretCache, failing: &mut Vec<String>) -> Self {
         let Self::Open { monitor, reserve } = self else { return self };
         let mut again = |demand: Demand, what: &str| match &demand {
             Demand::Secret(secret) => match secret.source().map(|source| held.get(&source)) {
@@ -308,14 +308,14 @@ fn listed(
     token: Option<Option<Secret>>,
     peer: Option<&Peer>,
     clock: &impl Clock,
-) -> Result<Caller, Unknown> {
+) -> Result<Caller, AuthError> {
     let found = match token {
-        Some(token) => Some(principals.by_token(&token.ok_or(Unknown::WrongToken)?, clock)?),
+        Some(token) => Some(principals.by_token(&token.ok_or(AuthError::WrongToken)?, clock)?),
         None => peer.and_then(|peer| principals.by_certificate(&peer.names)),
     };
     let allowed = match found {
         Some(allowed) => allowed,
-        None if anonymous.is_empty() => return Err(Unknown::NoToken),
+        None if anonymous.is_empty() => return Err(AuthError::NoToken),
         None => anonymous,
     };
     Ok(Caller::new(Rights::Listed(allowed.clone()), peer))

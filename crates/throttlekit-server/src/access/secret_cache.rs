@@ -1,4 +1,4 @@
-//! Secrets that are kept outside the policy file, as they were read last.
+//! Secrets outside the policy file, as they were read last.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
 /// Secrets by where they are kept.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Held(BTreeMap<Source, Entry>);
+pub(crate) struct SecretCache(BTreeMap<Source, Entry>);
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -39,7 +39,7 @@ pub(crate) fn read(sources: impl IntoIterator<Item = Source>) -> Reading {
     sources.into_iter().map(|source| (source.clone(), source.read())).collect()
 }
 
-impl Held {
+impl SecretCache {
     /// Everything that was read, with no grace for what could not be.
     pub(crate) fn of(reading: Reading) -> Self {
         Self::default().next(reading, Timestamp::EPOCH)
@@ -108,13 +108,13 @@ mod tests {
         Source::Env("TOKEN".into())
     }
 
-    fn is(held: &Held, text: &str) -> bool {
+    fn is(held: &SecretCache, text: &str) -> bool {
         held.get(&source()).is_ok_and(|secret| secret.is(&Secret::of(text.as_bytes()).unwrap()).into())
     }
 
     #[test]
     fn an_unreadable_secret_stays_for_its_grace_and_not_a_tick_longer() {
-        let held = Held::of(one(Ok("first")));
+        let held = SecretCache::of(one(Ok("first")));
         assert!(is(&held, "first") && !held.is_waiting());
         let missing = held.next(one(Err("gone")), at(0));
         assert!(is(&missing, "first") && missing.is_waiting());
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_secret_that_is_back_is_in_force_at_once_and_has_its_grace_again() {
-        let missing = Held::of(one(Ok("first"))).next(one(Err("gone")), at(0));
+        let missing = SecretCache::of(one(Ok("first"))).next(one(Err("gone")), at(0));
         let back = missing.next(one(Ok("second")), at(100));
         assert!(is(&back, "second") && !back.is_waiting() && !back.is_same(&missing));
         assert!(is(&back.next(one(Err("gone")), at(900)), "second"));
@@ -139,11 +139,11 @@ mod tests {
 
     #[test]
     fn a_secret_that_was_never_read_has_no_grace() {
-        let held = Held::of(one(Err("no such file")));
+        let held = SecretCache::of(one(Err("no such file")));
         assert_eq!(held.get(&source()).unwrap_err(), "no such file");
         assert!(!held.is_waiting());
         assert!(held.is_same(&held.next(one(Err("no such file")), at(0))));
         assert!(!held.is_same(&held.next(one(Err("permission denied")), at(0))));
-        assert!(Held::default().get(&source()).is_err());
+        assert!(SecretCache::default().get(&source()).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers and times as people say them.
+//! The format of numbers and times in explanations.
 
 use std::time::Duration;
 
