@@ -17,7 +17,7 @@ mod permit;
 mod policy;
 #[cfg(feature = "store")]
 mod shared;
-mod sharing;
+mod fairness;
 mod slots;
 
 pub use answer::Admission;

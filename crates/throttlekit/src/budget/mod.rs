@@ -44,7 +44,7 @@
 
 mod builder;
 mod handle;
-mod keeper;
+mod returner;
 mod learners;
 mod ledger;
 mod stats;

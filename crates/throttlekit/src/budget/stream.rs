@@ -8,7 +8,7 @@ use throttlekit_core::lease::{Draw, Purse, Spend, Want};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
 use super::handle::Opened;
-use super::keeper::Returns;
+use super::returner::Returns;
 use super::ledger::{Ledger, Owed, RETURN_TRIES_MAX, Slip};
 use crate::store::{DebitId, Lent, Store, StoreError};
 use crate::sync::SharedWord;

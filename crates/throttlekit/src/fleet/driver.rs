@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::demand::Meter;
-use super::either::{Either, either};
+use super::select::{Either, either};
 use super::guard::Shared;
 use crate::guard::GuardStats;
 use crate::hash::random_u64;

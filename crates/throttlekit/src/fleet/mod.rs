@@ -38,7 +38,7 @@
 mod builder;
 mod demand;
 mod driver;
-mod either;
+mod select;
 mod guard;
 mod lease;
 mod permit;

@@ -13,7 +13,7 @@ use throttlekit_core::concurrency::{Ceiling, Estimator};
 
 use super::class::{Class, Classes, Kept};
 use super::count::Entry;
-use super::line::Ticket;
+use super::wait_queue::Ticket;
 use super::slots::Slots;
 use super::tuner::{Own, Tuner};
 

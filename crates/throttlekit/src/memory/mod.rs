@@ -4,7 +4,7 @@ mod budget;
 mod cell;
 mod key_memory;
 mod keys;
-mod lines;
+mod cache_lines;
 mod segments;
 mod shards;
 mod sketch;

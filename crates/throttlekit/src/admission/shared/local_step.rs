@@ -7,7 +7,7 @@ use throttlekit_core::{Cost, Decision};
 
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step};
 use crate::admission::local::{Local, Marks};
-use crate::admission::sharing::{Portion, Sharing};
+use crate::admission::fairness::{Portion, Fairness};
 use crate::admission::{Axes, Axis};
 use crate::store::StoreError;
 use crate::{Guarantee, SystemClock};
@@ -87,7 +87,7 @@ impl Drop for LocalBill {
 }
 
 /// A fair share, in process.
-pub(super) struct SharingStep(pub(super) Box<dyn Sharing>);
+pub(super) struct SharingStep(pub(super) Box<dyn Fairness>);
 
 struct SharingBill {
     step: Arc<SharingStep>,

@@ -1,7 +1,7 @@
 //! One call over axes of which some are shared with other processes.
 
 mod builder;
-mod keeper;
+mod settler;
 mod local_step;
 mod permit;
 mod policy;
@@ -11,7 +11,7 @@ mod step;
 mod store_step;
 
 pub use builder::SharedPolicyBuilder;
-pub use keeper::SettleStats;
+pub use settler::SettleStats;
 pub use permit::{Fenced, SharedPermit};
 pub use policy::SharedPolicy;
 pub use slots::Slots;

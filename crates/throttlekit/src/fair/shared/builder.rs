@@ -10,7 +10,7 @@ use throttlekit_core::rate::Need;
 use throttlekit_core::{Cost, Timestamp};
 use tokio::sync::Notify;
 
-use super::desk::Desk;
+use super::branch_state::BranchState;
 use super::limiter::{Counters, Place};
 use super::{Budget, SharedFairLimiter};
 use crate::builder::KEYS_MAX_DEFAULT;
@@ -116,7 +116,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
             clock: self.clock,
             hash: SecretHash::random(),
             hold: self.hold,
-            desk: Mutex::new(Desk::new(Branch::new(plan), self.tenants_max)),
+            state: Mutex::new(BranchState::new(Branch::new(plan), self.tenants_max)),
             bell: Notify::new(),
             stand_in: StandIn::new(self.on_outage, Need::All, |_, nodes| {
                 LocalShare::new(limit, nodes).into()

@@ -13,7 +13,7 @@
 
 mod budget;
 mod builder;
-mod desk;
+mod branch_state;
 mod fetch;
 mod limiter;
 mod share;

@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 
 use self::slots::SlotTables;
 use self::spaces::Spaces;
-use super::rolls::Rolls;
+use super::membership::MembershipRecords;
 use super::streams::{Found, Search, Streams};
 use super::{Background, LocalShares, Settlement, Sight, Store, StoreError};
 use super::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome};
@@ -46,7 +46,7 @@ pub struct MemoryStore<C = WallClock> {
     streams: Mutex<Streams>,
     pools: Mutex<BTreeMap<Box<str>, PoolState>>,
     slots: SlotTables,
-    rolls: Mutex<Rolls>,
+    rolls: Mutex<MembershipRecords>,
     /// For those who put something between, which may be away.
     local_shares: LocalShares,
     background: Background,

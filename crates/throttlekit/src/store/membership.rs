@@ -1,4 +1,4 @@
-//! Where the rolls of fleets are kept: a store swaps one for the next and knows nothing of what they say.
+//! Stores of membership records: a store swaps one for the next and does not interpret them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,17 +108,17 @@ impl<R: RollStore> RollStore for Arc<R> {
 /// How many rolls are kept in this process's memory. Beyond, the first to be kept no longer make room.
 const ROLLS_MAX: usize = 1_024;
 
-/// Rolls in this process's memory.
+/// Membership records in this process's memory.
 #[derive(Default)]
-pub(super) struct Rolls(BTreeMap<Box<str>, Filed>);
+pub(super) struct MembershipRecords(BTreeMap<Box<str>, Record>);
 
-struct Filed {
+struct Record {
     bytes: Vec<u8>,
     version: u64,
     expires: Timestamp,
 }
 
-impl Rolls {
+impl MembershipRecords {
     pub(super) fn load(&self, key: &str, now: Timestamp) -> Kept {
         match self.0.get(key) {
             None => Kept { bytes: Vec::new(), version: 0, now },
@@ -146,7 +146,7 @@ impl Rolls {
             }
         }
         let version = Kept::next_version(version, now);
-        self.0.insert(key.into(), Filed { bytes: bytes.to_vec(), version, expires: now + keeps });
+        self.0.insert(key.into(), Record { bytes: bytes.to_vec(), version, expires: now + keeps });
         Ok(Swapped::Done)
     }
 
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_roll_begun_anew_never_comes_to_a_version_of_the_old_one() {
-        let (mut rolls, at) = (Rolls::default(), Timestamp::from_micros);
+        let (mut rolls, at) = (MembershipRecords::default(), Timestamp::from_micros);
         assert_eq!(rolls.swap("k", 0, b"a", DAY, at(70)).unwrap(), Swapped::Done);
         let old = rolls.load("k", at(70)).version;
         rolls.remove("k");
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn one_fleet_too_many_takes_the_place_of_one_that_is_over() {
-        let (mut rolls, at) = (Rolls::default(), Timestamp::from_millis);
+        let (mut rolls, at) = (MembershipRecords::default(), Timestamp::from_millis);
         let keeps = Duration::from_secs(1);
         let mut enters = |n: usize, now| rolls.swap(&n.to_string(), 0, b"a", keeps, now).is_ok();
         assert!((0..ROLLS_MAX).all(|n| enters(n, at(0))));

@@ -1,4 +1,4 @@
-//! Two futures, of which the first has precedence.
+//! The first of two futures, polled in order.
 
 use std::future::poll_fn;
 use std::pin::pin;

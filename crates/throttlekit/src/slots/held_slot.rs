@@ -1,4 +1,4 @@
-//! What a caller holds while work runs.
+//! A slot that a caller holds while work runs.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -12,7 +12,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::Hold;
 use tokio::sync::oneshot;
 
-use super::book::{Book, Leave, Leaves, Ticket};
+use super::slot_registry::{SlotRegistry, Leave, Leaves, Ticket};
 use crate::store::StoreError;
 use crate::{BootClock, LeaseClock};
 
@@ -28,7 +28,7 @@ const RELEASE_PAUSES: Duration = Duration::from_secs(5);
 #[must_use = "dropping it gives the slot back"]
 pub struct HeldSlot<C: LeaseClock = BootClock> {
     ticket: Arc<Ticket>,
-    book: Arc<Book>,
+    registry: Arc<SlotRegistry>,
     clock: Arc<C>,
     leaves: Leaves,
     /// Whether the store may know of it.
@@ -40,8 +40,8 @@ pub struct HeldSlot<C: LeaseClock = BootClock> {
 pub struct Fenced;
 
 impl<C: LeaseClock> HeldSlot<C> {
-    pub(super) fn asked_for(ticket: Arc<Ticket>, book: Arc<Book>, clock: Arc<C>, leaves: Leaves) -> Self {
-        Self { ticket, book, clock, leaves, owed: true }
+    pub(super) fn asked_for(ticket: Arc<Ticket>, registry: Arc<SlotRegistry>, clock: Arc<C>, leaves: Leaves) -> Self {
+        Self { ticket, registry, clock, leaves, owed: true }
     }
 
     pub(super) fn begin(&self, hold: Hold) {
@@ -76,7 +76,7 @@ impl<C: LeaseClock> HeldSlot<C> {
                 return;
             }
             // Beats put the deadline off, and losses bring it forward: both ring.
-            let _ = self.book.background.within(self.deadline().since(now), rung).await;
+            let _ = self.registry.background.within(self.deadline().since(now), rung).await;
         }
     }
 
@@ -98,12 +98,12 @@ impl<C: LeaseClock> HeldSlot<C> {
     /// Gives the slot back, and says whether it was held to the end. If this is dropped while it waits, the slot goes back
     /// all the same.
     ///
-    /// An error says that nobody knows whether it went back: the store did not answer, or no keeper was left to ask it.
+    /// An error says that nobody knows whether it went back: the store did not answer, or no renewer was left to ask it.
     /// Then it comes back when its lease is over.
     pub async fn release(mut self) -> Result<bool, StoreError> {
         let (told, hears) = oneshot::channel();
         self.leave(Some(told));
-        let background = &self.book.background;
+        let background = &self.registry.background;
         let deadline = background.deadline();
         let wait = RELEASE_PAUSES + deadline.saturating_mul(RELEASE_DEADLINES);
         let told = background.within(wait, hears).await.ok_or(StoreError::Deadline(deadline))?;
@@ -112,14 +112,14 @@ impl<C: LeaseClock> HeldSlot<C> {
 
     /// From here on nobody beats for it: a beat on the way back would only put its end off.
     fn leave(&mut self, told: Option<oneshot::Sender<Result<bool, StoreError>>>) {
-        self.book.strike(self.ticket.lease);
+        self.registry.strike(self.ticket.lease);
         if !std::mem::take(&mut self.owed) {
             return;
         }
         if self.ticket.deadline() > Timestamp::EPOCH && self.is_fenced() {
-            self.book.counters.fenced.fetch_add(1, Relaxed);
+            self.registry.counters.fenced.fetch_add(1, Relaxed);
         }
-        Leave { ticket: self.ticket.clone(), told }.send(&self.leaves, &self.book.counters);
+        Leave { ticket: self.ticket.clone(), told }.send(&self.leaves, &self.registry.counters);
     }
 }
 

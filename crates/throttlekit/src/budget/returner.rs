@@ -1,4 +1,4 @@
-//! Gives back what streams leave, and what is set aside for those that have fallen silent.
+//! The task that returns what streams leave, and what is set aside for those that have fallen silent.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::LeaseClock;
 use crate::background::Mailbox;
 use crate::store::Store;
 
-/// How many returns wait for the keeper. What comes beyond lapses with its window.
+/// How many returns wait for the returner. What comes beyond lapses with its window.
 const QUEUED_MAX: usize = 65_536;
 /// How many returns go in one call.
 const RETURNS_MAX: usize = 128;
 /// How often silence is looked for while it may last: so a silent stream is found after at most a quarter more of it.
 const LOOKS: u32 = 4;
 
-/// The way to the keeper.
+/// The way to the returner.
 pub(super) type Returns = Arc<Mailbox<Owed>>;
 
-/// The way to a keeper: whoever opens or leaves a stream starts it, if there is none.
+/// The way to a returner: whoever opens or leaves a stream starts it, if there is none.
 pub(super) fn mailbox<S: Store, C: LeaseClock + 'static>(ledger: &Arc<Ledger<S, C>>) -> Mailbox<Owed> {
     let ledger = ledger.clone();
     Mailbox::new(QUEUED_MAX, move |queue| {

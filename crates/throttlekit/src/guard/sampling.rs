@@ -1,4 +1,4 @@
-//! Which endings are timed: all of them while they are few, one in sixteen while they come fast.
+//! The sampling rate of latencies: all while they are few, one in sixteen while they come fast.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ pub(super) const FEW: u32 = 1;
 
 /// How fast endings come, told by those that are learnt.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct SamplingRate {
     since: Timestamp,
     endings: u32,
 }
 
-impl Pace {
+impl SamplingRate {
     /// How many turns are timed from now on, after so many endings while `timed` were.
     ///
     /// The window begins anew with each verdict. While few are timed each ending that is learnt is looked at: a load that
@@ -50,7 +50,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn played(pace: &mut Pace, mut timed: u32, samples: u32, apart: Duration, now: &mut Timestamp) -> u32 {
+    fn played(pace: &mut SamplingRate, mut timed: u32, samples: u32, apart: Duration, now: &mut Timestamp) -> u32 {
         for _ in 0..samples {
             *now = *now + apart;
             timed = pace.after(TURNS / timed, timed, *now);
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn every_ending_is_timed_below_the_pace_and_one_in_sixteen_above() {
-        let (mut pace, mut now) = (Pace::default(), Timestamp::from_millis(1_000));
+        let (mut pace, mut now) = (SamplingRate::default(), Timestamp::from_millis(1_000));
         let timed = played(&mut pace, ALL, 10_000, Duration::from_micros(51), &mut now);
         assert_eq!(timed, ALL, "19,600 a second");
         let timed = played(&mut pace, timed, 2 * WINDOW, Duration::from_micros(49), &mut now);
@@ -73,14 +73,14 @@ mod tests {
 
     #[test]
     fn a_load_that_ceases_is_noticed_by_the_next_sample() {
-        let (mut pace, mut now) = (Pace::default(), Timestamp::from_millis(1_000));
+        let (mut pace, mut now) = (SamplingRate::default(), Timestamp::from_millis(1_000));
         assert_eq!(played(&mut pace, ALL, 2 * WINDOW, Duration::from_micros(1), &mut now), FEW);
         assert_eq!(played(&mut pace, FEW, 1, Duration::from_secs(1), &mut now), ALL);
     }
 
     #[test]
     fn a_load_that_turns_into_a_few_drops_is_noticed_by_the_first() {
-        let (mut pace, mut now) = (Pace::default(), Timestamp::from_millis(1_000));
+        let (mut pace, mut now) = (SamplingRate::default(), Timestamp::from_millis(1_000));
         assert_eq!(played(&mut pace, ALL, 2 * WINDOW, Duration::from_micros(1), &mut now), FEW);
         assert_eq!(pace.after(1, FEW, now + Duration::from_secs(1)), ALL);
     }

@@ -8,7 +8,7 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 use crate::{Ask, Clock, FairLimiter, KeyHash};
 
 /// A budget that tenants share, whatever clock and hash it goes by.
-pub(super) trait Sharing: Send + Sync {
+pub(super) trait Fairness: Send + Sync {
     /// How much a tenant weighs. The caller's own code says so: nothing may be held while it is asked.
     fn weight(&self, tenant: &[u8]) -> Weight;
 
@@ -38,7 +38,7 @@ impl Portion {
     }
 }
 
-impl<C: Clock + 'static, H: KeyHash + 'static> Sharing for Arc<FairLimiter<C, H>> {
+impl<C: Clock + 'static, H: KeyHash + 'static> Fairness for Arc<FairLimiter<C, H>> {
     fn weight(&self, tenant: &[u8]) -> Weight {
         self.weighs(tenant)
     }

@@ -15,7 +15,7 @@ use crate::hash::{random_u64, random_u128};
 use crate::store::{Background, SlotLease, StoreError};
 
 /// Every slot of this process that is held or asked for, so that one task beats for all.
-pub(super) struct Book {
+pub(super) struct SlotRegistry {
     tickets: Mutex<HashMap<LeaseId, Arc<Ticket>>>,
     pub(super) owner: Owner,
     slots_max: usize,
@@ -40,10 +40,10 @@ pub(super) struct Leave {
     pub(super) told: Option<oneshot::Sender<Result<bool, StoreError>>>,
 }
 
-/// The way to the keeper.
+/// The way to the renewer.
 pub(super) type Leaves = Arc<Mailbox<Leave>>;
 
-impl Book {
+impl SlotRegistry {
     pub(super) fn new(slots_max: usize, background: Background) -> Self {
         Self {
             tickets: Mutex::default(),

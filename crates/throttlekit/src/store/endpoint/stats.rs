@@ -1,4 +1,4 @@
-//! What a line has seen.
+//! Counters of an endpoint.
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,4 +1,4 @@
-//! What one place keeps, one caller at a time.
+//! The state of one branch, locked by one caller at a time.
 
 use throttlekit_core::fair::Weight;
 use throttlekit_core::fair::branch::{Branch, Credit, Request, Turn};
@@ -11,7 +11,7 @@ use crate::store::{RegionGrant, StoreError};
 /// How many asks wait for units at a time. One more is answered as in an outage.
 const WAITING_MAX: usize = 65_536;
 
-pub(super) struct Desk {
+pub(super) struct BranchState {
     pub(super) branch: Branch,
     pub(super) names: Names,
     waiting: usize,
@@ -22,7 +22,7 @@ pub(super) struct Desk {
     ahead: i64,
 }
 
-impl Desk {
+impl BranchState {
     pub(super) fn new(branch: Branch, tenants_max: usize) -> Self {
         Self { branch, names: Names::new(tenants_max), waiting: 0, ids: 0, failed: None, ahead: 0 }
     }
@@ -154,13 +154,13 @@ mod tests {
         let clock = ManualClock::at(Timestamp::from_millis(1_000));
         let hold = Duration::from_secs(1);
         let branch = Branch::new(BranchPlan { limit: 100, quantum: 100, hold, margin: Margin::NONE });
-        let (mut desk, now) = (Desk::new(branch, 2), clock.now());
-        let (id, _) = desk.wait(100, now).unwrap();
+        let (mut state, now) = (BranchState::new(branch, 2), clock.now());
+        let (id, _) = state.wait(100, now).unwrap();
         let grant = Grant { granted: 100, more: 0, epoch: Epoch(1), lives: 60 * hold };
-        desk.reply(id, &RegionGrant { grant, now }, now);
-        desk.stop_waiting(100);
+        state.reply(id, &RegionGrant { grant, now }, now);
+        state.stop_waiting(100);
 
-        let mut ask = |name, weight, cost| match desk.ask(name, Weight::new(weight).unwrap(), cost, &clock) {
+        let mut ask = |name, weight, cost| match state.ask(name, Weight::new(weight).unwrap(), cost, &clock) {
             Turn::Admit(decision) => decision.remaining,
             turn => panic!("{turn:?}"),
         };
@@ -168,6 +168,6 @@ mod tests {
         assert_eq!(ask(3, 3, 0), 50, "75 at its weight, of which 20 are used, and 50 are left");
         assert_eq!(ask(2, 1, 0), 30, "which still is the other's");
         ask(3, 3, 50);
-        assert_eq!((desk.names.len(), desk.names.displaced()), (2, 1));
+        assert_eq!((state.names.len(), state.names.displaced()), (2, 1));
     }
 }

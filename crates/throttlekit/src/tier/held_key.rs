@@ -8,7 +8,7 @@ use throttlekit_core::{Cost, Decision};
 
 use super::TwoTier;
 use super::engine::Tier;
-use super::slot::Slot;
+use super::key_state::KeySlot;
 use crate::store::{Store, StoreError};
 use crate::{Answer, Ask, LeaseClock};
 
@@ -19,7 +19,7 @@ pub struct HeldKey<S: Store, C: LeaseClock + 'static> {
     tier: Arc<Tier<S, C>>,
     fingerprint: u64,
     key: Box<[u8]>,
-    slot: Arc<Slot>,
+    slot: Arc<KeySlot>,
 }
 
 impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
@@ -68,7 +68,7 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
 
 impl<S: Store, C: LeaseClock + 'static> Drop for HeldKey<S, C> {
     fn drop(&mut self) {
-        self.slot.desk().pins -= 1;
+        self.slot.state().pins -= 1;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Settles what permits leave, in the background.
+//! The task that settles what permits leave.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -36,7 +36,7 @@ pub struct SettleStats {
 
 /// Does what permits leave to be done, each in a background task of its own.
 #[derive(Debug, Default)]
-pub(super) struct Keeper {
+pub(super) struct Settler {
     /// That of the policy's first store; the driver thread, where none has said.
     background: OnceLock<Background>,
     counters: Arc<Counters>,
@@ -53,7 +53,7 @@ struct Counters {
 /// A settlement that is under way. One that is dropped before it is done is lost: it panicked, or its runtime ended.
 struct UnderWay(Option<Arc<Counters>>);
 
-impl Keeper {
+impl Settler {
     /// Settles where a store has its background work, unless another store came first.
     pub(super) fn run_on(&self, background: Background) {
         let _ = self.background.set(background);

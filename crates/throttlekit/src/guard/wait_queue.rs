@@ -1,4 +1,4 @@
-//! Who waits, in which order: first come first served within a class, classes in their order.
+//! The queue of waiters: first come first served within a class, classes in their order.
 //!
 //! One node a waiter, in a slab whose free places are used again. Coming, going and giving up take a fixed number of
 //! steps each.
@@ -15,7 +15,7 @@ const NONE: u32 = u32::MAX;
 
 /// The waiters of all classes.
 #[derive(Debug)]
-pub(super) struct Line<G> {
+pub(super) struct WaitQueue<G> {
     nodes: Vec<Node<G>>,
     free: u32,
     ranks: Box<[Rank]>,
@@ -63,7 +63,7 @@ pub(super) enum Left<G> {
     Slot(G),
 }
 
-impl<G> Line<G> {
+impl<G> WaitQueue<G> {
     /// A line for so many classes, in each of which at most so many wait.
     pub(super) fn new(classes: usize, depth_max: u32) -> Self {
         let nobody = Rank { first: NONE, last: NONE, depth: 0 };

@@ -1,4 +1,4 @@
-//! Gives back what lies idle.
+//! The task that returns idle units.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -8,7 +8,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::lease::{Return, ReturnId, Term};
 
 use super::engine::Tier;
-use super::slot::{Desk, Slot};
+use super::key_state::{KeyState, KeySlot};
 use super::table::Place;
 use crate::LeaseClock;
 use crate::hash::random_u64;
@@ -31,7 +31,7 @@ async fn keep<S: Store, C: LeaseClock + 'static>(tier: Weak<Tier<S, C>>, idle: D
         tokio::time::sleep(idle).await;
         let Some(tier) = tier.upgrade() else { return };
         // What could not be given back lapses with its window.
-        let _ = give_back(&tier, |slot, desk, now| desk.idle(slot, now)).await;
+        let _ = give_back(&tier, |slot, state, now| state.idle(slot, now)).await;
     }
 }
 
@@ -39,12 +39,12 @@ async fn keep<S: Store, C: LeaseClock + 'static>(tier: Weak<Tier<S, C>>, idle: D
 /// is not known if no answer comes, and then its units lapse.
 pub(super) async fn give_back<S: Store, C: LeaseClock + 'static>(
     tier: &Tier<S, C>,
-    from: impl Fn(&Slot, &mut Desk, Timestamp) -> Option<Return>,
+    from: impl Fn(&KeySlot, &mut KeyState, Timestamp) -> Option<Return>,
 ) -> Result<(), StoreError> {
     let take = |place: Place<'_>| {
-        let mut desk = place.slot.desk();
-        let back = if place.is_mine() { from(place.slot, &mut desk, tier.clock.now()) } else { None };
-        back.zip(desk.key.clone())
+        let mut state = place.slot.state();
+        let back = if place.is_mine() { from(place.slot, &mut state, tier.clock.now()) } else { None };
+        back.zip(state.key.clone())
     };
     let returns: Vec<_> = tier.table.places().filter_map(take).collect();
     let mut result = Ok(());

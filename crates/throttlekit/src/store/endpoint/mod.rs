@@ -1,4 +1,4 @@
-//! The one way to an engine: deadline, bound on calls in flight, breaker, counters.
+//! The only way to an engine: deadline, limit on calls in flight, circuit breaker, counters.
 
 mod prober;
 mod stats;

@@ -1,4 +1,4 @@
-//! What a node keeps of one key.
+//! The state of one key on a node.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,9 +22,9 @@ pub(super) enum Failed {
     Lapsed,
 }
 
-/// One key: the purse, from which anyone spends, and the desk behind it, one caller at a time.
+/// One key: the local lease, from which anyone spends, and the state behind it, one caller at a time.
 #[repr(align(64))]
-pub(super) struct Slot {
+pub(super) struct KeySlot {
     pub(super) purse: Purse<SharedWord>,
     /// More units are fetched when fewer than so many are left. Zero while they are being fetched.
     pub(super) low: AtomicU64,
@@ -32,12 +32,12 @@ pub(super) struct Slot {
     /// a window it names that window.
     reset_at: AtomicU64,
     refill_at_percent: u64,
-    desk: Mutex<Desk>,
+    state: Mutex<KeyState>,
     /// Rings when a request has come back.
     pub(super) bell: Notify,
 }
 
-pub(super) struct Desk {
+pub(super) struct KeyState {
     /// The key as the store keeps it, once it was needed.
     pub(super) key: Option<Arc<str>>,
     pub(super) holder: Holder,
@@ -57,14 +57,14 @@ pub(super) struct Desk {
     stirred: bool,
 }
 
-impl Slot {
+impl KeySlot {
     pub(super) fn new(plan: Plan, sizing: Sizing, refill_at_percent: u8) -> Self {
         Self {
             purse: Purse::new(),
             low: AtomicU64::new(0),
             reset_at: AtomicU64::new(0),
             refill_at_percent: refill_at_percent.into(),
-            desk: Mutex::new(Desk {
+            state: Mutex::new(KeyState {
                 key: None,
                 holder: Holder::new(plan),
                 sizing,
@@ -87,42 +87,42 @@ impl Slot {
         Timestamp::from_nanos(self.reset_at.load(Acquire))
     }
 
-    pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {
+    pub(super) fn state(&self) -> MutexGuard<'_, KeyState> {
         // The machine is pure and finishes what it begins, so a panic elsewhere leaves nothing half done.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn try_desk(&self) -> Option<MutexGuard<'_, Desk>> {
-        self.desk.try_lock().ok()
+    pub(super) fn try_state(&self) -> Option<MutexGuard<'_, KeyState>> {
+        self.state.try_lock().ok()
     }
 
-    /// Since when nobody has come to the desk, if the key holds nothing and nobody relies on it.
+    /// The instant since which nobody locked the state, if the key holds nothing and nobody relies on it.
     pub(super) fn idle_since(&self, now: Timestamp) -> Option<Timestamp> {
-        let desk = self.try_desk()?;
-        desk.is_free(self, now).then_some(desk.asked_at)
+        let state = self.try_state()?;
+        state.is_free(self, now).then_some(state.asked_at)
     }
 
     /// Makes the slot as new and nobody's, if it still is idle.
     ///
-    /// Both at the desk, so that whoever finds there that it is still its key's, can rely on it. And the purse is
+    /// Both while the state is locked, so that whoever finds there that it is still its key's, can rely on it. And the purse is
     /// emptied first: units taken out by a thread that found the slot before do not belong with the deadline which
     /// that thread has read.
     pub(super) fn clear(&self, now: Timestamp, disown: impl FnOnce()) -> bool {
-        let Some(mut desk) = self.try_desk() else { return false };
-        if !desk.is_free(self, now) {
+        let Some(mut state) = self.try_state() else { return false };
+        if !state.is_free(self, now) {
             return false;
         }
         self.purse.empty(now);
         self.low.store(0, Relaxed);
         self.reset_at.store(0, Release);
-        desk.clear();
+        state.clear();
         disown();
         true
     }
 }
 
-impl Desk {
-    fn is_free(&self, slot: &Slot, now: Timestamp) -> bool {
+impl KeyState {
+    fn is_free(&self, slot: &KeySlot, now: Timestamp) -> bool {
         self.pins == 0 && self.waiting == 0 && !self.holder.is_asking() && slot.purse.left(now) == 0
     }
 
@@ -140,7 +140,7 @@ impl Desk {
     }
 
     /// A caller that the purse could not serve.
-    pub(super) fn ask(&mut self, slot: &Slot, cost: Cost, clock: &impl Clock) -> Turn {
+    pub(super) fn ask(&mut self, slot: &KeySlot, cost: Cost, clock: &impl Clock) -> Turn {
         self.count(slot, self.asked_at);
         let turn = self.holder.handle_ask(&slot.purse, cost, || clock.now());
         self.recount(slot);
@@ -151,7 +151,7 @@ impl Desk {
     }
 
     /// What came back from the store.
-    pub(super) fn reply(&mut self, slot: &Slot, id: u64, lent: &Lent, now: Timestamp) -> Reply {
+    pub(super) fn reply(&mut self, slot: &KeySlot, id: u64, lent: &Lent, now: Timestamp) -> Reply {
         self.count(slot, now);
         let reply = self.holder.handle_reply(&slot.purse, id, lent.loan, now);
         if reply == Reply::Credited {
@@ -169,7 +169,7 @@ impl Desk {
     }
 
     /// Units that were spent and not used, of the window that ends at `reset_at`.
-    pub(super) fn refund(&mut self, slot: &Slot, units: Cost, reset_at: Timestamp, now: Timestamp) {
+    pub(super) fn refund(&mut self, slot: &KeySlot, units: Cost, reset_at: Timestamp, now: Timestamp) {
         if slot.reset_at() == reset_at {
             self.count(slot, now);
             self.holder.handle_refund(&slot.purse, units);
@@ -178,7 +178,7 @@ impl Desk {
     }
 
     /// What to give back of a key at which nothing has stirred since the last look.
-    pub(super) fn idle(&mut self, slot: &Slot, now: Timestamp) -> Option<Return> {
+    pub(super) fn idle(&mut self, slot: &KeySlot, now: Timestamp) -> Option<Return> {
         self.count(slot, now);
         if std::mem::take(&mut self.stirred) || self.waiting > 0 {
             return None;
@@ -188,7 +188,7 @@ impl Desk {
 
     /// What to give back, stirred or not. A key that comes and goes does so only so often in one window; then its units
     /// lapse with it.
-    pub(super) fn hand_in(&mut self, slot: &Slot, now: Timestamp) -> Option<Return> {
+    pub(super) fn hand_in(&mut self, slot: &KeySlot, now: Timestamp) -> Option<Return> {
         slot.low.store(0, Relaxed);
         let back = self.holder.poll_return(&slot.purse, now);
         self.counted = slot.purse.units();
@@ -201,7 +201,7 @@ impl Desk {
     }
 
     /// The purse may have been filled: then more is fetched when so much of that is left.
-    fn recount(&mut self, slot: &Slot) {
+    fn recount(&mut self, slot: &KeySlot) {
         let units = slot.purse.units();
         if units > self.counted {
             slot.low.store(units.saturating_mul(slot.refill_at_percent) / 100, Relaxed);
@@ -210,7 +210,7 @@ impl Desk {
     }
 
     /// Counts what was spent since the last time.
-    fn count(&mut self, slot: &Slot, now: Timestamp) {
+    fn count(&mut self, slot: &KeySlot, now: Timestamp) {
         let units = slot.purse.units();
         let spent = self.counted.saturating_sub(units);
         self.counted = units;

@@ -1,4 +1,4 @@
-//! One beat of a node: take the roll, take the report in, put the next roll in its place.
+//! The heartbeat of a node: load the membership record, add the report, swap in the next record.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The line on a paused clock.
+//! The endpoint on a paused clock.
 
 use std::future::pending;
 use std::sync::atomic::AtomicBool;
