@@ -12,13 +12,13 @@ mod class;
 mod classes;
 mod escrow;
 mod give_back;
-mod least;
+mod least_used;
 mod max_min;
 pub mod pool;
 mod roster;
 mod share;
 mod tree;
-mod turn;
+mod current_window;
 mod weight;
 
 pub use escrow::Escrow;

@@ -18,7 +18,7 @@ mod authority;
 mod batch;
 mod holder;
 mod margin;
-mod purse;
+mod local_lease;
 mod sizing;
 mod want;
 
@@ -26,6 +26,6 @@ pub use authority::{Account, Authority, Epoch, Loan, Return, ReturnId, Term};
 pub use batch::{Batch, Sizing};
 pub use holder::{Holder, Plan, Reply, Request, Turn};
 pub use margin::Margin;
-pub use purse::{Draw, PlainWord, Purse, Spend, UNITS_HELD_MAX, Word};
+pub use local_lease::{Draw, PlainWord, Purse, Spend, UNITS_HELD_MAX, Word};
 pub use sizing::{PredictiveSizer, Sizer, SizerOptions, SizingError, eoq_cost, eoq_optimum};
 pub use want::Want;

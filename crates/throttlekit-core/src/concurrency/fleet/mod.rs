@@ -13,15 +13,15 @@
 //!
 //! If the ceiling falls below what is in flight, nothing more is granted until work has ended.
 
-mod fold;
+mod rebalance;
 mod node;
-mod roll;
+mod membership;
 #[cfg(test)]
 mod tests;
 
-pub use fold::{Beat, Fold, Folded, Split};
+pub use rebalance::{Beat, Fold, Folded, Split};
 pub use node::{Beats, Node, Occupancy};
-pub use roll::{Member, NODES_MAX, NotARoll, Roll};
+pub use membership::{Member, NODES_MAX, NotARoll, Roll};
 
 use core::time::Duration;
 

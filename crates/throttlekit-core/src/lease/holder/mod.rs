@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::purse::{Purse, UNITS_HELD_MAX, Word};
+use super::local_lease::{Purse, UNITS_HELD_MAX, Word};
 use super::{Epoch, Loan, Margin, Return, Spend, Term, Want};
 use crate::{Cost, Decision, Retry, Timestamp};
 

@@ -1,9 +1,9 @@
-//! The ceiling of all from the reports of each, and the share of one.
+//! Rebalancing: the ceiling of all from the reports of each, and the share of one.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::roll::{Member, NODES_MAX, Roll};
+use super::membership::{Member, NODES_MAX, Roll};
 use super::{Grant, NodeId, Report};
 use crate::Timestamp;
 

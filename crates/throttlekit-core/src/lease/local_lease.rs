@@ -1,4 +1,4 @@
-//! What a node holds of one key, spendable by many threads at once.
+//! The local lease: units of one key that a node holds, spendable by many threads at once.
 
 use core::cell::Cell;
 use core::hash::{Hash, Hasher};

@@ -1,4 +1,4 @@
-//! Which of several optimal duals to take.
+//! The choice between several optimal duals.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;

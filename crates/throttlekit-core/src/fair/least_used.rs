@@ -1,4 +1,4 @@
-//! Who has used least: whose place a newcomer takes where there is no other.
+//! The member that has used least, which a newcomer replaces where there is no other place.
 
 use alloc::collections::BinaryHeap;
 use alloc::collections::binary_heap::PeekMut;

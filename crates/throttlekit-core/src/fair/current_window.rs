@@ -1,4 +1,4 @@
-//! Which window it is, also where the clock does not move forward.
+//! The current window, also where the clock does not move forward.
 //!
 //! A wall clock may read ahead once, by a day, and be right again. So a window that the clock leaves is remembered with
 //! what was used in it: whenever the clock is back there, it goes on from that. No window is ever used twice. Nobody
@@ -14,7 +14,7 @@ const LEFT_MAX: usize = 8;
 
 /// The window that a budget is in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
+pub(super) struct CurrentWindow {
     grid: Grid,
     window: u64,
     now: Timestamp,
@@ -29,7 +29,7 @@ pub(super) enum UsedBefore {
     All,
 }
 
-impl Turn {
+impl CurrentWindow {
     pub(super) fn new(cadence: Cadence) -> Result<Self, LimitError> {
         let left = Left { windows: [(0, 0); LEFT_MAX], forgotten: None };
         Ok(Self { grid: Grid::of(cadence)?, window: 0, now: Timestamp::EPOCH, left })
@@ -122,8 +122,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const NOTHING: UsedBefore = UsedBefore::Units(0);
 
-    fn turn() -> Turn {
-        Turn::new(Cadence::every(SECOND)).unwrap()
+    fn turn() -> CurrentWindow {
+        CurrentWindow::new(Cadence::every(SECOND)).unwrap()
     }
 
     fn at(window: u64) -> Timestamp {

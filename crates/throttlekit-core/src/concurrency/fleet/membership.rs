@@ -1,4 +1,4 @@
-//! What is remembered of a fleet, and how it is written down.
+//! The membership record of a fleet, and its encoding.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

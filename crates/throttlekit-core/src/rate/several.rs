@@ -1,4 +1,4 @@
-//! Several limits for one ask: all must allow, or any may.
+//! Several limits for one request: all must allow, or any may.
 
 use alloc::vec::Vec;
 
