@@ -6,8 +6,8 @@ use throttlekit::store::{Debit, Debited, LastDebit, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::error::Failure;
-use crate::link::Param;
-use crate::parcel::{CHARGE_NUMBERS, Reply, charge_numbers, kind, slot, sorted, state};
+use crate::store_connections::Param;
+use crate::batch::{CHARGE_NUMBERS, Reply, charge_numbers, kind, slot, sorted, state};
 use crate::store::Inner;
 
 impl Inner {

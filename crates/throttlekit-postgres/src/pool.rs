@@ -9,8 +9,8 @@ use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
 use crate::error::Failure;
-use crate::link::Param;
-use crate::parcel::{Reply, filled, kind};
+use crate::store_connections::Param;
+use crate::batch::{Reply, filled, kind};
 use crate::store::Inner;
 
 impl RegionPool for PostgresStore {

@@ -7,7 +7,7 @@ use throttlekit::store::{Probe, StoreError};
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 
-use crate::link::Param;
+use crate::store_connections::Param;
 use crate::seeded::SeededBug;
 use crate::store::Inner;
 

@@ -11,8 +11,8 @@ use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
 use crate::error::Failure;
-use crate::link::Param;
-use crate::parcel::{Reply, slot, sorted};
+use crate::store_connections::Param;
+use crate::batch::{Reply, slot, sorted};
 use crate::store::Inner;
 
 impl SlotStore for PostgresStore {

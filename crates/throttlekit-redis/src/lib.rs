@@ -36,38 +36,38 @@
 //! (to wait for replicas also `WAIT`, to fence `PTTL`, in a cluster `CLUSTER|SLOTS` and `ASKING`). [`Builder::connect`] checks this.
 
 mod builder;
-mod check;
+mod server_check;
 mod cluster;
 mod debits;
-mod dial;
+mod connect;
 mod error;
 mod exposure;
 mod failover;
 mod fence;
-mod ledger;
+mod unreplicated;
 mod lineage;
-mod link;
+mod connection;
 mod node;
-mod past;
+mod forgotten_charges;
 mod pool;
 mod replication;
 mod request;
-mod rolls;
+mod membership;
 mod route;
 mod script;
 mod sentinel;
-mod slot;
+mod hash_slot;
 mod slots;
 mod store;
 mod wire;
 
 pub use builder::Builder;
-pub use check::Warning;
+pub use server_check::Warning;
 pub use exposure::Exposure;
 pub use failover::Failover;
 pub use route::RouteStats;
 pub use script::{ADMIT as ADMIT_SCRIPT, FENCED_ADMIT as FENCED_ADMIT_SCRIPT};
-pub use slot::slot_of;
+pub use hash_slot::slot_of;
 pub use store::RedisStore;
 
 /// The guide's code, compiled as doc tests.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, Value};
 use throttlekit::store::StoreError;
 
-use crate::ledger::Flight;
+use crate::unreplicated::Flight;
 use crate::lineage::{Since, Told};
 
 /// What a call is for.

@@ -15,7 +15,7 @@ use throttlekit::store::StoreError;
 use tokio::time::Instant;
 use tokio_postgres::types::PgLsn;
 
-use crate::parcel::cut_short;
+use crate::batch::cut_short;
 use crate::seeded::{Seeded, SeededBug};
 
 const MONTH_MICROS: i64 = 31 * 86_400 * 1_000_000;

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use redis::Value;
 use throttlekit::Timestamp;
 
-use crate::slot::{SLOTS, slot_of};
+use crate::hash_slot::{SLOTS, slot_of};
 
 // A `%` in a caller's part of a key is followed by two digits of base 16, so no key of a caller looks like these.
 const RECORD: &str = "tk:{%since";

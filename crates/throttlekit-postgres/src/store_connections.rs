@@ -1,4 +1,4 @@
-//! One call over one connection.
+//! The connections of one store, and calls over them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::builder::Builder;
 use crate::connections::{Connection, Connections, Held};
-use crate::dial::Dialer;
+use crate::connect::Connector;
 use crate::error::{Failure, cannot_write, was_undone};
 
 /// A value and the type in which the server takes it.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// The connections of one store.
-pub(crate) struct Link {
+pub(crate) struct StoreConnections {
     /// Those that calls use.
     pub(crate) calls: Connections,
     /// The one that finds out whether the server can be used: it stands beside those of calls, so that these being
@@ -30,12 +30,12 @@ pub(crate) struct Link {
 #[derive(Clone)]
 pub(crate) struct Statement(pub(crate) Arc<str>);
 
-impl Link {
-    pub(crate) fn new(dialer: Dialer, builder: &Builder) -> Self {
-        let (dialer, seeded) = (Arc::new(dialer), builder.seeded);
+impl StoreConnections {
+    pub(crate) fn new(connector: Connector, builder: &Builder) -> Self {
+        let (connector, seeded) = (Arc::new(connector), builder.seeded);
         let background = &builder.background;
-        let calls = Connections::new(builder.connections, dialer.clone(), background.clone(), seeded);
-        let control = Connections::new(1, dialer, background.clone(), seeded);
+        let calls = Connections::new(builder.connections, connector.clone(), background.clone(), seeded);
+        let control = Connections::new(1, connector, background.clone(), seeded);
         Self { calls, control, deadline: builder.line.deadline, pooled: builder.pooled }
     }
 

@@ -1,4 +1,4 @@
-//! Which of a cluster's slots a key lives in.
+//! The hash slot of a key in a cluster.
 
 pub(crate) const SLOTS: u16 = 16_384;
 

@@ -26,7 +26,7 @@ const KEEPALIVES_LOST_MAX: u32 = 5;
 pub(crate) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The address of a server and of those that may take its place.
-pub(crate) struct Dialer {
+pub(crate) struct Connector {
     whole: Config,
     /// Each host of the address by itself, in its order.
     hosts: Vec<Config>,
@@ -44,7 +44,7 @@ pub(crate) enum Tls {
     On(tokio_postgres_rustls::MakeRustlsConnect),
 }
 
-impl Dialer {
+impl Connector {
     pub(crate) fn new(mut config: Config, tls: Tls, pooled: bool) -> Self {
         detect_dead_peers(&mut config);
         let count = config.get_hosts().len().max(config.get_hostaddrs().len());

@@ -1,4 +1,4 @@
-//! How much was charged before anything that a limit still remembers.
+//! The sum of charges that are older than anything a limit still remembers.
 
 use std::collections::VecDeque;
 
@@ -6,14 +6,14 @@ use std::collections::VecDeque;
 const PARTS: u64 = 32;
 
 #[derive(Default)]
-pub(crate) struct Past {
+pub(crate) struct ForgottenCharges {
     /// Charged before all that still counts.
     pub(crate) charged: u128,
     /// How much was charged by when, in µs of the store's clock.
     marks: VecDeque<(u64, u128)>,
 }
 
-impl Past {
+impl ForgottenCharges {
     /// Notes what was charged up to `now`, and leaves behind what no limit remembers: it is older than `longest`.
     pub(crate) fn keep(&mut self, (now, longest): (u64, u64), charged: u128) {
         if self.marks.back().is_none_or(|(at, _)| now >= at.saturating_add(longest / PARTS).max(at + 1)) {
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn what_is_older_than_the_longest_window_is_left_behind_and_no_more() {
-        let mut past = Past::default();
+        let mut past = ForgottenCharges::default();
         for second in 0..1_000 {
             past.keep((second, 100), second.into());
             assert!(past.charged <= second.saturating_sub(100).into(), "too much is forgotten");
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_longer_limit_that_comes_later_is_not_told_what_was_left_behind_before() {
-        let mut past = Past::default();
+        let mut past = ForgottenCharges::default();
         (0..100).for_each(|second| past.keep((second, 10), second.into()));
         let behind = past.charged;
         (100..150).for_each(|second| past.keep((second, 1_000), second.into()));

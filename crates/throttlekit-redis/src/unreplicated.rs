@@ -1,17 +1,17 @@
-//! What this process has charged on one server that its replicas may not have.
+//! Charges of this process on one server that its replicas may not have.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::exposure::Books;
-use crate::past::Past;
+use crate::exposure::FailoverRecords;
+use crate::forgotten_charges::ForgottenCharges;
 use crate::replication::Replication;
 
 /// How many samples may wait for the replicas. While so many do, none is added: units count as safe later, never sooner.
 const NOTES_MAX: usize = 1_024;
 
-pub(crate) struct Ledger {
-    books: Arc<Books>,
+pub(crate) struct UnreplicatedCharges {
+    books: Arc<FailoverRecords>,
     page: Mutex<Page>,
 }
 
@@ -28,7 +28,7 @@ struct Page {
     in_flight: u128,
     /// What waits for the replicas, by age.
     notes: VecDeque<Note>,
-    past: Past,
+    past: ForgottenCharges,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +44,8 @@ struct Note {
     offset: u64,
 }
 
-impl Ledger {
-    pub(crate) fn open(books: &Arc<Books>) -> Arc<Self> {
+impl UnreplicatedCharges {
+    pub(crate) fn open(books: &Arc<FailoverRecords>) -> Arc<Self> {
         let ledger = Arc::new(Self { books: books.clone(), page: Mutex::default() });
         books.add(&ledger);
         ledger
@@ -147,7 +147,7 @@ impl Page {
 }
 
 /// A server that is asked no more has been replaced, or may have been.
-impl Drop for Ledger {
+impl Drop for UnreplicatedCharges {
     fn drop(&mut self) {
         let at_risk = self.at_risk();
         if at_risk > 0 {
@@ -158,7 +158,7 @@ impl Drop for Ledger {
 
 /// Units that are being asked for. Dropped without an answer they count as charged.
 pub(crate) struct Flight {
-    ledger: Arc<Ledger>,
+    ledger: Arc<UnreplicatedCharges>,
     units: u64,
     charged: u64,
 }
@@ -200,13 +200,13 @@ mod tests {
         Replication { before: Some((before.to_owned(), upto)), ..said(id, upto, None) }
     }
 
-    fn charge(ledger: &Arc<Ledger>, units: u64) {
+    fn charge(ledger: &Arc<UnreplicatedCharges>, units: u64) {
         ledger.ask(units).land(units);
     }
 
-    fn opened() -> (Arc<Books>, Arc<Ledger>) {
-        let books = Arc::new(Books::default());
-        let ledger = Ledger::open(&books);
+    fn opened() -> (Arc<FailoverRecords>, Arc<UnreplicatedCharges>) {
+        let books = Arc::new(FailoverRecords::default());
+        let ledger = UnreplicatedCharges::open(&books);
         ledger.sample(0, &said("a", 1, None));
         (books, ledger)
     }

@@ -1,4 +1,4 @@
-//! Asks as arrays for the server, and its replies as outcomes.
+//! Batches of requests as arrays for the server, and its replies as outcomes.
 
 use throttlekit::Timestamp;
 use throttlekit::rate::shared::{Correction, Kind, SharedForm};
@@ -9,7 +9,7 @@ pub(crate) const CHARGE_NUMBERS: usize = 6;
 const CORRECTION_NUMBERS: usize = 7;
 
 /// Asks on their own, while they wait for others.
-pub(crate) struct Parcel {
+pub(crate) struct EncodedRequest {
     asks: Vec<i32>,
     charges: Vec<Packed>,
 }
@@ -21,7 +21,7 @@ struct Packed {
 }
 
 /// One ask of one charge, for `admit_one`; or several, for `admit`.
-pub(crate) enum Flight<'a> {
+pub(crate) enum Batch<'a> {
     One { key: &'a str, kind: i32, numbers: [i64; CHARGE_NUMBERS] },
     Many { keys: Vec<&'a str>, asks: Vec<i32>, slots: Vec<i32>, kinds: Vec<i32>, numbers: Vec<i64> },
 }
@@ -35,7 +35,7 @@ pub(crate) struct Corrections<'a> {
     pub(crate) numbers: Vec<i64>,
 }
 
-impl Parcel {
+impl EncodedRequest {
     pub(crate) fn of(asks: &[Charges<'_>]) -> Self {
         let pack = |charge: &Charge<'_>| Packed {
             key: charge.key.into(),
@@ -59,11 +59,11 @@ impl Parcel {
     }
 }
 
-impl<'a> Flight<'a> {
-    pub(crate) fn merged(parcels: &[&'a Parcel]) -> Self {
-        let charges = parcels.iter().flat_map(|parcel| &parcel.charges);
+impl<'a> Batch<'a> {
+    pub(crate) fn merged(requests: &[&'a EncodedRequest]) -> Self {
+        let charges = requests.iter().flat_map(|request| &request.charges);
         let charges: Vec<_> = charges.map(|c| (c.key.as_str(), c.kind, c.numbers)).collect();
-        Self::with(parcels.iter().flat_map(|parcel| &parcel.asks).copied().collect(), &charges)
+        Self::with(requests.iter().flat_map(|request| &request.asks).copied().collect(), &charges)
     }
 
     fn with(asks: Vec<i32>, charges: &[(&'a str, i32, [i64; CHARGE_NUMBERS])]) -> Self {
@@ -89,15 +89,15 @@ fn count(ask: &Charges<'_>) -> i32 {
     }
 }
 
-/// Hands each parcel of a flight its part of the reply.
-pub(crate) fn split(parcels: &[&Parcel], reply: &[i64]) -> Vec<Result<Vec<i64>, StoreError>> {
+/// Hands each request of a batch its part of the reply.
+pub(crate) fn split(requests: &[&EncodedRequest], reply: &[i64]) -> Vec<Result<Vec<i64>, StoreError>> {
     let mut reply = Reply(reply);
-    parcels.iter().map(|parcel| part(parcel, &mut reply)).collect()
+    requests.iter().map(|request| part(request, &mut reply)).collect()
 }
 
-fn part(parcel: &Parcel, reply: &mut Reply<'_>) -> Result<Vec<i64>, StoreError> {
+fn part(request: &EncodedRequest, reply: &mut Reply<'_>) -> Result<Vec<i64>, StoreError> {
     let before = reply.0;
-    for ask in &parcel.asks {
+    for ask in &request.asks {
         reply.number()?;
         reply.number()?;
         for _ in 0..ask.unsigned_abs() {

@@ -1,4 +1,4 @@
-//! Parameters that outlive the call they came with: what the server is sent belongs to a background task.
+//! Parameters that outlive the call they came with, since a background task sends them.
 
 use std::error::Error;
 
@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use throttlekit::store::StoreError;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use crate::link::Param;
+use crate::store_connections::Param;
 
 /// Parameters as the server takes them.
 pub(crate) struct OwnedParams(Vec<(Encoded, Type)>);

@@ -1,4 +1,4 @@
-//! Rolls of fleets: one function looks or swaps.
+//! Membership records of fleets: one function loads or swaps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
 use crate::error::Failure;
-use crate::link::Param;
-use crate::parcel::cut_short;
+use crate::store_connections::Param;
+use crate::batch::cut_short;
 use crate::store::Inner;
 
 /// A century.

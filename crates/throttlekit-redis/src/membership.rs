@@ -1,4 +1,4 @@
-//! Rolls of fleets: one script looks or swaps.
+//! Membership records of fleets: one script loads or swaps.
 
 use std::time::Duration;
 

@@ -1,17 +1,17 @@
-//! How to reach a node: the credentials and the TLS of the address given, for every node of the engine.
+//! The connector: credentials and TLS of the given address, for every node of the engine.
 
 use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use throttlekit::store::StoreError;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Dialer {
+pub(crate) struct Connector {
     template: ConnectionInfo,
     /// A certificate authority of one's own, as PEM; the system's otherwise.
     ca: Option<Vec<u8>>,
 }
 
-impl Dialer {
+impl Connector {
     /// From an address such as `redis://user:secret@host:6379/0` or `rediss://…`.
     pub(crate) fn new(url: &str, ca: Option<Vec<u8>>) -> Result<Self, StoreError> {
         let template = url.into_connection_info().map_err(StoreError::misconfigured)?;

@@ -1,4 +1,4 @@
-//! Lending: asks and returns as arrays for the server, and its replies as what was lent.
+//! Leases: requests and returns as arrays for the server, and its replies as leased units.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use throttlekit::store::{GiveBack, LeaseAsk, Lent, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::error::Failure;
-use crate::link::Param;
-use crate::parcel::{CHARGE_NUMBERS, Reply, filled, kind, slot, sorted};
+use crate::store_connections::Param;
+use crate::batch::{CHARGE_NUMBERS, Reply, filled, kind, slot, sorted};
 use crate::store::Inner;
 
 impl Inner {

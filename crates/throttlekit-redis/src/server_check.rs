@@ -1,4 +1,4 @@
-//! Whether a server can be used as it is set up.
+//! The check of a server's configuration.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Asks that wait for a connection travel together.
+//! The batcher: requests that wait for a connection are sent as one batch.
 //!
-//! A commit waits for the disk, and on a hot key each waits for the one before. So there are as many lanes as
-//! connections, and an ask that finds none free waits in a queue. Whoever leaves a lane takes all that wait, up to a
-//! bound, as one flight: one call, one commit. Each is answered as if it had come alone, in order. Without load nothing
+//! A commit waits for the disk, and on a hot key each waits for the one before. So there are as many
+//! send permits as connections, and a request that finds none free waits in a queue. The next free permit takes all that
+//! wait, up to a bound, as one batch: one call, one commit. Each is answered as if it had come alone, in order. Without load nothing
 //! waits and nothing is merged.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -14,57 +14,57 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
 
 use crate::error::Failure;
-use crate::parcel::{Flight, Parcel, split};
+use crate::batch::{Batch, EncodedRequest, split};
 use crate::store::Inner;
 
-/// Asks in one merged flight. Their rows are held until it commits.
-const FLIGHT_MAX: usize = 64;
-/// The part of the deadline for which a flight of several who have no key in common waits for a row.
+/// Asks in one merged batch. Their rows are held until it commits.
+const BATCH_MAX: usize = 64;
+/// The part of the deadline for which a batch of several who have no key in common waits for a row.
 const ROW_WAIT_PART: u32 = 10;
 /// The same while it is found out which row is held.
 const ROW_WAIT_PART_AGAIN: u32 = 25;
 
-/// The lanes of one store, and who waits for one.
-pub(crate) struct Lanes {
+/// The send permits of one store, and the requests that wait for one.
+pub(crate) struct Batcher {
     free: Arc<Semaphore>,
     waiting: Mutex<VecDeque<Waiting>>,
 }
 
 struct Waiting {
-    parcel: Parcel,
+    request: EncodedRequest,
     since: Instant,
     tell: oneshot::Sender<Result<Vec<i64>, Failure>>,
 }
 
-/// A lane while something is under way on it. Whoever leaves it lets the next go on, also when given up.
-struct Lane {
+/// The permit to send one batch. Dropped, also when given up, it lets the next one go on.
+struct SendPermit {
     inner: Arc<Inner>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Lanes {
-    pub(crate) fn new(lanes: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(lanes)), waiting: Mutex::default() }
+impl Batcher {
+    pub(crate) fn new(permits: usize) -> Self {
+        Self { free: Arc::new(Semaphore::new(permits)), waiting: Mutex::default() }
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next flight, without those who have stopped waiting.
+    /// The next batch, without those who have stopped waiting.
     fn take(&self) -> Vec<Waiting> {
         let mut waiting = self.waiting();
-        let mut flight = Vec::new();
+        let mut batch = Vec::new();
         let mut asks = 0;
-        while asks < FLIGHT_MAX
+        while asks < BATCH_MAX
             && let Some(next) = waiting.pop_front()
         {
             if next.waits() {
-                asks += next.parcel.asks();
-                flight.push(next);
+                asks += next.request.asks();
+                batch.push(next);
             }
         }
-        flight
+        batch
     }
 }
 
@@ -73,47 +73,47 @@ impl Inner {
     pub(crate) async fn admit(self: &Arc<Self>, asks: &[Charges<'_>]) -> Result<Vec<i64>, Failure> {
         let since = Instant::now();
         self.ready().await?;
-        let parcel = Parcel::of(asks);
-        if let Some(lane) = self.lane() {
-            let alone = async move { lane.inner.send(&Flight::merged(&[&parcel]), None).await };
+        let request = EncodedRequest::of(asks);
+        if let Some(send_permit) = self.send_permit() {
+            let alone = async move { send_permit.inner.send(&Batch::merged(&[&request]), None).await };
             return self.in_background(alone).await;
         }
         let (tell, told) = oneshot::channel();
-        self.lanes.waiting().push_back(Waiting { parcel, since, tell });
+        self.batcher.waiting().push_back(Waiting { request, since, tell });
         self.go_on();
         told.await.unwrap_or_else(|_| Err(StoreError::unavailable("the store is being dropped").into()))
     }
 
-    fn lane(self: &Arc<Self>) -> Option<Lane> {
-        let permit = self.lanes.free.clone().try_acquire_owned().ok()?;
-        Some(Lane { inner: self.clone(), permit: Some(permit) })
+    fn send_permit(self: &Arc<Self>) -> Option<SendPermit> {
+        let permit = self.batcher.free.clone().try_acquire_owned().ok()?;
+        Some(SendPermit { inner: self.clone(), permit: Some(permit) })
     }
 
-    /// Sends who waits on their way, if a lane is free. Called after each change of either.
+    /// Sends who waits on their way, if a send permit is free. Called after each change of either.
     fn go_on(self: &Arc<Self>) {
-        if self.lanes.waiting().is_empty() {
+        if self.batcher.waiting().is_empty() {
             return;
         }
-        if let Some(lane) = self.lane() {
-            self.builder.background.spawn(lane.run());
+        if let Some(send_permit) = self.send_permit() {
+            self.builder.background.spawn(send_permit.run());
         }
     }
 
-    /// One flight for all who wait.
+    /// One batch for all who wait.
     ///
     /// A row that someone holds, or that holds something foreign, must not stand in the way of asks that have nothing
-    /// to do with it. So a flight waits for rows only briefly. If the server gives it up, nothing was written, and it
+    /// to do with it. So a batch waits for rows only briefly. If the server gives it up, nothing was written, and it
     /// goes again in halves, until those in the way are by themselves. These go last, and wait for as long as their
     /// callers do. Asks that share keys stay together and in order. What is not known to be undone is not sent again.
-    async fn send_flight(&self, flight: Vec<Waiting>) {
+    async fn send_batch(&self, batch: Vec<Waiting>) {
         let deadline = self.link.deadline;
         let mut row_wait = deadline / ROW_WAIT_PART;
-        let mut ahead = vec![related(flight)];
+        let mut ahead = vec![related(batch)];
         let mut alone = VecDeque::new();
         while let Some(mut groups) = ahead.pop() {
             groups.iter_mut().for_each(|group| group.retain(Waiting::waits));
             groups.retain(|group| !group.is_empty());
-            // Nobody else is in the way of a flight that has only one, nor waits for it.
+            // Nobody else is in the way of a batch that has only one, nor waits for it.
             if groups.len() == 1 && ahead.is_empty() {
                 alone.extend(groups);
                 continue;
@@ -147,20 +147,20 @@ impl Inner {
         }
     }
 
-    /// Sends groups as one flight. Either all are told and gone, or it failed and all are still there.
+    /// Sends groups as one batch. Either all are told and gone, or it failed and all are still there.
     async fn send_groups(&self, groups: &mut Vec<Vec<Waiting>>, row_wait: Duration) -> Option<Failure> {
-        let parcels: Vec<&Parcel> = groups.iter().flatten().map(|waiting| &waiting.parcel).collect();
-        if parcels.is_empty() {
+        let requests: Vec<&EncodedRequest> = groups.iter().flatten().map(|waiting| &waiting.request).collect();
+        if requests.is_empty() {
             return None;
         }
         let deadline = self.link.deadline;
-        let work = async { self.send(&Flight::merged(&parcels), Some(row_wait)).await };
+        let work = async { self.send(&Batch::merged(&requests), Some(row_wait)).await };
         let reply = match timeout(deadline, work).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(failure)) => return Some(failure),
             Err(_) => return Some(StoreError::Deadline(deadline).into()),
         };
-        let replies = split(&parcels, &reply);
+        let replies = split(&requests, &reply);
         for (waiting, reply) in groups.drain(..).flatten().zip(replies) {
             // Who has stopped waiting is not told.
             let _ = waiting.tell.send(reply.map_err(Failure::from));
@@ -182,11 +182,11 @@ fn tell_all(groups: Vec<Vec<Waiting>>, failure: &Failure) {
 }
 
 /// Puts together, in order, those who share keys, be it by way of others.
-fn related(flight: Vec<Waiting>) -> Vec<Vec<Waiting>> {
-    let mut group_of: Vec<usize> = (0..flight.len()).collect();
+fn related(batch: Vec<Waiting>) -> Vec<Vec<Waiting>> {
+    let mut group_of: Vec<usize> = (0..batch.len()).collect();
     let mut seen = HashMap::new();
-    for (i, waiting) in flight.iter().enumerate() {
-        for key in waiting.parcel.keys() {
+    for (i, waiting) in batch.iter().enumerate() {
+        for key in waiting.request.keys() {
             let (ours, theirs) = (group_of[i], group_of[*seen.entry(key).or_insert(i)]);
             if ours != theirs {
                 let joined = ours.min(theirs);
@@ -195,25 +195,25 @@ fn related(flight: Vec<Waiting>) -> Vec<Vec<Waiting>> {
         }
     }
     let mut groups = BTreeMap::<usize, Vec<Waiting>>::new();
-    for (group, waiting) in group_of.into_iter().zip(flight) {
+    for (group, waiting) in group_of.into_iter().zip(batch) {
         groups.entry(group).or_default().push(waiting);
     }
     groups.into_values().collect()
 }
 
-impl Lane {
+impl SendPermit {
     async fn run(self) {
         loop {
-            let flight = self.inner.lanes.take();
-            if flight.is_empty() {
+            let batch = self.inner.batcher.take();
+            if batch.is_empty() {
                 return;
             }
-            self.inner.send_flight(flight).await;
+            self.inner.send_batch(batch).await;
         }
     }
 }
 
-impl Drop for Lane {
+impl Drop for SendPermit {
     fn drop(&mut self) {
         drop(self.permit.take());
         self.inner.go_on();

@@ -1,4 +1,4 @@
-//! One connection to a server, shared by all callers: made when needed, checked, forgotten when it is lost.
+//! One connection to a server, shared by all callers: opened when needed, checked, dropped when it is lost.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use redis::{AsyncConnectionConfig, Client, Value};
 use throttlekit::store::StoreError;
 use tokio::time::Instant;
 
-use crate::check::{Demands, Warning, check};
+use crate::server_check::{Demands, Warning, check};
 use crate::error::Trouble;
-use crate::ledger::Ledger;
+use crate::unreplicated::UnreplicatedCharges;
 use crate::lineage::{Question, Records, Since, Told};
 use crate::request::Request;
 
@@ -21,10 +21,10 @@ const UNWRITTEN_MAX: usize = 1_024;
 /// How long a node that is set up wrongly is taken to be so still. The first call after that checks it again.
 const UNUSABLE_FOR: Duration = Duration::from_secs(1);
 
-pub(crate) struct Link {
+pub(crate) struct SharedConnection {
     client: Client,
     demands: Demands,
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<UnreplicatedCharges>>,
     current: Mutex<Current>,
     dialing: tokio::sync::Mutex<()>,
 }
@@ -50,8 +50,8 @@ pub(crate) struct Live {
     records: Arc<Records>,
 }
 
-impl Link {
-    pub(crate) fn new(client: Client, demands: Demands, ledger: Option<Arc<Ledger>>) -> Self {
+impl SharedConnection {
+    pub(crate) fn new(client: Client, demands: Demands, ledger: Option<Arc<UnreplicatedCharges>>) -> Self {
         Self { client, demands, ledger, current: Mutex::default(), dialing: tokio::sync::Mutex::new(()) }
     }
 
