@@ -39,7 +39,7 @@ mod channels;
 mod client;
 mod error;
 mod fleet;
-mod keeper;
+mod renewer;
 #[cfg(feature = "http")]
 mod layer;
 mod limiter;

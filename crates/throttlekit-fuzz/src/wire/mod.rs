@@ -1,7 +1,7 @@
-//! Messages from anyone, against doors that stand open, over an engine in memory with policies of every kind.
+//! Messages from anyone, against the APIs without authentication, over an engine in memory with policies of every kind.
 
-mod laws;
-mod world;
+mod invariants;
+mod scenario;
 
 use prost::Message;
 use throttlekit_proto::envoy::RateLimitRequest;
@@ -10,11 +10,11 @@ use throttlekit_proto::v1::{
     HeartbeatRequest, PeekRequest, ReleaseRequest, ReserveRequest, WatchRequest,
 };
 
-pub use world::{POLICIES, forget};
+pub use scenario::{POLICIES, forget};
 
 /// Decodes bytes as each message that a client may send, and sends those that are one. Every answer keeps its laws.
 pub fn wire(data: &[u8]) -> bool {
-    world::with(|world| {
+    scenario::with(|world| {
         world.pass(data.len());
         sent::<CheckRequest>(data, |it| world.check(it));
         sent::<CheckManyRequest>(data, |it| world.check_many(it));

@@ -1,4 +1,4 @@
-//! What people press.
+//! Keyboard input.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! What holds for every answer, whatever was asked.
+//! Invariants of every response.
 
 use throttlekit_proto::envoy::{Code, RateLimitRequest, RateLimitResponse};
 use throttlekit_proto::v1::{Decision, Forecast, Lease, Retry};

@@ -15,7 +15,7 @@ const HASHED_BYTES_MAX: usize = 1_024;
 
 /// What is kept of an event.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Note {
+pub(crate) struct QueuedEvent {
     policy: PolicyAt,
     /// The policy's place, then as much of the key as is kept: what top keys count by.
     name: [u8; SpaceSaving::KEY_BYTES],
@@ -31,7 +31,7 @@ pub(crate) struct Note {
 
 const _: () = assert!(SpaceSaving::KEY_BYTES <= u8::MAX as usize);
 
-impl Note {
+impl QueuedEvent {
     pub(crate) fn of(event: &Event<'_>, policy: PolicyAt, hash: &SecretHash) -> Self {
         let kept = &event.key[..event.key.len().min(KEY_BYTES)];
         let name_len = POLICY_BYTES + kept.len();
@@ -99,27 +99,27 @@ fn rest_of(key: &[u8], hash: &SecretHash) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test::event;
+    use crate::test_events::event;
 
     #[test]
     fn an_event_comes_back_as_it_was_but_for_the_end_of_a_long_key() {
         let (counts, hash) = (Counts::new(4), SecretHash::random());
         let back = |event: &Event<'_>| {
-            let note = Note::of(event, counts.count(event), &hash);
+            let note = QueuedEvent::of(event, counts.count(event), &hash);
             let back = note.event(&counts);
             assert_eq!(Event { key: back.key, ..*event }, back);
             back.key.to_vec()
         };
         let long = [7; KEY_BYTES + 1];
         assert_eq!(back(&Event { key: &long[1..], ..event() }), &long[1..]);
-        assert_eq!(back(&Event { key: &long, ..crate::test::denied() }), &long[1..]);
+        assert_eq!(back(&Event { key: &long, ..crate::test_events::denied() }), &long[1..]);
         assert_eq!(back(&Event { key: b"", ..event() }), b"");
     }
 
     #[test]
     fn keys_of_up_to_1024_bytes_are_told_apart_and_longer_ones_by_their_length() {
         let hash = SecretHash::random();
-        let of = |key: &[u8]| Note::of(&Event { key, ..event() }, 0, &hash).hash(&hash);
+        let of = |key: &[u8]| QueuedEvent::of(&Event { key, ..event() }, 0, &hash).hash(&hash);
         let mut long = vec![1; HASHED_BYTES_MAX];
         let before = of(&long);
         long[HASHED_BYTES_MAX - 1] = 2;

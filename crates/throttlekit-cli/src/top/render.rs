@@ -1,4 +1,4 @@
-//! The picture: a function of the board and nothing else.
+//! The screen: a function of the board and nothing else.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -1,10 +1,10 @@
-//! Who asks most, and who is denied most.
+//! The keys with most requests, and those with most denials.
 
 use throttlekit::{KeyHash, SecretHash};
 use throttlekit_core::overload::SpaceSaving;
 
 use crate::counts::Counts;
-use crate::note::{Note, parts_of};
+use crate::queued_event::{QueuedEvent, parts_of};
 
 /// The busiest keys of all policies, by what was counted of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl TopCounter {
         Self { requested: SpaceSaving::new(keys), denied: SpaceSaving::new(keys), hash: SecretHash::random() }
     }
 
-    pub(crate) fn count(&mut self, note: &Note) {
+    pub(crate) fn count(&mut self, note: &QueuedEvent) {
         let hash = note.hash(&self.hash);
         self.requested.count(hash, note.name());
         if !note.allowed() {

@@ -1,4 +1,4 @@
-//! How commands reach a server.
+//! The connection of commands to a server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 
 /// Where the server is, and what it wants to see.
 #[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Dial {
+pub(crate) struct ConnectArgs {
     /// Where the server serves gRPC
     #[arg(long, env = "THROTTLEKIT_TARGET", default_value = "127.0.0.1:50051", value_name = "HOST:PORT")]
     pub(crate) target: String,
@@ -32,7 +32,7 @@ pub(crate) struct Dial {
     key: Option<PathBuf>,
 }
 
-impl Dial {
+impl ConnectArgs {
     /// The server, not yet connected to.
     pub(crate) fn endpoint(&self) -> Result<Endpoint> {
         ensure!(
@@ -82,21 +82,21 @@ impl Dial {
         anyhow::anyhow!("{}: {code:?}: {message}{next}", self.target)
     }
 
-    /// Says the secret with every request.
-    pub(crate) fn says(&self) -> Result<Says> {
+    /// The interceptor that sends the secret with every request.
+    pub(crate) fn auth(&self) -> Result<AuthInterceptor> {
         let bearer = self.secret.as_ref().map(|secret| format!("Bearer {secret}").parse());
         let bearer = bearer.transpose().context("the secret has characters that no header holds")?;
-        Ok(Says { bearer })
+        Ok(AuthInterceptor { bearer })
     }
 }
 
-/// Says a secret with every request, if there is one.
+/// Sends a secret with every request, if there is one.
 #[derive(Clone)]
-pub(crate) struct Says {
+pub(crate) struct AuthInterceptor {
     bearer: Option<MetadataValue<Ascii>>,
 }
 
-impl Interceptor for Says {
+impl Interceptor for AuthInterceptor {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(bearer) = &self.bearer {
             request.metadata_mut().insert("authorization", bearer.clone());

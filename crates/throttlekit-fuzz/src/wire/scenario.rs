@@ -1,4 +1,4 @@
-//! One engine in memory, its doors, and a clock that inputs move.
+//! One engine in memory, its APIs, and a clock that inputs move.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use throttlekit_server::policy::{self, PolicyFile};
 use tokio::runtime::{Builder, Runtime};
 use tonic::{Code, Request, Status};
 
-use super::laws;
+use super::invariants;
 
 /// Policies of every kind, under names so short that a mutation finds them.
 /// The policies that the seeds of messages name, one of each kind.
@@ -33,7 +33,7 @@ const HELD_MAX: usize = 16;
 const BEGIN: Timestamp = Timestamp::from_nanos(1_700_000_000_000_000_000);
 
 thread_local! {
-    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+    static WORLD: RefCell<Option<Scenario>> = const { RefCell::new(None) };
 }
 
 /// Ends the engine of this thread. The next input begins with a new one.
@@ -42,10 +42,10 @@ pub fn forget() {
 }
 
 /// Does something in this thread's world, and says whether something was answered there.
-pub(super) fn with(act: impl FnOnce(&mut World)) -> bool {
+pub(super) fn with(act: impl FnOnce(&mut Scenario)) -> bool {
     WORLD.with_borrow_mut(|kept| {
         // Taken out: what panicked is not used again.
-        let mut world = kept.take().filter(|world| world.inputs < INPUTS_MAX).unwrap_or_else(World::new);
+        let mut world = kept.take().filter(|world| world.inputs < INPUTS_MAX).unwrap_or_else(Scenario::new);
         world.inputs += 1;
         let before = world.answers.get();
         act(&mut world);
@@ -55,7 +55,7 @@ pub(super) fn with(act: impl FnOnce(&mut World)) -> bool {
     })
 }
 
-pub(super) struct World {
+pub(super) struct Scenario {
     runtime: Runtime,
     clock: ManualClock,
     asks: RateLimiterApi,
@@ -67,7 +67,7 @@ pub(super) struct World {
     answers: Cell<u64>,
 }
 
-impl World {
+impl Scenario {
     fn new() -> Self {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let clock = ManualClock::at(BEGIN);
@@ -113,32 +113,32 @@ impl World {
     pub(super) fn check(&mut self, it: CheckRequest) {
         self.run(self.asks.check(Request::new(it)))
             .into_iter()
-            .for_each(|told| laws::decision(told.decision));
+            .for_each(|told| invariants::decision(told.decision));
     }
 
     pub(super) fn check_many(&mut self, it: CheckManyRequest) {
         let keys = it.keys.len();
         if let Some(told) = self.run(self.asks.check_many(Request::new(it))) {
             assert_eq!(told.decisions.len(), keys);
-            told.decisions.into_iter().for_each(|decision| laws::decision(Some(decision)));
+            told.decisions.into_iter().for_each(|decision| invariants::decision(Some(decision)));
         }
     }
 
     pub(super) fn peek(&mut self, it: PeekRequest) {
-        self.run(self.asks.peek(Request::new(it))).into_iter().for_each(|told| laws::decision(told.decision));
+        self.run(self.asks.peek(Request::new(it))).into_iter().for_each(|told| invariants::decision(told.decision));
     }
 
     pub(super) fn forecast(&mut self, it: ForecastRequest) {
         self.run(self.asks.forecast(Request::new(it)))
             .into_iter()
-            .for_each(|told| laws::forecast(told.forecast));
+            .for_each(|told| invariants::forecast(told.forecast));
     }
 
     pub(super) fn debit(&mut self, mut it: DebitRequest) {
         meant(&mut it.lease_id, &self.leases);
         self.run(self.asks.debit(Request::new(it)))
             .into_iter()
-            .for_each(|told| laws::decision(told.decision));
+            .for_each(|told| invariants::decision(told.decision));
     }
 
     pub(super) fn admit(&mut self, it: AdmitRequest) {
@@ -147,7 +147,7 @@ impl World {
         let allowed = told.decision.as_ref().is_some_and(|decision| decision.allowed);
         assert!(allowed || told.lease_id.is_empty(), "denied, and holds something: {told:?}");
         remember(&mut self.leases, told.lease_id);
-        laws::admission(told.decision, told.policy_denied);
+        invariants::admission(told.decision, told.policy_denied);
     }
 
     pub(super) fn release(&mut self, mut it: ReleaseRequest) {
@@ -173,14 +173,14 @@ impl World {
         if let Some(told) = self.run(self.fleet.reserve(Request::new(it))) {
             let loan = told.lease.as_ref().map(|lease| lease.return_id.clone());
             remember(&mut self.loans, loan.unwrap_or_default());
-            laws::lease(told.lease, wants);
+            invariants::lease(told.lease, wants);
         }
     }
 
     pub(super) fn should_rate_limit(&mut self, it: &RateLimitRequest) {
         let caller = Caller::anyone();
         let answer = async { self.envoy.decide(&caller, it).await.map(tonic::Response::new) };
-        self.run(answer).into_iter().for_each(|told| laws::envoy(it, &told));
+        self.run(answer).into_iter().for_each(|told| invariants::envoy(it, &told));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Keeps permits alive, and fences those that it could not.
+//! The task that renews permits, and fences those that it could not renew.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,7 +25,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 
 /// What this process holds under leases of servers. One task for all, while there are some.
 #[derive(Default)]
-pub(crate) struct Keeper {
+pub(crate) struct Renewer {
     held: Mutex<Held>,
     /// Rings when there is one more to renew.
     more: Arc<Notify>,
@@ -108,7 +108,7 @@ impl std::fmt::Debug for Hold {
     }
 }
 
-impl Keeper {
+impl Renewer {
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,10 +144,10 @@ impl Keeper {
 impl Client {
     /// Keeps a lease alive until it is forgotten.
     pub(crate) fn keep(&self, hold: &Arc<Hold>) {
-        let mut held = self.inner.keeper.held();
+        let mut held = self.inner.renewer.held();
         held.holds.insert(hold.id.clone(), hold.clone());
         // It may have to be renewed sooner than those that the task sleeps for.
-        self.inner.keeper.more.notify_one();
+        self.inner.renewer.more.notify_one();
         if !held.is_kept() {
             held.task = Some(self.inner.background.spawn(keep(Arc::downgrade(&self.inner))));
         }
@@ -157,8 +157,8 @@ impl Client {
 async fn keep(client: Weak<Inner>) {
     let mut beaten = Instant::now();
     loop {
-        let Some(pause) = client.upgrade().and_then(|inner| inner.keeper.pause()) else { return };
-        let Some(more) = client.upgrade().map(|inner| inner.keeper.more.clone()) else { return };
+        let Some(pause) = client.upgrade().and_then(|inner| inner.renewer.pause()) else { return };
+        let Some(more) = client.upgrade().map(|inner| inner.renewer.more.clone()) else { return };
         tokio::select! {
             // From the last beat: however many are admitted meanwhile, those that are held wait no longer.
             () = sleep_until(beaten + pause) => {}
@@ -167,7 +167,7 @@ async fn keep(client: Weak<Inner>) {
         beaten = Instant::now();
         let Some(inner) = client.upgrade() else { return };
         let mut beats = JoinSet::new();
-        for part in inner.keeper.parts() {
+        for part in inner.renewer.parts() {
             beats.spawn(beat(Client { inner: inner.clone() }, part));
         }
         beats.join_all().await;
