@@ -80,11 +80,11 @@ const CLOSED: &[(&str, Count)] = &[
     ("slow_headers", |stats| stats.slow_heads),
     ("stalled", |stats| stats.stalled),
     ("idle", |stats| stats.idle),
-    ("aged", |stats| stats.aged),
+    ("max_age", |stats| stats.aged),
     ("abandoning", |stats| stats.abandoning),
-    ("sent_away", |stats| stats.sent_away),
+    ("goaway", |stats| stats.sent_away),
     ("broken", |stats| stats.broken),
-    ("cut_off", |stats| stats.cut_off),
+    ("forced", |stats| stats.cut_off),
 ];
 
 impl ServerStats {
