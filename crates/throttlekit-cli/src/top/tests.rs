@@ -9,7 +9,7 @@ use throttlekit_proto::v1::{
 
 use super::board::{Board, HISTORY, Input, Press};
 use super::pty::Pty;
-use super::{draw, in_terminal, svg, text};
+use super::{in_terminal, render, svg, text};
 
 /// At this time, with these totals of `api`; `chat` stands still.
 fn snapshot(at_ms: i64, allowed: i64, denied: i64) -> Snapshot {

@@ -1,7 +1,5 @@
 //! Leasing units of a limit to clients, which spend them locally.
 
-use std::time::Duration;
-
 use throttlekit::rate::shared::SharedForm;
 use throttlekit::store::{
     Epoch, GiveBack, KeySpace, LeaseAsk, Return, ReturnId, Store, StoreError, Term, Want,

@@ -6,7 +6,7 @@ use throttlekit_core::rate::{Limit, LimitError};
 
 use super::SharedPolicy;
 use super::settler::Settler;
-use super::local_step::{LocalStep, SharingStep};
+use super::local_step::{LocalStep, FairnessStep};
 use super::slots::Slots;
 use super::spend_step::SpendStep;
 use super::step::Step;
@@ -143,7 +143,7 @@ impl SharedPolicyBuilder {
         self,
         limiter: impl Into<Arc<FairLimiter<D, H>>>,
     ) -> Self {
-        self.step(SharingStep(Box::new(limiter.into())))
+        self.step(FairnessStep(Box::new(limiter.into())))
     }
 
     /// Who is told of every decision, once.

@@ -16,6 +16,7 @@ use super::{Budget, SharedFairLimiter};
 use crate::builder::KEYS_MAX_DEFAULT;
 use crate::fair::limiter::WeightOf;
 use crate::shared::{StandIn, Tallies};
+use crate::store::LocalShare;
 use crate::{BootClock, KeyHash, LeaseClock, LimitError, OnOutage, SecretHash};
 
 /// Unless chosen, a place that has all of the budget fetches it in so many parts.
