@@ -159,7 +159,7 @@ impl Module {
                     tree += more.trim();
                 }
                 module.uses.extend(expand(tree.trim_end_matches(';')).iter().map(|path| {
-                    let (path, alias) = path.split_once(" as ").unwrap_or((path, ""));
+                    let (path, alias) = path.split_once(" as ").unwrap_or((path.as_str(), ""));
                     let path = names(path);
                     let name = if alias.is_empty() { path.last().cloned() } else { Some(alias.to_owned()) };
                     (path, name, number)
