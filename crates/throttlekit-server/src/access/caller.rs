@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use throttlekit::store::StoreError;
+
 use super::Principal;
 use super::refusals::{Reason, Refusals};
 use crate::engine::{Answered, Engine, Refusal};
@@ -112,6 +114,14 @@ impl Caller {
     /// The turn of its request, where callers share the server.
     pub(crate) fn turn(&self) -> Option<&Turn> {
         self.turn.as_deref()
+    }
+
+    /// Waits for the turn of the next `decisions` decisions of its request.
+    pub(crate) async fn turn_for(&self, decisions: usize) -> Result<(), Refusal> {
+        match &self.turn {
+            Some(turn) if !turn.next(decisions).await => Err(Refusal::Store(StoreError::Overloaded)),
+            _ => Ok(()),
+        }
     }
 
     /// Takes note of the decisions that it got.

@@ -179,11 +179,11 @@ impl Engine {
     ) -> Result<Vec<Answered>, Refusal> {
         let asks = ask::many(policy, calls, cost)?;
         let mut answers = Vec::with_capacity(asks.len());
-        for (index, part) in asks.chunks(PART_MAX).enumerate() {
-            match turn {
-                Some(turn) if index == 0 => turn.weigh(part.len()),
-                Some(turn) if !turn.next(part.len()).await => return Err(StoreError::Overloaded.into()),
-                _ => {}
+        for part in asks.chunks(PART_MAX) {
+            if let Some(turn) = turn
+                && !turn.next(part.len()).await
+            {
+                return Err(StoreError::Overloaded.into());
             }
             answers.extend(self.decide_many(policy, part, cost).await?);
         }

@@ -10,7 +10,7 @@ mod tally;
 mod turns;
 mod who;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
@@ -111,7 +111,13 @@ impl Shares {
             return None;
         }
         tally.begun();
-        Some(Turn { shares: self.clone(), who, tally, units: AtomicU64::new(1) })
+        Some(Turn {
+            shares: self.clone(),
+            who,
+            tally,
+            units: AtomicU64::new(1),
+            is_used: AtomicBool::new(false),
+        })
     }
 
     /// Waits for the turn of so many units. Whether it came.
@@ -195,11 +201,14 @@ pub(crate) struct Turn {
     shares: Arc<Shares>,
     who: Who,
     tally: Arc<Tally>,
+    /// What it holds now.
     units: AtomicU64,
+    /// Something was decided in it. It begins with one unit, as nobody knows yet what the request comes to.
+    is_used: AtomicBool,
 }
 
 impl Turn {
-    /// Says how many decisions it comes to, if that is more than one: its caller waits the longer for the next.
+    /// Adds the units of a request that comes to several decisions at once: its caller waits longer for its next turn.
     pub(crate) fn weigh(&self, decisions: usize) {
         let more = (decisions as u64).saturating_sub(1);
         if more > 0 {
@@ -209,14 +218,21 @@ impl Turn {
         }
     }
 
-    /// Ends the part that was decided so far, and waits for the turn of so many decisions more. Whether it came.
+    /// Ends the part that was decided so far, and waits for the turn of the next `decisions`. Returns whether it came.
+    ///
+    /// The first part waits too, unless it is the one decision that the turn began with: 128 requests that turn out to be
+    /// batches once they have begun would put 4,096 decisions before everyone else's.
     pub(crate) async fn next(&self, decisions: usize) -> bool {
         let units = decisions as u64;
+        let begun = u64::from(!self.is_used.swap(true, Relaxed));
+        if units == begun {
+            return true;
+        }
         self.shares.end(&self.who, self.units.swap(0, Relaxed));
         let comes = self.shares.comes(&self.who, units).await;
         if comes {
             self.units.store(units, Relaxed);
-            self.tally.weighed(units);
+            self.tally.weighed(units - begun);
         } else {
             self.tally.shed();
         }
@@ -245,6 +261,9 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::num::NonZeroU32;
     use std::time::Duration;
+
+    use futures_util::FutureExt as _;
+    use futures_util::future::join_all;
 
     use super::who::Group;
     use super::*;
@@ -292,6 +311,19 @@ mod tests {
         assert_eq!(load(&shares), (1, 0));
         drop(first);
         assert!(shares.turn(who(1, 1, 1)).await.is_some());
+        assert_eq!(load(&shares), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_turn_out_to_be_batches_stay_within_the_capacity() {
+        let shares = Shares::new(Limits { requests_max: 4, ..Limits::default() });
+        let turns = join_all((0..4).map(|n| shares.turn(who(1, 1, n)))).await;
+        let turns: Vec<_> = turns.into_iter().flatten().collect();
+        let mut batches: Vec<_> = turns.iter().map(|turn| Box::pin(turn.next(3))).collect();
+        let begun = batches.iter_mut().filter_map(|batch| batch.now_or_never()).count();
+        assert_eq!((begun, load(&shares)), (1, (6, 2)), "the last to begin may go beyond it");
+        drop(batches);
+        drop(turns);
         assert_eq!(load(&shares), (0, 0));
     }
 

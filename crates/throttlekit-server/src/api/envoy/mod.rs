@@ -116,15 +116,16 @@ impl EnvoyRls {
         // First of all: who may not ask learns nothing of domains and rules.
         caller.may_use(Endpoint::Envoy).map_err(status)?;
         if caller.is_crowded() {
-            self.shared.counts.refused.fetch_add(1, Relaxed);
-            return Ok(RateLimitResponse { overall_code: Code::OverLimit.into(), ..Default::default() });
+            return Ok(self.over_limit());
         }
         request::check_form(request)?;
         let table = self.table();
         let each = request.descriptors.iter();
         let charges: Vec<_> = each.map(|descriptor| Charge::of(&table, request, descriptor)).collect();
         self.count(request, &charges);
-        caller.asks_for(charges.len());
+        if caller.turn_for(charges.len()).await.is_err() {
+            return Ok(self.over_limit());
+        }
         let engine = &self.shared.engine;
         let judged = join_all(charges.iter().map(|charge| charge.ask(caller, engine))).await;
         caller.got(judged.iter().filter_map(Judged::answer));
@@ -138,6 +139,12 @@ impl EnvoyRls {
             Some(failure) => Err(status(failure)),
             None => Ok(response),
         }
+    }
+
+    /// Answers a request that gets no turn: an error would let it pass.
+    fn over_limit(&self) -> RateLimitResponse {
+        self.shared.counts.refused.fetch_add(1, Relaxed);
+        RateLimitResponse { overall_code: Code::OverLimit.into(), ..Default::default() }
     }
 
     fn count(&self, request: &RateLimitRequest, charges: &[Charge<'_>]) {
