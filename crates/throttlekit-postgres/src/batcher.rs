@@ -13,8 +13,8 @@ use throttlekit::store::{Charges, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
 
-use crate::error::Failure;
 use crate::batch::{Batch, EncodedRequest, split};
+use crate::error::Failure;
 use crate::store::Inner;
 
 /// Asks in one merged batch. Their rows are held until it commits.
@@ -149,7 +149,8 @@ impl Inner {
 
     /// Sends groups as one batch. Either all are told and gone, or it failed and all are still there.
     async fn send_groups(&self, groups: &mut Vec<Vec<Waiting>>, row_wait: Duration) -> Option<Failure> {
-        let requests: Vec<&EncodedRequest> = groups.iter().flatten().map(|waiting| &waiting.request).collect();
+        let requests: Vec<&EncodedRequest> =
+            groups.iter().flatten().map(|waiting| &waiting.request).collect();
         if requests.is_empty() {
             return None;
         }

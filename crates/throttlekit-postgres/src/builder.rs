@@ -11,9 +11,9 @@ use tokio_postgres::config::SslMode;
 
 use crate::PostgresStore;
 use crate::connect::{Connector, Tls};
-use crate::store_connections::StoreConnections;
 use crate::schema::Schema;
 use crate::seeded::Seeded;
+use crate::store_connections::StoreConnections;
 
 /// A commit flushes the log to disk, which at its slowest takes longer than a store in memory answers.
 const DEADLINE: Duration = Duration::from_millis(250);

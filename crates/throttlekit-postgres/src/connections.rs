@@ -67,7 +67,12 @@ pub(crate) struct Connection {
 }
 
 impl Connections {
-    pub(crate) fn new(capacity: usize, connector: Arc<Connector>, background: Background, seeded: Seeded) -> Self {
+    pub(crate) fn new(
+        capacity: usize,
+        connector: Arc<Connector>,
+        background: Background,
+        seeded: Seeded,
+    ) -> Self {
         let capacity = Arc::new(Semaphore::new(capacity));
         Self(Arc::new(Shared { connector, capacity, idle: Mutex::default(), background, seeded }))
     }

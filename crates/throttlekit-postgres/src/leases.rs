@@ -7,10 +7,10 @@ use throttlekit::rate::shared::{Correction, SharedForm};
 use throttlekit::store::{GiveBack, LeaseAsk, Lent, StoreError};
 use tokio_postgres::types::Type;
 
-use crate::error::Failure;
-use crate::store_connections::Param;
 use crate::batch::{CHARGE_NUMBERS, Reply, filled, kind, slot, sorted};
+use crate::error::Failure;
 use crate::store::Inner;
+use crate::store_connections::Param;
 
 impl Inner {
     /// The answer to each ask.

@@ -30,25 +30,25 @@
 //!
 //! * `tls`: encrypted connections through rustls with ring, by [`Builder::tls`].
 
+mod batch;
+mod batcher;
 mod builder;
+mod connect;
 mod connections;
 mod debits;
-mod connect;
 mod error;
-mod batcher;
 mod leases;
 mod lineage;
-mod store_connections;
+mod membership;
 mod owned_params;
-mod batch;
 mod pool;
 mod primaries;
 mod probe;
-mod membership;
 mod schema;
 mod seeded;
 mod slots;
 mod store;
+mod store_connections;
 mod sweep;
 
 pub use builder::{Builder, Durability};

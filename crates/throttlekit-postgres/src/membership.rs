@@ -8,10 +8,10 @@ use throttlekit::{Guarantee, Timestamp};
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
-use crate::error::Failure;
-use crate::store_connections::Param;
 use crate::batch::cut_short;
+use crate::error::Failure;
 use crate::store::Inner;
+use crate::store_connections::Param;
 
 /// A century.
 const KEEPS_MICROS_MAX: i64 = 100 * 366 * 86_400_000_000;

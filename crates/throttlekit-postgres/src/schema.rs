@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use crate::builder::{Builder, Durability};
 use crate::error::from_server;
-use crate::store_connections::{StoreConnections, Statement};
+use crate::store_connections::{Statement, StoreConnections};
 
 /// Goes up with every change of the table or of what a function takes or answers.
 const VERSION: i32 = 6;

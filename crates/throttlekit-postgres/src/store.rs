@@ -15,15 +15,15 @@ use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::batch::{Batch, Corrections, cut_short, looked_at, outcomes, sight, sorted};
+use crate::batcher::Batcher;
 use crate::builder::{Builder, Durability, in_millis};
 use crate::connections::Held;
 use crate::error::{Failure, from_server};
-use crate::batcher::Batcher;
 use crate::lineage::Lineage;
-use crate::store_connections::{StoreConnections, Param, Statement};
 use crate::owned_params::OwnedParams;
-use crate::batch::{Corrections, Batch, cut_short, looked_at, outcomes, sight, sorted};
 use crate::schema::{MIGRATION_MAX, Report, Schema, Warning};
+use crate::store_connections::{Param, Statement, StoreConnections};
 
 /// How long a start waits for a server that neither answers nor refuses.
 const SETUP_MAX: Duration = MIGRATION_MAX.saturating_add(Duration::from_secs(5));

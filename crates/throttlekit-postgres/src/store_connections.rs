@@ -7,8 +7,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::builder::Builder;
-use crate::connections::{Connection, Connections, Held};
 use crate::connect::Connector;
+use crate::connections::{Connection, Connections, Held};
 use crate::error::{Failure, cannot_write, was_undone};
 
 /// A value and the type in which the server takes it.

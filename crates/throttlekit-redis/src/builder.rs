@@ -8,7 +8,6 @@ use throttlekit::ManualClock;
 use throttlekit::store::{Background, LineOptions, StoreError};
 use tokio::runtime::Handle;
 
-use crate::server_check::Demands;
 use crate::cluster::Cluster;
 use crate::connect::Connector;
 use crate::exposure::FailoverRecords;
@@ -16,6 +15,7 @@ use crate::failover::Failover;
 use crate::node::{Node, Setup};
 use crate::route::{Route, Topology};
 use crate::sentinel::Sentinels;
+use crate::server_check::Demands;
 use crate::store::RedisStore;
 
 /// How long a state is kept after it has nothing left to say: as far as a clock may step back.

@@ -10,9 +10,9 @@ use throttlekit::store::{LineStats, StoreError};
 use tokio::time::timeout;
 
 use crate::connect::Connector;
+use crate::hash_slot::SLOTS;
 use crate::node::{Node, Setup};
 use crate::route::Route;
-use crate::hash_slot::SLOTS;
 
 /// How long a node that was given as an address may take to tell its view, connecting included.
 const SEED_VIEW_MAX: Duration = Duration::from_millis(500);
@@ -101,8 +101,10 @@ impl Cluster {
         let of_known = asked.map(|node| async { (node.view().await, node.address.clone()) });
         let mut views: Vec<_> = join_all(of_known).await;
         if views.iter().all(|(view, _)| view.is_none()) {
-            let of_seeds =
-                self.connectors.iter().map(|connector| async { (view_of(connector).await, connector.address()) });
+            let of_seeds = self
+                .connectors
+                .iter()
+                .map(|connector| async { (view_of(connector).await, connector.address()) });
             views = join_all(of_seeds).await;
         }
         let views = views.into_iter().filter_map(|(view, from)| parse(&view?, &from));

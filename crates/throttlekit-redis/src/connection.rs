@@ -8,11 +8,11 @@ use redis::{AsyncConnectionConfig, Client, Value};
 use throttlekit::store::StoreError;
 use tokio::time::Instant;
 
-use crate::server_check::{Demands, Warning, check};
 use crate::error::Trouble;
-use crate::unreplicated::UnreplicatedCharges;
 use crate::lineage::{Question, Records, Since, Told};
 use crate::request::Request;
+use crate::server_check::{Demands, Warning, check};
+use crate::unreplicated::UnreplicatedCharges;
 
 /// How long making a connection may take, name lookup and TLS included.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);

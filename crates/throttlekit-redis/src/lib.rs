@@ -36,38 +36,38 @@
 //! (to wait for replicas also `WAIT`, to fence `PTTL`, in a cluster `CLUSTER|SLOTS` and `ASKING`). [`Builder::connect`] checks this.
 
 mod builder;
-mod server_check;
 mod cluster;
-mod debits;
 mod connect;
+mod connection;
+mod debits;
 mod error;
 mod exposure;
 mod failover;
 mod fence;
-mod unreplicated;
-mod lineage;
-mod connection;
-mod node;
 mod forgotten_charges;
+mod hash_slot;
+mod lineage;
+mod membership;
+mod node;
 mod pool;
 mod replication;
 mod request;
-mod membership;
 mod route;
 mod script;
 mod sentinel;
-mod hash_slot;
+mod server_check;
 mod slots;
 mod store;
+mod unreplicated;
 mod wire;
 
 pub use builder::Builder;
-pub use server_check::Warning;
 pub use exposure::Exposure;
 pub use failover::Failover;
+pub use hash_slot::slot_of;
 pub use route::RouteStats;
 pub use script::{ADMIT as ADMIT_SCRIPT, FENCED_ADMIT as FENCED_ADMIT_SCRIPT};
-pub use hash_slot::slot_of;
+pub use server_check::Warning;
 pub use store::RedisStore;
 
 /// The guide's code, compiled as doc tests.

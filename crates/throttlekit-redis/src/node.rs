@@ -9,17 +9,17 @@ use redis::{Client, Value};
 use throttlekit::store::{Background, Line, LineOptions, LineStats, StoreError};
 use tokio::time::timeout;
 
-use crate::server_check::{Demands, Warning};
 use crate::cluster::slots_command;
+use crate::connection::{CONNECT_MAX, SharedConnection};
 use crate::error::Trouble;
 use crate::exposure::FailoverRecords;
 use crate::failover::Failover;
-use crate::unreplicated::UnreplicatedCharges;
 use crate::lineage::{Since, Told};
-use crate::connection::{CONNECT_MAX, SharedConnection};
 use crate::replication::Replication;
 use crate::request::{Errand, Reply, Request};
 use crate::route::Route;
+use crate::server_check::{Demands, Warning};
+use crate::unreplicated::UnreplicatedCharges;
 
 /// How long a node may take to tell how far its replicas are.
 const SAMPLE_MAX: Duration = Duration::from_secs(1);

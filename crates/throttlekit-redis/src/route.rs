@@ -8,13 +8,13 @@ use redis::{Cmd, Value};
 use throttlekit::store::{Background, LineStats, StoreError, TaskSlot};
 use tokio::time::sleep;
 
-use crate::server_check::Warning;
 use crate::cluster::Cluster;
 use crate::error::Trouble;
 use crate::lineage::record_at;
 use crate::node::Node;
 use crate::request::{Errand, Reply, Request};
 use crate::sentinel::Sentinels;
+use crate::server_check::Warning;
 use crate::wire::By;
 
 /// How long callers in trouble leave between two looks at the topology, however many there are.

@@ -13,16 +13,16 @@ use throttlekit::{Clock, Guarantee, ManualClock, Timestamp};
 use throttlekit_core::rate::shared::{Correction, SharedForm};
 
 use crate::builder::Builder;
-use crate::server_check::Warning;
 use crate::debits;
 use crate::exposure::memory_of;
-use crate::exposure::{FailoverRecords, Exposure};
+use crate::exposure::{Exposure, FailoverRecords};
 use crate::failover::Failover;
 use crate::fence::Fences;
+use crate::hash_slot::slot_of;
 use crate::lineage::{Lineage, Since};
 use crate::route::{Route, RouteStats};
 use crate::script::Scripts;
-use crate::hash_slot::slot_of;
+use crate::server_check::Warning;
 use crate::wire::{self, Preamble};
 
 /// How many asks one script call answers: some 2 ms of the server's time at the most.

@@ -21,14 +21,16 @@ use tower::{Layer, Service};
 
 use crate::access::{Identify, PROXY_TOKEN, Secrets};
 use crate::api::envoy::EnvoyRls;
+use crate::api::fair_use::FairUse;
 use crate::api::grpc::{FleetApi, MonitorApi, RateLimiterApi, health, undecodable_is_invalid};
 use crate::api::http::HttpApi;
 use crate::engine::{Backend, Engine, EngineOptions};
 use crate::listen::{self, Counters, ListenOptions, Speaks, Tls};
 use crate::reload::{Loaded, Reloader};
-use crate::telemetry::{ServerStats, ServerTelemetry, TelemetryOptions, Traces, METRICS_CONTENT_TYPE, Pages, metrics, watch_store};
-use crate::api::fair_use::FairUse;
 use crate::share::{Processor, Shares};
+use crate::telemetry::{
+    METRICS_CONTENT_TYPE, Pages, ServerStats, ServerTelemetry, TelemetryOptions, Traces, metrics, watch_store,
+};
 
 /// How often certificates are looked at.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(60);
@@ -142,7 +144,8 @@ impl Server {
         let loaded = Loaded::read(&options.policies)?;
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let reloader = Reloader::new(options.policies.clone(), &loaded, options.secrets.clone())?;
-        let telemetry = ServerTelemetry::start(options.telemetry.clone()).map_err(|error| error.to_string())?;
+        let telemetry =
+            ServerTelemetry::start(options.telemetry.clone()).map_err(|error| error.to_string())?;
         #[cfg(feature = "otlp")]
         let collector = options.otlp.as_deref();
         #[cfg(not(feature = "otlp"))]

@@ -51,12 +51,12 @@
 
 mod attributes;
 mod counts;
-mod queued_event;
 #[cfg(feature = "opentelemetry")]
 pub mod opentelemetry;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
 mod queue;
+mod queued_event;
 mod subscriber;
 mod telemetry;
 #[cfg(test)]

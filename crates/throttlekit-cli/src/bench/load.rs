@@ -103,7 +103,10 @@ struct Shared {
 pub(super) async fn load(args: &Args, progress: &ProgressBar) -> Result<Tally> {
     let mut clients = Vec::new();
     for _ in 0..args.connections {
-        clients.push(RateLimiterClient::with_interceptor(args.connection.connect().await?, args.connection.auth()?));
+        clients.push(RateLimiterClient::with_interceptor(
+            args.connection.connect().await?,
+            args.connection.auth()?,
+        ));
     }
     let shared = Arc::new(Shared {
         args: args.clone(),

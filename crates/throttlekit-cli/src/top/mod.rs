@@ -1,12 +1,12 @@
 //! `throttlekit top`: a dashboard in the terminal, over the monitor of a server.
 
 mod board;
-mod render;
-mod poller;
 mod input;
+mod poller;
 #[cfg(test)]
 #[path = "../../tests/common/pty.rs"]
 mod pty;
+mod render;
 mod svg;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 
 use super::board::Input;
-use crate::connect::{ConnectArgs, AuthInterceptor};
+use crate::connect::{AuthInterceptor, ConnectArgs};
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(3);

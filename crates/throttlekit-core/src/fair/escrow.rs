@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use super::give_back::Quiet;
 use super::current_window::CurrentWindow;
+use super::give_back::Quiet;
 use super::{GiveBack, Member, Roster, Weight};
 use crate::rate::{Cadence, LimitError, checked_units};
 use crate::{Cost, Decision, Retry, Timestamp};

@@ -10,6 +10,7 @@
 pub mod branch;
 mod class;
 mod classes;
+mod current_window;
 mod escrow;
 mod give_back;
 mod least_used;
@@ -18,7 +19,6 @@ pub mod pool;
 mod roster;
 mod share;
 mod tree;
-mod current_window;
 mod weight;
 
 pub use escrow::Escrow;

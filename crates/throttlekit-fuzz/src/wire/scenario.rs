@@ -125,7 +125,9 @@ impl Scenario {
     }
 
     pub(super) fn peek(&mut self, it: PeekRequest) {
-        self.run(self.asks.peek(Request::new(it))).into_iter().for_each(|told| invariants::decision(told.decision));
+        self.run(self.asks.peek(Request::new(it)))
+            .into_iter()
+            .for_each(|told| invariants::decision(told.decision));
     }
 
     pub(super) fn forecast(&mut self, it: ForecastRequest) {

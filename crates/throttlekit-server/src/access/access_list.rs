@@ -8,10 +8,10 @@ use http::{HeaderMap, HeaderName};
 use throttlekit::{Clock, WallClock};
 
 use super::caller::{Allowed, Rights};
-use super::secret_cache::{self, SecretCache};
 use super::principals::{self, Principals};
 use super::refusals::{Reason, Refusals};
 use super::secret::{Head, Source};
+use super::secret_cache::{self, SecretCache};
 use super::{Caller, Principal, Secret};
 use crate::listen::Peer;
 use crate::policy::{AccessSpec, PrincipalSpec, tokens};

@@ -168,8 +168,10 @@ impl Caller {
         self.may_use(endpoint)?;
         // The key is not repeated: refusals are logged.
         let policy = policy.escape_debug();
-        Err(self
-            .refused(endpoint, format!("{} may not use {endpoint:?} for this key of policy `{policy}`", self.said())))
+        Err(self.refused(
+            endpoint,
+            format!("{} may not use {endpoint:?} for this key of policy `{policy}`", self.said()),
+        ))
     }
 
     /// The same where nobody asks why not.

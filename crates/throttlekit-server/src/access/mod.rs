@@ -11,17 +11,17 @@ mod secret;
 mod secret_cache;
 mod secret_check;
 
+pub use crate::principal::Principal;
+pub use access_list::{Access, AuthError, Secrets};
+pub(crate) use access_list::{Built, Changes};
 pub(crate) use audit::MonitorLog;
 pub use caller::Caller;
-pub(crate) use secret_cache::{GRACE, SecretCache, read as read_secrets};
 pub(crate) use identify::is_open;
 pub use identify::{Identified, Identify, PROXY_TOKEN};
-pub use access_list::{Access, Secrets, AuthError};
-pub(crate) use access_list::{Built, Changes};
-pub use crate::principal::Principal;
 pub(crate) use principals::sources;
 pub(crate) use refusals::Refusals;
 pub use secret::Secret;
+pub(crate) use secret_cache::{GRACE, SecretCache, read as read_secrets};
 pub use secret_check::judge_secrets;
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use throttlekit::{Clock, Timestamp};
 
 use super::caller::Allowed;
 use super::certificate::Certificates;
-use super::secret_cache::SecretCache;
 use super::refusals::Refusals;
 use super::secret::{Head, Source};
-use super::{Principal, Secret, AuthError};
+use super::secret_cache::SecretCache;
+use super::{AuthError, Principal, Secret};
 use crate::policy::{
     AccessSpec, ListedToken, NO_CREDENTIAL, PRINCIPALS_MAX, PrincipalSpec, TOKENS_MAX, TokenLocation,
     judge_certificate, judge_token, judge_weight, tokens,
@@ -155,7 +155,9 @@ fn judge(name: &str, spec: &PrincipalSpec) -> Result<(), String> {
 fn secret(token: &ListedToken<'_>, held: &SecretCache) -> Result<Secret, String> {
     match (token.location(), Source::of(token)) {
         (_, Some(source)) => held.get(&source).cloned().map_err(ToOwned::to_owned),
-        (TokenLocation::Digest(digits), None) => Secret::of_digest(digits).ok_or_else(|| "is no digest".into()),
+        (TokenLocation::Digest(digits), None) => {
+            Secret::of_digest(digits).ok_or_else(|| "is no digest".into())
+        }
         (_, None) => Err("was not read".into()),
     }
 }

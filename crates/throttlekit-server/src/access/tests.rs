@@ -139,7 +139,9 @@ fn a_proxy_is_known_by_a_header_of_its_own_and_never_by_what_its_client_shows() 
     assert_eq!(access().identify_proxy(&two, &PROXY_TOKEN, None).unwrap_err(), AuthError::WrongToken);
     let open = Access::open(Secrets { monitor: Secret::of(b"look"), ..Secrets::default() });
     let caller = open.identify_proxy(&bearer("look"), &PROXY_TOKEN, Some(&at("127.0.0.1"))).unwrap();
-    assert!(caller.may(Endpoint::Check, "p", b"k").is_ok() && caller.may(Endpoint::Monitor, "p", b"k").is_err());
+    assert!(
+        caller.may(Endpoint::Check, "p", b"k").is_ok() && caller.may(Endpoint::Monitor, "p", b"k").is_err()
+    );
 }
 
 #[test]
@@ -301,8 +303,15 @@ async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
         let (file, _) = crate::policy::load(&text).unwrap();
         Engine::start(EngineOptions::over(Backend::memory()), file).unwrap()
     };
-    let doors =
-        [Endpoint::Check, Endpoint::Peek, Endpoint::Debit, Endpoint::Admit, Endpoint::Reserve, Endpoint::Envoy, Endpoint::Monitor];
+    let doors = [
+        Endpoint::Check,
+        Endpoint::Peek,
+        Endpoint::Debit,
+        Endpoint::Admit,
+        Endpoint::Reserve,
+        Endpoint::Envoy,
+        Endpoint::Monitor,
+    ];
     let (open, listed) = (engine(""), engine("access: {anonymous: [{doors: [check]}]}"));
     for door in doors {
         let may = |engine: &Engine| Caller::of(&http::Extensions::new(), engine).may(door, "p", b"k");

@@ -7,11 +7,11 @@ use throttlekit::admission::Call;
 use throttlekit::store::LeaseId;
 use throttlekit::{Axis, BootClock, Clock};
 
-use super::ask::Keys;
-use super::recovery;
-use super::lease_capacity::Full;
-use super::running_policy::RunningPolicy;
 use super::admitted_work::NotDebited;
+use super::ask::Keys;
+use super::lease_capacity::Full;
+use super::recovery;
+use super::running_policy::RunningPolicy;
 use super::{Admitted, Answered, Ask, Beats, Ended, Engine, Refusal};
 use crate::principal::Principal;
 

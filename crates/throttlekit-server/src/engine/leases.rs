@@ -7,9 +7,9 @@ use throttlekit::admission::SharedPermit;
 use throttlekit::store::{Beat, LeaseId, Owner, Slot};
 use throttlekit::{Clock, Decision, Guarantee, SlotDesk, WallClock};
 
+use super::admitted_work::{AdmittedWork, NotDebited, RegisteredWork};
 use super::ask::Keys;
-use super::lease_capacity::{Full, LeaseSlot, LeaseCapacity};
-use super::admitted_work::{RegisteredWork, NotDebited, AdmittedWork};
+use super::lease_capacity::{Full, LeaseCapacity, LeaseSlot};
 use super::{Beats, Ended, WorkLease};
 
 /// How often it is looked whether leases are left.
@@ -35,7 +35,11 @@ pub(super) struct Reserved {
 
 impl Leases {
     pub(super) fn new(leases_max: u32, leases_per_owner_max: u32) -> Self {
-        Self { registries: Mutex::default(), capacity: LeaseCapacity::new(leases_max, leases_per_owner_max), leases_max }
+        Self {
+            registries: Mutex::default(),
+            capacity: LeaseCapacity::new(leases_max, leases_per_owner_max),
+            leases_max,
+        }
     }
 
     /// Takes capacity for one more lease of this owner, before its work is admitted.
@@ -101,7 +105,8 @@ impl Leases {
 
     /// Whether others may have the slot by now, since this instance lost touch with the store: then the client must stop.
     fn ended_if_fenced(&self, owner: Owner, lease: LeaseId) -> bool {
-        let fenced = |registry: &Arc<Registry>| registry.find(owner, lease).is_some_and(|work| work.0.is_fenced());
+        let fenced =
+            |registry: &Arc<Registry>| registry.find(owner, lease).is_some_and(|work| work.0.is_fenced());
         let Some(registry) = self.all().into_iter().find(fenced) else { return false };
         if let Some(RegisteredWork(work)) = registry.take(owner, lease) {
             work.end_unheard(false);

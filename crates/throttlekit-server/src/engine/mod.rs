@@ -1,24 +1,24 @@
 //! The running policies. APIs translate; only this decides, and only by what the library decides.
 
+mod admit;
+mod admitted_work;
 mod answer;
 mod ask;
 mod backend;
+mod concurrency;
 mod failures;
-mod admit;
+mod fairness;
+mod lease_capacity;
 mod leases;
 mod lender;
 mod limit_group;
-mod unit_leases;
 mod observer;
-mod recovery;
-mod lease_capacity;
 mod policy_set;
+mod recovery;
 mod running_policy;
-mod fairness;
-mod concurrency;
+mod unit_leases;
 mod variant;
 mod view;
-mod admitted_work;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,20 +29,20 @@ use throttlekit::admission::Event;
 use throttlekit::store::{DebitId, StoreError};
 use throttlekit::{Axis, BootClock, Clock, Forecast, PreciseClock, Timestamp};
 
-pub use answer::{Admitted, Answered, Beats, Granted, WorkLease, Refusal};
+pub use answer::{Admitted, Answered, Beats, Granted, Refusal, WorkLease};
 pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, MANY_MAX};
 pub use backend::Backend;
+pub use concurrency::GuardView;
 use failures::Failures;
 pub use failures::StoreFailure;
 use leases::Leases;
 use limit_group::Later;
-use unit_leases::{UnitLease, UnitLeases};
-use recovery::Recovery;
-use policy_set::PolicySet;
-use running_policy::RunningPolicy;
-pub use concurrency::GuardView;
-pub use view::{PolicyView, Reloaded, StoreHealth};
 pub use observer::DecisionObserver;
+use policy_set::PolicySet;
+use recovery::Recovery;
+use running_policy::RunningPolicy;
+use unit_leases::{UnitLease, UnitLeases};
+pub use view::{PolicyView, Reloaded, StoreHealth};
 
 use crate::policy::PolicyFile;
 use crate::principal::Principal;
@@ -256,7 +256,8 @@ impl Engine {
         if let Some(epoch) = lending.epoch {
             let (policy, keys) = (ask.policy.into(), ask.owned_keys());
             let (units, until) = (granted.units, granted.until);
-            granted.loan = unit_leases.note(UnitLease { owner, policy, keys, epoch, units, until }, lending.now);
+            granted.loan =
+                unit_leases.note(UnitLease { owner, policy, keys, epoch, units, until }, lending.now);
         }
         let asked = Ask { cost: granted.units, ..ask };
         let told =

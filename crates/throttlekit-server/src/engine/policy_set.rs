@@ -47,8 +47,12 @@ impl PolicySet {
         before: Option<&Self>,
     ) -> Result<(Self, Reloaded), String> {
         let same_defaults = before.filter(|before| before.file.defaults == file.defaults);
-        let context =
-            PolicyContext { backend: &options.backend, region: &options.region, defaults: &file.defaults, failures };
+        let context = PolicyContext {
+            backend: &options.backend,
+            region: &options.region,
+            defaults: &file.defaults,
+            failures,
+        };
         let (mut policies, mut reloaded) = (HashMap::new(), Reloaded::default());
         for (name, spec) in &file.policies {
             let known = before.and_then(|before| before.policies.get(name.as_str()));

@@ -10,9 +10,9 @@ use throttlekit::OnOutage;
 use throttlekit::fair::TenantShare;
 
 use super::backend::{Backend, Counted};
+use super::concurrency::{Concurrency, GuardView};
 use super::failures::Failures;
 use super::fairness::Fairness;
-use super::concurrency::{GuardView, Concurrency};
 use super::variant::{Common, Variant};
 use super::{Answered, Ask, Refusal};
 use crate::policy::{ConcurrencySpec, Defaults, LEASE_FOR, OutageSpec, OverrideSpec, PolicySpec, Scope};

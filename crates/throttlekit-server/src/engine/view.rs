@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use throttlekit::KeyMemory;
 use throttlekit::fair::TenantShare;
 
-use super::{Engine, GuardView};
 use super::backend::Backend;
 use super::failures::{Failures, StoreFailure};
 use super::running_policy::RunningPolicy;
+use super::{Engine, GuardView};
 use crate::policy::PolicyFile;
 
 /// What became of a new policy file.

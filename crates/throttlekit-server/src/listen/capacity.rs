@@ -79,7 +79,8 @@ mod tests {
         let slots: Vec<_> = (0..2).map(|_| capacity.acquire(&a, &limits).unwrap()).collect();
         assert_eq!(capacity.acquire(&a, &limits).unwrap_err(), Full::Peer);
         let other = capacity.acquire(&peer("192.0.2.2:1"), &limits).unwrap();
-        let local: Vec<_> = (0..1).map(|_| capacity.acquire(&peer("127.0.0.1:1"), &limits).unwrap()).collect();
+        let local: Vec<_> =
+            (0..1).map(|_| capacity.acquire(&peer("127.0.0.1:1"), &limits).unwrap()).collect();
         assert_eq!(capacity.acquire(&peer("192.0.2.3:1"), &limits).unwrap_err(), Full::All);
         drop((slots, other, local));
         assert!(capacity.taken.lock().unwrap().by_network.is_empty());

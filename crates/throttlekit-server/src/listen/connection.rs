@@ -18,9 +18,9 @@ use tonic::Status;
 use tower::{Service, ServiceExt};
 
 use super::body::Delivery;
-use super::watchdog::{Activity, CountedIo, Exchange, Verdict, Watchdog};
 use super::counters::count;
 use super::deadline::deadline;
+use super::watchdog::{Activity, CountedIo, Exchange, Verdict, Watchdog};
 use super::{ListenOptions, Peer, Speaks};
 use crate::share::{Account, Requests};
 

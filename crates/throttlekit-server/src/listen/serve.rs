@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tower::Service;
 
+use super::capacity::{ConnectionCapacity, Full};
 use super::connection;
 use super::counters::count;
-use super::capacity::{Full, ConnectionCapacity};
 use super::{Counters, Limits, Peer, Stats, Tls};
 use crate::share::Processor;
 

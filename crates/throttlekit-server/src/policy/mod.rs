@@ -26,7 +26,8 @@ use shape::{OneOrMany, one_or_many};
 
 pub use access::{AccessSpec, Endpoint, GrantSpec, PRINCIPALS_MAX, PrincipalSpec, TokenSpec};
 pub(crate) use access::{
-    Grant, ListedToken, NO_CREDENTIAL, TOKENS_MAX, TokenLocation, judge_certificate, judge_token, judge_weight, tokens,
+    Grant, ListedToken, NO_CREDENTIAL, TOKENS_MAX, TokenLocation, judge_certificate, judge_token,
+    judge_weight, tokens,
 };
 pub(crate) use check::{At, Report};
 pub use check::{

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use sha2::{Digest, Sha256};
 use throttlekit::{BootClock, Clock, Timestamp, WallClock};
 
-use crate::access::{Access, Built, Changes, GRACE, SecretCache, Refusals, Secrets, read_secrets, sources};
+use crate::access::{Access, Built, Changes, GRACE, Refusals, SecretCache, Secrets, read_secrets, sources};
 use crate::audit::AUDIT;
 use crate::engine::{Engine, Reloaded};
 use crate::files::read_regular;

@@ -3,7 +3,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::*;
-use crate::access::{Secret, AuthError};
+use crate::access::{AuthError, Secret};
 use crate::engine::{Backend, EngineOptions};
 use crate::policy::Endpoint;
 

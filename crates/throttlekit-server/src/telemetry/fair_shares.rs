@@ -10,8 +10,8 @@ use throttlekit_proto::v1::FairShare;
 use throttlekit_telemetry::TopKey;
 
 use super::server_telemetry::ServerTelemetry;
-use crate::wire_format::signed;
 use crate::engine::Engine;
+use crate::wire_format::signed;
 
 /// How many tenants of a policy are shown: those that used most.
 const SHARES_SHOWN: usize = 20;
@@ -19,7 +19,12 @@ const SHARES_SHOWN: usize = 20;
 const WEIGHED_MAX: usize = 1_000;
 
 /// The shares of a policy's tenants in the window that runs, at this instance. Nothing if the policy is not fair.
-pub(super) fn of(telemetry: &ServerTelemetry, engine: &Engine, policy: &str, busiest: &[TopKey]) -> Vec<FairShare> {
+pub(super) fn of(
+    telemetry: &ServerTelemetry,
+    engine: &Engine,
+    policy: &str,
+    busiest: &[TopKey],
+) -> Vec<FairShare> {
     let file = engine.file();
     let Some(fair) = file.policies.get(policy).and_then(|spec| spec.fair.as_ref()) else {
         return Vec::new();

@@ -95,6 +95,10 @@ mod tests {
         let hashed = KeyDisplay::new(true);
         let shown = hashed.show(b"alice");
         assert_eq!(shown, hashed.show(b"alice"));
-        assert!(shown.len() == 17 && shown != hashed.show(b"bob") && shown != KeyDisplay::new(true).show(b"alice"));
+        assert!(
+            shown.len() == 17
+                && shown != hashed.show(b"bob")
+                && shown != KeyDisplay::new(true).show(b"alice")
+        );
     }
 }

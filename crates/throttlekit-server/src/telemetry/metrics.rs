@@ -16,7 +16,7 @@ use throttlekit::{Guarantee, KeyMemory};
 use throttlekit_telemetry::{GUARANTEES, OTHER, prometheus};
 
 use super::server_stats::ServerStats;
-use super::server_telemetry::{ServerTelemetry, PolicySnapshot, StoreRecord};
+use super::server_telemetry::{PolicySnapshot, ServerTelemetry, StoreRecord};
 use crate::engine::{Engine, GuardView, StoreHealth};
 use crate::reload::ConfigStatus;
 
@@ -24,7 +24,12 @@ use crate::reload::ConfigStatus;
 pub const METRICS_CONTENT_TYPE: &str = prometheus::CONTENT_TYPE;
 
 /// The page, as things stand now.
-pub fn metrics(telemetry: &ServerTelemetry, engine: &Engine, config: &ConfigStatus, server: ServerStats) -> String {
+pub fn metrics(
+    telemetry: &ServerTelemetry,
+    engine: &Engine,
+    config: &ConfigStatus,
+    server: ServerStats,
+) -> String {
     let mut registry = Registry::default();
     prometheus::register(&mut registry, &telemetry.counts());
     let ours = registry.sub_registry_with_prefix("throttlekit");

@@ -11,8 +11,8 @@ use throttlekit::{Clock, Decision, Guarantee, Timestamp, WallClock};
 use throttlekit_telemetry::{Counts, OTHER, PolicyCounts, Telemetry, Top};
 
 use super::denials::{Denial, Denials};
-use super::latency::{Latency, SLICE, Summary};
 use super::key_display::KeyDisplay;
+use super::latency::{Latency, SLICE, Summary};
 use super::watch::{Watch, Watchers};
 use crate::engine::DecisionObserver;
 use crate::share::TooManyWatchers;

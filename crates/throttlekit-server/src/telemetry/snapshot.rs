@@ -8,13 +8,13 @@ use throttlekit_proto::v1;
 use throttlekit_telemetry::{TopKey, TopKeys};
 
 use super::denials::Denial;
-use super::server_telemetry::{ServerTelemetry, PolicySnapshot};
-use super::latency::{Summary, WINDOW};
 use super::fair_shares;
+use super::latency::{Summary, WINDOW};
+use super::server_telemetry::{PolicySnapshot, ServerTelemetry};
 use super::utc::utc;
-use crate::wire_format::{millis_at, signed};
 use crate::engine::{Engine, GuardView, PolicyView};
 use crate::reload::ConfigStatus;
+use crate::wire_format::{millis_at, signed};
 
 /// How many of the busiest keys of a policy are shown.
 const TOP_SHOWN: usize = 10;
@@ -50,7 +50,12 @@ pub fn snapshot(
         meta: Some(meta(telemetry)),
         policies,
         guards: engine.guards().iter().filter(|guard| shows(&guard.policy)).map(guard).collect(),
-        recent_denials: telemetry.recent().into_iter().filter(|denial| shows(&denial.policy)).map(wire).collect(),
+        recent_denials: telemetry
+            .recent()
+            .into_iter()
+            .filter(|denial| shows(&denial.policy))
+            .map(wire)
+            .collect(),
         raw_json: String::new(),
         engine: Some(engine_health(telemetry, engine, shows_errors)),
         config: Some(config_health(config, shows_errors)),
@@ -122,7 +127,10 @@ impl KeysOf {
                 let list = by.entry(key.policy).or_default();
                 if list.len() < TOP_SHOWN {
                     // What it came at least: a count that is surely no rumour.
-                    list.push(v1::KeyCount { key: telemetry.keys().show(&key.key), count: signed(key.at_least) });
+                    list.push(v1::KeyCount {
+                        key: telemetry.keys().show(&key.key),
+                        count: signed(key.at_least),
+                    });
                 }
             }
             by.values_mut().for_each(|list| list.sort_by_key(|key| std::cmp::Reverse(key.count)));

@@ -65,7 +65,8 @@ impl Watchers {
         let denial = LazyCell::new(|| Arc::new(denial()));
         let mut dropped = 0;
         for subscription in lock(&self.all).iter_mut().filter(|subscription| (subscription.wants)(policy)) {
-            let told = subscription.may_hear(second) && subscription.watcher.tell(LazyCell::force(&denial).clone());
+            let told =
+                subscription.may_hear(second) && subscription.watcher.tell(LazyCell::force(&denial).clone());
             dropped += u64::from(!told);
         }
         if dropped > 0 {

@@ -76,7 +76,9 @@ async fn a_collector_is_sent_a_span_of_each_rpc_and_the_counters() {
             .serve_with_incoming(incoming),
     );
 
-    let telemetry = ServerTelemetry::start(TelemetryOptions { node_id: "n1".into(), ..TelemetryOptions::default() }).unwrap();
+    let telemetry =
+        ServerTelemetry::start(TelemetryOptions { node_id: "n1".into(), ..TelemetryOptions::default() })
+            .unwrap();
     let otlp = Otlp::start(&format!("http://{collects}"), &telemetry).unwrap();
     let file = serde_json::from_value(serde_json::json!({
         "version": 1, "policies": { "api": { "rate": { "limit": 1, "per": "1m" } } }

@@ -19,7 +19,7 @@ use throttlekit_server::access::Secrets;
 use throttlekit_server::engine::{Ask, Backend, Engine, EngineOptions};
 use throttlekit_server::listen::Stats;
 use throttlekit_server::reload::{Loaded, Reloader};
-use throttlekit_server::telemetry::{ServerStats, ServerTelemetry, TelemetryOptions, PrincipalSeen};
+use throttlekit_server::telemetry::{PrincipalSeen, ServerStats, ServerTelemetry, TelemetryOptions};
 
 /// `api` lets 3 a minute pass, `tried` would let 1, `slots` holds 2.
 const FILE: &str = "

@@ -19,7 +19,10 @@ async fn opened(options: TelemetryOptions) -> (Arc<ServerTelemetry>, Engine, Mon
     opened_over(Backend::memory(), options).await
 }
 
-async fn opened_over(backend: Backend, options: TelemetryOptions) -> (Arc<ServerTelemetry>, Engine, MonitorClient<Channel>) {
+async fn opened_over(
+    backend: Backend,
+    options: TelemetryOptions,
+) -> (Arc<ServerTelemetry>, Engine, MonitorClient<Channel>) {
     let (telemetry, engine, reloader) = started_over(backend, options);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -91,7 +94,8 @@ async fn tenants_are_shown_with_weight_use_and_share_those_that_used_most_first(
 
 #[tokio::test]
 async fn tenants_are_hashed_where_keys_are() {
-    let (telemetry, engine, mut client) = opened(TelemetryOptions { hash_keys: true, ..TelemetryOptions::default() }).await;
+    let (telemetry, engine, mut client) =
+        opened(TelemetryOptions { hash_keys: true, ..TelemetryOptions::default() }).await;
     engine.check(Ask { policy: "shared", key: b"acme", others: &[], cost: 1 }).await.unwrap();
     assert!(telemetry.flush(Duration::from_secs(20)));
     let snapshot = look(&mut client).await;
@@ -116,7 +120,8 @@ async fn the_stores_last_failure_is_shown_with_its_time() {
 
 #[tokio::test]
 async fn hashed_keys_show_nothing_of_themselves() {
-    let (telemetry, engine, mut client) = opened(TelemetryOptions { hash_keys: true, ..TelemetryOptions::default() }).await;
+    let (telemetry, engine, mut client) =
+        opened(TelemetryOptions { hash_keys: true, ..TelemetryOptions::default() }).await;
     load(&telemetry, &engine).await;
     let snapshot = look(&mut client).await;
     assert!(snapshot.policies[0].top_denied[0].key.starts_with('#'));

@@ -56,7 +56,8 @@ async fn counters_only_grow_and_no_key_is_on_the_page() {
 
 #[tokio::test]
 async fn policies_beyond_the_cap_share_one_label() {
-    let (telemetry, engine, reloader) = started(TelemetryOptions { policies_max: 1, ..TelemetryOptions::default() });
+    let (telemetry, engine, reloader) =
+        started(TelemetryOptions { policies_max: 1, ..TelemetryOptions::default() });
     load(&telemetry, &engine).await;
     let page = Page::read(&metrics(&telemetry, &engine, &reloader.status(), server_stats()));
     assert_eq!(page.at("throttlekit_allowed_total{policy=\"api\"}"), 3.0);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use throttlekit_core::rate::{Limit, LimitError};
 
-use super::local::{LIMITS_MAX, Local};
 use super::fairness::Fairness;
+use super::local::{LIMITS_MAX, Local};
 use super::slots::LocalSlots;
 use super::{Axis, Dimension, Observer, Policy};
 use crate::memory::Capacity;

@@ -8,9 +8,9 @@ use throttlekit_core::concurrency::Ending;
 use throttlekit_core::{ALLOW_FULL, Cost, Decision};
 
 use super::Policy;
+use super::fairness::Portion;
 use super::local::Marks;
 use super::meter::Meter;
-use super::fairness::Portion;
 use super::slots::LocalSlot;
 use crate::{Clock, SystemClock};
 

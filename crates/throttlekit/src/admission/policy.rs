@@ -7,10 +7,10 @@ use throttlekit_core::rate::Limit;
 
 use super::answer::Told;
 use super::builder::PolicyBuilder;
+use super::fairness::Fairness;
 use super::local::Local;
 use super::meter::Meter;
 use super::permit::{Books, Permit};
-use super::fairness::Fairness;
 use super::slots::{Entered, LocalSlot, LocalSlots};
 use super::{Admission, Axes, Axis, Call, Observer};
 use crate::{Clock, Guarantee, Pricer, SystemClock};

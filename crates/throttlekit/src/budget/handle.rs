@@ -7,8 +7,8 @@ use throttlekit_core::rate::{Limit, LimitError};
 use throttlekit_core::{Decision, Retry};
 
 use super::builder::BudgetBuilder;
-use super::returner::{self, Returns};
 use super::ledger::Ledger;
+use super::returner::{self, Returns};
 use super::stats::BudgetStats;
 use super::stream::TokenStream;
 use crate::hash::random_u128;

@@ -89,7 +89,9 @@ impl<C: Clock> GuardBuilder<C> {
     pub fn build(self) -> Guard<C> {
         let (own, timed) = match self.limit {
             GuardLimit::Fixed(limit) => (Own::Fixed(limit.min(LIMIT_MAX)), 0),
-            GuardLimit::Adaptive(ceiling) => (Own::Inferred(Box::new(Estimator::new(ceiling))), sampling::ALL),
+            GuardLimit::Adaptive(ceiling) => {
+                (Own::Inferred(Box::new(Estimator::new(ceiling))), sampling::ALL)
+            }
         };
         let slots = Slots::new(own.limit(), timed, self.classes, self.depth_max);
         Guard::from_parts(slots, own, self.clock)

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::overflow::{Guest, Overflow};
 use super::key_guards::KeyGuards;
+use super::overflow::{Guest, Overflow};
 use super::{Class, Full, Guard, GuardBuilder, GuardLimit, KeyedGuardBuilder, OwnedPermit};
 use crate::{BootClock, Clock, KeyHash, SecretHash};
 

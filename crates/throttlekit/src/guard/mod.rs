@@ -39,16 +39,16 @@ mod builder;
 mod class;
 mod count;
 mod guarded;
+mod key_guards;
 mod keyed;
 mod keyed_builder;
-mod wait_queue;
 mod overflow;
-mod sampling;
 mod permit;
-mod key_guards;
+mod sampling;
 mod slots;
 mod tuner;
 mod wait;
+mod wait_queue;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

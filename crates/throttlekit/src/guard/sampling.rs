@@ -50,7 +50,13 @@ impl SamplingRate {
 mod tests {
     use super::*;
 
-    fn played(pace: &mut SamplingRate, mut timed: u32, samples: u32, apart: Duration, now: &mut Timestamp) -> u32 {
+    fn played(
+        pace: &mut SamplingRate,
+        mut timed: u32,
+        samples: u32,
+        apart: Duration,
+        now: &mut Timestamp,
+    ) -> u32 {
         for _ in 0..samples {
             *now = *now + apart;
             timed = pace.after(TURNS / timed, timed, *now);

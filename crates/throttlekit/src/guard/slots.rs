@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 
 use super::class::{Class, Classes, Kept};
 use super::count::{Count, Entry, Seen};
-use super::wait_queue::{Left, WaitQueue, Ticket, Turn};
+use super::wait_queue::{Left, Ticket, Turn, WaitQueue};
 use crate::sync::{AtomicU32, Mutex, MutexGuard};
 
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use throttlekit_core::concurrency::{Hold, SlotStep};
 use throttlekit_core::lease::Margin;
 use throttlekit_core::{Decision, Retry, Timestamp};
 
-use super::slot_registry::{SlotRegistry, Leaves};
 use super::builder::SlotsBuilder;
 use super::held_slot::HeldSlot;
 use super::renewer::{self, Renewer};
+use super::slot_registry::{Leaves, SlotRegistry};
 use super::stats::SlotStats;
 use crate::hash::random_u64;
 use crate::store::{KeySpace, SlotAnswer, SlotAsk, SlotStore, StoreError};

@@ -12,7 +12,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::Hold;
 use tokio::sync::oneshot;
 
-use super::slot_registry::{SlotRegistry, Leave, Leaves, Ticket};
+use super::slot_registry::{Leave, Leaves, SlotRegistry, Ticket};
 use crate::store::StoreError;
 use crate::{BootClock, LeaseClock};
 
@@ -40,7 +40,12 @@ pub struct HeldSlot<C: LeaseClock = BootClock> {
 pub struct Fenced;
 
 impl<C: LeaseClock> HeldSlot<C> {
-    pub(super) fn asked_for(ticket: Arc<Ticket>, registry: Arc<SlotRegistry>, clock: Arc<C>, leaves: Leaves) -> Self {
+    pub(super) fn asked_for(
+        ticket: Arc<Ticket>,
+        registry: Arc<SlotRegistry>,
+        clock: Arc<C>,
+        leaves: Leaves,
+    ) -> Self {
         Self { ticket, registry, clock, leaves, owed: true }
     }
 

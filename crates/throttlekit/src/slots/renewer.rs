@@ -9,7 +9,7 @@ use throttlekit_core::concurrency::Beat;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
-use super::slot_registry::{SlotRegistry, Leave, Ticket};
+use super::slot_registry::{Leave, SlotRegistry, Ticket};
 use crate::LeaseClock;
 use crate::background::Mailbox;
 use crate::store::{SlotLease, SlotStore};
@@ -133,7 +133,8 @@ async fn release<S: SlotStore, C: LeaseClock>(
 ) {
     let Renewer { store, registry, .. } = &*renewer;
     for tries in 1..=RELEASE_TRIES_MAX {
-        let leases: Vec<SlotLease<'_>> = left.iter().map(|leave| leave.ticket.lease(registry.owner)).collect();
+        let leases: Vec<SlotLease<'_>> =
+            left.iter().map(|leave| leave.ticket.lease(registry.owner)).collect();
         let answers = store.release(&leases).await;
         let mut again = Vec::new();
         for (leave, answer) in left.into_iter().zip(answers) {

@@ -9,8 +9,8 @@ use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
 use super::builder::{Chosen, Mode};
 use super::fetch::Fetch;
+use super::key_state::{Failed, KeySlot, KeyState};
 use super::returner;
-use super::key_state::{KeyState, Failed, KeySlot};
 use super::stats::Counters;
 use super::table::{Place, Table};
 use crate::store::{Background, Store, StoreError, TaskSlot};

@@ -36,9 +36,9 @@ mod builder;
 mod engine;
 mod fetch;
 mod held_key;
-mod returner;
-mod limiter;
 mod key_state;
+mod limiter;
+mod returner;
 mod stats;
 mod table;
 

@@ -8,7 +8,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::lease::{Return, ReturnId, Term};
 
 use super::engine::Tier;
-use super::key_state::{KeyState, KeySlot};
+use super::key_state::{KeySlot, KeyState};
 use super::table::Place;
 use crate::LeaseClock;
 use crate::hash::random_u64;

@@ -13,15 +13,15 @@
 //!
 //! If the ceiling falls below what is in flight, nothing more is granted until work has ended.
 
-mod rebalance;
-mod node;
 mod membership;
+mod node;
+mod rebalance;
 #[cfg(test)]
 mod tests;
 
-pub use rebalance::{Beat, Fold, Folded, Split};
-pub use node::{Beats, Node, Occupancy};
 pub use membership::{Member, NODES_MAX, NotARoll, Roll};
+pub use node::{Beats, Node, Occupancy};
+pub use rebalance::{Beat, Fold, Folded, Split};
 
 use core::time::Duration;
 

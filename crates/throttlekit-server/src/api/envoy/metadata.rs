@@ -4,8 +4,8 @@ use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use throttlekit::{Guarantee, Retry};
 
-use super::response::Told;
 use super::request::{Charge, Judged};
+use super::response::Told;
 use crate::engine::Answered;
 
 /// The answer that binds, and all of them in the order of the descriptors. Nothing where no descriptor was counted or

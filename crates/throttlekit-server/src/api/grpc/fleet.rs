@@ -9,9 +9,9 @@ use tonic::{Request, Response, Status};
 use super::rate_limiter::units;
 use super::status::status;
 use crate::access::Caller;
-use crate::wire_format::{NEVER_WAIT, millis, millis_at, millis_down, signed, slices};
 use crate::engine::{Ask, Engine, Granted, HandBack};
 use crate::policy::Endpoint;
+use crate::wire_format::{NEVER_WAIT, millis, millis_at, millis_down, signed, slices};
 
 /// What a client's wall clock may be wrong by, where it goes by that: it is told an earlier end, and close to the end of
 /// a window nothing is safe to spend.

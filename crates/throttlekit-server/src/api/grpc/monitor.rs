@@ -12,9 +12,9 @@ use super::status;
 use crate::access::{Caller, MonitorLog};
 use crate::engine::Engine;
 use crate::listen::Peer;
+use crate::policy::Endpoint;
 use crate::reload::Reloader;
 use crate::telemetry::{ServerTelemetry, snapshot};
-use crate::policy::Endpoint;
 
 /// The longest name of a policy that is looked for.
 const POLICY_BYTES_MAX: usize = 1_024;

@@ -17,11 +17,11 @@ use super::status::status;
 use crate::access::Caller;
 use crate::api::debit_id::{self, Stream};
 use crate::api::lease_id;
+use crate::engine::{Answered, Ask, Ended, Engine, Refusal};
+use crate::policy::Endpoint;
 use crate::wire_format::{
     axis_name, calls, held, millis_at, millis_down, overshoot, retry_millis, signed, slices,
 };
-use crate::engine::{Answered, Ask, Ended, Engine, Refusal};
-use crate::policy::Endpoint;
 
 /// How many leases one heartbeat renews.
 const BEATS_MAX: usize = 1_900;

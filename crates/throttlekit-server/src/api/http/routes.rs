@@ -15,11 +15,11 @@ use super::wire::{
     ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Released,
     ReserveRequest, at, unsigned,
 };
-use crate::policy::Endpoint;
 use crate::api::debit_id::{self, Stream};
 use crate::api::{grpc, lease_id};
-use crate::wire_format::{calls, held, millis_down, slices};
 use crate::engine::{Ask, Ended, HandBack};
+use crate::policy::Endpoint;
+use crate::wire_format::{calls, held, millis_down, slices};
 
 type Answer = Result<Response, Problem>;
 

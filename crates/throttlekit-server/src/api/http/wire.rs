@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use throttlekit::{Guarantee, Retry, Timestamp};
 
-use crate::wire_format::{axis_name, millis_at, overshoot, retry_millis};
 use crate::engine::Answered;
+use crate::wire_format::{axis_name, millis_at, overshoot, retry_millis};
 
 /// The largest number that every JSON reader holds exactly. Larger ones are told as this.
 const NUMBER_MAX: u64 = (1 << 53) - 1;

@@ -9,10 +9,10 @@ use throttlekit::tier::{Batch, Mode};
 use throttlekit::{Guarantee, Limit, LimitError, OnOutage, Pricer, SharedLimiter, TwoTier};
 
 use super::super::backend::Counted;
+use super::super::concurrency::Concurrency;
+use super::super::fairness::Fairness;
 use super::super::lender::Lender;
 use super::super::limit_group::{LimitGroup, NamedLimit, group};
-use super::super::fairness::Fairness;
-use super::super::concurrency::Concurrency;
 use super::{Asks, Look, Variant};
 use crate::policy::{COST_NAME, LeaseMode, LeaseSpec, PolicySpec, PriceSpec, RateSpec};
 

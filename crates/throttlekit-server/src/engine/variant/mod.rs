@@ -12,9 +12,9 @@ pub(super) use build::Common;
 
 use super::Refusal;
 use super::backend::Counted;
+use super::fairness::Fairness;
 use super::lender::Lender;
 use super::limit_group::LimitGroup;
-use super::fairness::Fairness;
 
 /// The limits that hold for some keys of a policy.
 pub(super) struct Variant {

@@ -33,11 +33,9 @@ pub(crate) fn tokens(spec: &PrincipalSpec) -> impl Iterator<Item = ListedToken<'
         ("token_file", token_file.as_deref().map(TokenLocation::File)),
         ("token_env", token_env.as_deref().map(TokenLocation::Env)),
     ];
-    let single = single
-        .into_iter()
-        .filter_map(|(field, location)| {
-            Some(ListedToken { field: field.to_owned(), location: location?, expires: None })
-        });
+    let single = single.into_iter().filter_map(|(field, location)| {
+        Some(ListedToken { field: field.to_owned(), location: location?, expires: None })
+    });
     let listed = tokens.iter().enumerate().filter_map(|(index, token)| {
         let (name, location) = token.locations().next()?;
         let field = format!("tokens[{index}].{name}");

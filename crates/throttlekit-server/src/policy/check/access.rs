@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::super::access::{
-    Grant, GrantSpec, NO_CREDENTIAL, PRINCIPALS_MAX, PrincipalSpec, TOKENS_MAX, TokenLocation, judge_certificate,
-    judge_token, judge_weight, tokens,
+    Grant, GrantSpec, NO_CREDENTIAL, PRINCIPALS_MAX, PrincipalSpec, TOKENS_MAX, TokenLocation,
+    judge_certificate, judge_token, judge_weight, tokens,
 };
 use super::super::error::did_you_mean;
 use super::super::model::PolicyFile;

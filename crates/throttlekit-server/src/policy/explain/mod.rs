@@ -1,9 +1,9 @@
 //! An explanation of a file: what it lets pass, in exact numbers.
 
 mod axes;
+mod format;
 mod outage;
 mod rate;
-mod format;
 
 use std::fmt::Write as _;
 

@@ -18,7 +18,6 @@ use super::span::Span;
 use super::tree::{self, shown};
 use wire::{Descriptor, Domain, RateLimit};
 
-
 /// What came of a file of another service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {

@@ -124,8 +124,10 @@ impl<'de> VariantAccess<'de> for Choice<'_> {
             Some(content) => content
                 .deserialize_struct("", fields, visitor)
                 .map_err(|wrong| wrong.under(format!(".{name}"))),
-            None => Err(ReadError::new(format!("`{name}` needs {needs}: write `{{{name}: {{{needs}: …}}}}`"))
-                .at(self.at)),
+            None => {
+                Err(ReadError::new(format!("`{name}` needs {needs}: write `{{{name}: {{{needs}: …}}}}`"))
+                    .at(self.at))
+            }
         }
     }
 }

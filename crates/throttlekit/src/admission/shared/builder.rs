@@ -5,8 +5,8 @@ use std::sync::Arc;
 use throttlekit_core::rate::{Limit, LimitError};
 
 use super::SharedPolicy;
+use super::local_step::{FairnessStep, LocalStep};
 use super::settler::Settler;
-use super::local_step::{LocalStep, FairnessStep};
 use super::slots::Slots;
 use super::spend_step::SpendStep;
 use super::step::Step;

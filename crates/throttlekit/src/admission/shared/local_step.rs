@@ -6,8 +6,8 @@ use std::sync::Arc;
 use throttlekit_core::{Cost, Decision};
 
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step};
+use crate::admission::fairness::{Fairness, Portion};
 use crate::admission::local::{Local, Marks};
-use crate::admission::fairness::{Portion, Fairness};
 use crate::admission::{Axes, Axis};
 use crate::store::StoreError;
 use crate::{Guarantee, SystemClock};

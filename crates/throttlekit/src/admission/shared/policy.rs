@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::builder::SharedPolicyBuilder;
-use super::settler::{Settler, SettleStats};
 use super::permit::SharedPermit;
+use super::settler::{SettleStats, Settler};
 use super::slots::Slots;
 use super::step::{OwnedCall, Step, land};
 use crate::admission::answer::Told;
