@@ -17,7 +17,7 @@ struct Step {
     command: &'static str,
 }
 
-const STEPS: [Step; 21] = [
+const STEPS: [Step; 22] = [
     Step { name: "format", env: &[], command: "cargo fmt --all --check" },
     Step {
         name: "lints",
@@ -44,6 +44,7 @@ const STEPS: [Step; 21] = [
     },
     Step { name: "vectors", env: &[], command: "cargo xtask vectors --check" },
     Step { name: "wire types", env: &[], command: "cargo xtask proto --check" },
+    Step { name: "import cycles", env: &[], command: "cargo xtask cycles" },
     Step { name: "locks", env: &[], command: "cargo xtask locks" },
     Step { name: "laws, quickly", env: &[], command: "cargo xtask prove rate --cases 2000" },
     Step { name: "lease models, quickly", env: &[], command: "cargo xtask prove lease-model --small" },

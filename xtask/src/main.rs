@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod cycles;
 mod locks;
 mod parts;
 mod plots;
@@ -107,6 +108,7 @@ usage: cargo xtask <command>
   plots                    draw the pictures of the documents
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   proto [--check]          write the wire types from their .proto files; with --check, fail if they have drifted
+  cycles                   fail if modules of different folders import each other
   locks                    fail if a workspace beside this one has a stale lock
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
@@ -155,6 +157,7 @@ fn main() -> ExitCode {
         ["plots", ref rest @ ..] => plots::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
+        ["cycles"] => cycles::check(),
         ["locks"] => locks::check(),
         ["proto"] => proto::write(),
         ["proto", "--check"] => proto::check(),

@@ -1,4 +1,4 @@
-//! Whose request is decided next.
+//! Start-time fair queueing of requests.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZeroU32;
