@@ -39,7 +39,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors, wire types, locks,
+  ci [STEP…]               what CI runs, or some of its steps: format, lints, tests, doc tests, loom, docs, vectors, wire types, locks,
                            and the proofs at a small size
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   prove fair [--cases N]   every law of sharing by weight over N worlds (default 1000000), and every planted bug
@@ -123,7 +123,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words[..] {
-        ["ci"] => ci::run(),
+        ["ci", ref names @ ..] => ci::run(names),
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
         ["prove", "fair", ref rest @ ..] => {
             prove::prove_all("fair", &throttlekit_conformance::fair::laws(), rest)
