@@ -40,7 +40,7 @@ fn shows<T>(message: T, token: &str) -> Request<T> {
 }
 
 async fn page(server: &Server) -> Page {
-    let answer = crate::api::http1(server.metrics().unwrap(), "GET /metrics").await;
+    let answer = crate::listeners::http1(server.metrics().unwrap(), "GET /metrics").await;
     Page::read(answer.split_once("\r\n\r\n").unwrap().1)
 }
 
