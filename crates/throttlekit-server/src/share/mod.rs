@@ -262,7 +262,7 @@ mod tests {
     use std::num::NonZeroU32;
     use std::time::Duration;
 
-    use futures_util::FutureExt as _;
+    use futures_util::FutureExt;
     use futures_util::future::join_all;
 
     use super::who::Group;
@@ -320,7 +320,7 @@ mod tests {
         let turns = join_all((0..4).map(|n| shares.turn(who(1, 1, n)))).await;
         let turns: Vec<_> = turns.into_iter().flatten().collect();
         let mut batches: Vec<_> = turns.iter().map(|turn| Box::pin(turn.next(3))).collect();
-        let begun = batches.iter_mut().filter_map(|batch| batch.now_or_never()).count();
+        let begun = batches.iter_mut().filter_map(FutureExt::now_or_never).count();
         assert_eq!((begun, load(&shares)), (1, (6, 2)), "the last to begin may go beyond it");
         drop(batches);
         drop(turns);
