@@ -3,7 +3,6 @@
 mod bench;
 mod ci;
 mod cycles;
-mod locks;
 mod parts;
 mod plots;
 mod proto;
@@ -31,6 +30,7 @@ mod prove_reload_room;
 mod prove_sketch;
 mod prove_slots;
 mod prove_stores;
+mod repository;
 mod services;
 mod vectors;
 
@@ -39,8 +39,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  ci [STEP…]               what CI runs, or some of its steps: format, lints, tests, doc tests, loom, docs, vectors, wire types, locks,
-                           and the proofs at a small size
+  ci [STAGE…] | --list     what CI runs, or some of its stages; prints the seconds of each at the end
   prove rate [--cases N]   every law of the rate axis over N worlds (default 1000000), and every planted bug
   prove fair [--cases N]   every law of sharing by weight over N worlds (default 1000000), and every planted bug
   prove learn              what the learners pay beside the best in hindsight, streams with any reservation, and
@@ -110,6 +109,10 @@ usage: cargo xtask <command>
   proto [--check]          write the wire types from their .proto files; with --check, fail if they have drifted
   cycles                   fail if modules of different folders import each other
   locks                    fail if a workspace beside this one has a stale lock
+  links                    fail if a link into the repository is broken, or a README of a crate has a relative one
+  manifests                fail if a published crate lacks metadata, or a library crate needs a newer Rust than it states
+  clone                    clone what is committed into an empty folder and test the library there
+  semver                   compare public APIs with the last release (cargo-semver-checks)
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
   bench sketch             limits in a sketch beside the peer that counts in one; fails when a bar is missed
@@ -123,7 +126,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words[..] {
-        ["ci", ref names @ ..] => ci::run(names),
+        ["ci", ref rest @ ..] => ci::run(rest),
         ["prove", "rate", ref rest @ ..] => prove::run(rest),
         ["prove", "fair", ref rest @ ..] => {
             prove::prove_all("fair", &throttlekit_conformance::fair::laws(), rest)
@@ -158,7 +161,11 @@ fn main() -> ExitCode {
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
         ["cycles"] => cycles::check(),
-        ["locks"] => locks::check(),
+        ["locks"] => repository::locks::check(),
+        ["links"] => repository::links::check(),
+        ["manifests"] => repository::manifests::check(),
+        ["clone"] => repository::clone::check(),
+        ["semver"] => repository::semver::check(),
         ["proto"] => proto::write(),
         ["proto", "--check"] => proto::check(),
         ["services", ref rest @ ..] => services::run(rest),

@@ -40,11 +40,20 @@ pub(crate) fn run_fair(args: &[&str]) -> Result<()> {
 /// Builds the program as it is shipped.
 fn shipped() -> Result<PathBuf> {
     let built = Command::new("cargo")
-        .args(["build", "--release", "--quiet", "--package", "throttlekit-cli", "--bin", "throttlekit"])
+        .args([
+            "build",
+            "--profile",
+            "dist",
+            "--quiet",
+            "--package",
+            "throttlekit-cli",
+            "--bin",
+            "throttlekit",
+        ])
         .status()?;
     ensure!(built.success(), "the program cannot be built; see above");
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    Ok(target.join("release/throttlekit").canonicalize()?)
+    Ok(target.join("dist/throttlekit").canonicalize()?)
 }
 
 /// Sends random headers through a real Envoy after a limit is used up, and fails if one of them passes.

@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use throttlekit::{Clock, PreciseClock};
@@ -219,9 +218,17 @@ fn fitting(case: &Case) -> u64 {
     (case.budget / bytes) as u64
 }
 
+#[cfg(unix)]
 fn thread_cpu_nanos() -> u64 {
+    use rustix::time::{ClockId, clock_gettime};
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Wall time, which is as good on a quiet machine.
+#[cfg(not(unix))]
+fn thread_cpu_nanos() -> u64 {
+    PreciseClock::new().now().as_nanos()
 }
 
 /// Seeded bugs show at a small size.

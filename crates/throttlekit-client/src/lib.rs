@@ -31,6 +31,7 @@
 //! # Features
 //!
 //! * `http`: [`RemoteLimiter`] and [`FleetLimiter`] behind the library's tower layer. Off by default.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admission;
 mod answer;
@@ -65,3 +66,8 @@ pub use stream::RemoteStream;
 pub use throttlekit::store::DebitId;
 pub use throttlekit::tier::{Batch, Margin, Mode};
 pub use throttlekit::{Ask, Axis, Cost, Decision, Guarantee, Limit, OnOutage, Rate, Retry};
+
+/// The README's code, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -86,3 +86,8 @@ pub use subject::{CoreSubject, Subject};
 pub use suite::{Report, WORLDS, examine, play, suite};
 pub use timeline::Timeline;
 pub use world::{Operation, World};
+
+/// The README's code, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -48,3 +48,8 @@ pub use time::Timestamp;
 ///
 /// Zero is a legal ask that changes nothing; it tells what is left.
 pub type Cost = u64;
+
+/// The README's code, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -28,7 +28,11 @@
 //!
 //! # Features
 //!
-//! * `tls`: encrypted connections through rustls with ring, by [`Builder::tls`].
+//! All off by default.
+//!
+//! * `tls`: encrypted connections through rustls, by [`Builder::tls`]. The crypto provider is that of the configuration.
+//! * `tls-ring`, `tls-aws-lc-rs`: the same, and rustls is built with that provider.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod batch;
 mod batcher;
@@ -57,3 +61,8 @@ pub use schema::{Report, Warning};
 #[doc(hidden)]
 pub use seeded::SeededBug;
 pub use store::PostgresStore;
+
+/// The README's code, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -97,3 +97,8 @@ pub mod envoy {
     };
     pub use crate::generated::envoy::r#type::v3::RateLimitUnit;
 }
+
+/// The README's code, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -2,6 +2,8 @@
 
 use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+#[cfg(feature = "tls")]
+use rustls::crypto::CryptoProvider;
 use throttlekit::store::StoreError;
 
 #[derive(Clone, Debug)]
@@ -20,7 +22,7 @@ impl Connector {
         }
         #[cfg(feature = "tls")]
         if matches!(template.addr(), ConnectionAddr::TcpTls { .. }) {
-            provider_or_refuse(|| drop(rustls::ClientConfig::builder()))?;
+            ensure_provider(provider_by_feature())?;
         }
         // Small writes must not wait for each other's acknowledgement.
         let template = template.set_tcp_settings(TcpSettings::default().set_nodelay(true));
@@ -80,30 +82,45 @@ impl Connector {
     }
 }
 
-/// Sees to it that rustls knows which cryptography to use. Where a program is built with two providers, or with none, and
-/// installs neither, `default` panics, as it would in the middle of a connection.
+/// Makes sure that rustls has a crypto provider: the one that the process installed, or else `ours`.
+///
+/// Without this the client panics in the middle of a connection where a program links no provider, or two.
 #[cfg(feature = "tls")]
-fn provider_or_refuse(default: impl FnOnce() + std::panic::UnwindSafe) -> Result<(), StoreError> {
-    if rustls::crypto::CryptoProvider::get_default().is_some() {
+fn ensure_provider(ours: Option<CryptoProvider>) -> Result<(), StoreError> {
+    if CryptoProvider::get_default().is_some() {
         return Ok(());
     }
-    std::panic::catch_unwind(default).map_err(|_| {
-        StoreError::misconfigured(
-            "rustls has no default crypto provider: this program is built with several or none; call \
+    let Some(provider) = ours else {
+        return Err(StoreError::misconfigured(
+            "no crypto provider for TLS: enable the feature `tls-ring` or `tls-aws-lc-rs` of throttlekit-redis, or call \
              rustls::crypto::CryptoProvider::install_default before connect",
-        )
-    })
+        ));
+    };
+    // Fails only if another thread has installed one since we looked, which serves as well.
+    let _ = provider.install_default();
+    Ok(())
 }
 
-#[cfg(all(test, feature = "tls"))]
+/// The provider that the features choose: ring where both are enabled.
+#[cfg(feature = "tls")]
+fn provider_by_feature() -> Option<CryptoProvider> {
+    #[cfg(feature = "tls-ring")]
+    return Some(rustls::crypto::ring::default_provider());
+    #[cfg(all(feature = "tls-aws-lc-rs", not(feature = "tls-ring")))]
+    return Some(rustls::crypto::aws_lc_rs::default_provider());
+    #[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc-rs")))]
+    None
+}
+
+#[cfg(all(test, any(feature = "tls-ring", feature = "tls-aws-lc-rs")))]
 mod tests {
     use super::*;
 
     #[test]
     fn a_missing_crypto_provider_is_an_error_and_not_a_panic() {
-        let refused = provider_or_refuse(|| panic!("which of the two?"));
+        let refused = ensure_provider(None);
         assert!(matches!(refused, Err(StoreError::Misconfigured(why)) if why.contains("crypto provider")));
-        assert_eq!(provider_or_refuse(|| drop(rustls::ClientConfig::builder())), Ok(()));
-        assert_eq!(provider_or_refuse(|| panic!("not called: one is installed")), Ok(()));
+        assert_eq!(ensure_provider(provider_by_feature()), Ok(()));
+        assert_eq!(ensure_provider(None), Ok(()), "one is installed by now");
     }
 }

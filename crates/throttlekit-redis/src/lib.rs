@@ -34,6 +34,17 @@
 //! Redis 7.0 or Valkey 7.2 and later, `maxmemory-policy noeviction`, and a user that may run
 //! `EVAL EVALSHA GET SET DEL TIME LRANGE LLEN LINDEX LREM LTRIM LSET RPUSH RPOP PEXPIRE INFO ROLE PING` on the keys `tk:*`
 //! (to wait for replicas also `WAIT`, to fence `PTTL`, in a cluster `CLUSTER|SLOTS` and `ASKING`). [`Builder::connect`] checks this.
+//!
+//! # Features
+//!
+//! All off by default.
+//!
+//! * `tls-ring`: `rediss://` addresses over rustls with ring, unless the process has installed another crypto provider.
+//! * `tls-aws-lc-rs`: the same with aws-lc-rs. If both are enabled, ring is used.
+//! * `full`: `tls-ring`.
+//! * `tls`: the same without a provider. The process must install one with
+//!   `rustls::crypto::CryptoProvider::install_default` before it connects; otherwise connecting returns an error.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;
 mod cluster;
@@ -74,3 +85,8 @@ pub use store::RedisStore;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/redis.md")]
 struct Guide;
+
+/// The README's code, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -64,7 +64,7 @@ async fn a_password_that_is_missing_is_no_outage() {
     assert!(RedisStore::builder(url).connect().await.is_ok());
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-ring")]
 #[tokio::test]
 async fn tls_by_halves_is_refused() {
     let ca = || std::fs::read(common::env("THROTTLEKIT_REDIS_TLS_CA")).unwrap();

@@ -55,7 +55,7 @@ async fn behind_sentinels() {
     answers_like_the_others(sentinel()).await;
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-ring")]
 #[tokio::test]
 async fn over_tls() {
     let ca = std::fs::read(env("THROTTLEKIT_REDIS_TLS_CA")).unwrap();

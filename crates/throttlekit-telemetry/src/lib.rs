@@ -48,6 +48,7 @@
 //! * `prometheus`: the counters as a page that Prometheus scrapes.
 //! * `opentelemetry`: the counters as metrics, and the attributes of a decision.
 //! * `tracing`: an event for each decision, and the attributes of a decision on a span.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attributes;
 mod counts;
@@ -76,3 +77,8 @@ pub use top_keys::{Top, TopKey, TopKeys};
 #[cfg(all(doctest, feature = "prometheus", feature = "opentelemetry", feature = "tracing"))]
 #[doc = include_str!("../../../docs/telemetry.md")]
 struct Page;
+
+/// The README's code, run as doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -62,11 +62,15 @@
 //!
 //! # Features
 //!
+//! * `prefetch`: the processor prefetches the memory of keys, on x86 and aarch64. On by default.
 //! * `store`: limits shared by several processes, over whatever fills the trait `store::Store`: the crates
 //!   `throttlekit-redis` and `throttlekit-postgres`, or `store::MemoryStore`. Off by default.
 //! * `wait`: waiting for a slot no longer than so long, by tokio's timer. Comes with `store`. Off by default.
 //! * `http`: the tower layer and its keys, headers and answers. Off by default; nothing of its dependencies is
 //!   built without it.
+//! * `axum`: the peer's address from axum's `ConnectInfo`; enables `http`. Off by default.
+//! * `full`: all of these.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod admission;
 mod ask;
@@ -137,9 +141,14 @@ pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestam
 #[cfg(feature = "store")]
 pub use tier::TwoTier;
 
-/// The README's code, run as doc tests. It shows the tower layer and a shared limiter too, so it takes both features.
+/// The repository's README, run as doc tests. It shows the tower layer and a shared limiter too, so it takes both features.
 #[cfg(all(doctest, feature = "http", feature = "store"))]
 #[doc = include_str!("../../../README.md")]
+struct RepositoryReadme;
+
+/// The crate's README, likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
 struct Readme;
 
 /// The page about token budgets, likewise.

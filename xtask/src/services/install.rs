@@ -2,7 +2,6 @@
 
 use std::env;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -46,8 +45,16 @@ pub(super) fn program(name: &str) -> Result<String> {
 }
 
 /// Some servers refuse to run as root.
+#[cfg(unix)]
 pub(super) fn we_are_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+/// Engines run on Unix only.
+#[cfg(not(unix))]
+pub(super) fn we_are_root() -> bool {
+    false
 }
 
 fn postgres_folders() -> Vec<PathBuf> {

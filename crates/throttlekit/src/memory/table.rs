@@ -14,7 +14,6 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-use prefetch_index::prefetch_index;
 use throttlekit_core::rate::Mark;
 use throttlekit_core::rate::word::WordRule;
 use throttlekit_core::{Cost, Decision, Timestamp};
@@ -23,6 +22,7 @@ use super::budget::Capacity;
 use super::cache_lines::{Free, Line, Lines};
 use super::cell::{Cell, Charged};
 use super::key_memory::{Collisions, KeyMemory};
+use super::prefetch::prefetch_index;
 use super::segments::{Layout, Segment, Segments};
 use super::word_sketch::WordSketch;
 use crate::Clock;

@@ -1,0 +1,85 @@
+//! The stages of CI. A stage is one command, so that it can be rerun without this program.
+
+/// A command with a name, and what must hold when it runs.
+pub(super) struct Stage {
+    pub(super) name: &'static str,
+    pub(super) env: &'static [(&'static str, &'static str)],
+    pub(super) command: &'static str,
+    /// Real engines run beside it.
+    pub(super) engines: bool,
+    /// It needs a program or a toolchain that most machines do not have, or is too slow for a plain run.
+    pub(super) by_name_only: bool,
+}
+
+impl Stage {
+    const fn new(name: &'static str, command: &'static str) -> Self {
+        Self { name, env: &[], command, engines: false, by_name_only: false }
+    }
+
+    const fn env(self, env: &'static [(&'static str, &'static str)]) -> Self {
+        Self { env, ..self }
+    }
+
+    const fn engines(self) -> Self {
+        Self { engines: true, ..self }
+    }
+
+    const fn by_name_only(self) -> Self {
+        Self { by_name_only: true, ..self }
+    }
+}
+
+/// The feature `full` has everything but a second crypto provider, whose C code takes minutes to compile; `features` and
+/// `deny` cover that one.
+pub(super) const STAGES: &[Stage] = &[
+    Stage::new("fmt", "cargo fmt --all --check"),
+    Stage::new("clippy", "cargo clippy --workspace --all-targets --features full -- -D warnings"),
+    Stage::new("test", "cargo nextest run --workspace --features full --no-fail-fast").engines(),
+    Stage::new("doctest", "cargo test --doc --workspace --features full").engines(),
+    // A target folder of its own: other flags would rebuild everything else.
+    Stage::new("loom", "cargo test -p throttlekit --features store --release --lib loom_")
+        .env(&[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")]),
+    Stage::new("docs", "cargo doc --no-deps --workspace --features full")
+        .env(&[("RUSTDOCFLAGS", "-Dwarnings")]),
+    Stage::new("vectors", "cargo xtask vectors --check"),
+    Stage::new("proto", "cargo xtask proto --check"),
+    Stage::new("cycles", "cargo xtask cycles"),
+    Stage::new("locks", "cargo xtask locks"),
+    Stage::new("links", "cargo xtask links"),
+    Stage::new("manifests", "cargo xtask manifests"),
+    Stage::new("clone", "cargo xtask clone"),
+    Stage::new("publish", "cargo publish --dry-run --workspace --allow-dirty")
+        .env(&[("CARGO_TARGET_DIR", "target/publish")]),
+    Stage::new("prove-rate", "cargo xtask prove rate --cases 2000"),
+    Stage::new("prove-lease-model", "cargo xtask prove lease-model --small"),
+    Stage::new("prove-stores", "cargo xtask prove stores --timelines 500").engines(),
+    Stage::new("prove-inference", "cargo xtask prove inference --small tails"),
+    Stage::new("prove-key-capacity", "cargo xtask prove key-capacity --small"),
+    Stage::new("prove-reload-room", "cargo xtask prove reload-room --cases 1000").engines(),
+    Stage::new("prove-slots", "cargo xtask prove slots --small inference held models").engines(),
+    Stage::new("prove-admission", "cargo xtask prove admission --small matrix fused algebra price drill")
+        .engines(),
+    Stage::new("prove-exhaustion", "cargo xtask prove exhaustion --small"),
+    Stage::new("prove-label-truth", "cargo xtask prove label-truth --small --engine redis"),
+    Stage::new("prove-budget-use", "cargo xtask prove budget-use --small").engines(),
+    Stage::new("prove-lease-sim", "cargo xtask prove lease-sim --seeds 200"),
+    // The library on systems that have no engines.
+    Stage::new(
+        "portable",
+        "cargo nextest run -p throttlekit-core -p throttlekit -p throttlekit-proto -p throttlekit-telemetry \
+         --features full --no-fail-fast",
+    )
+    .by_name_only(),
+    // The oldest compiler that library crates support.
+    Stage::new(
+        "msrv",
+        "cargo +1.88.0 check --features full -p throttlekit-core -p throttlekit -p throttlekit-redis \
+         -p throttlekit-postgres -p throttlekit-telemetry -p throttlekit-proto -p throttlekit-client \
+         -p throttlekit-conformance",
+    )
+    .env(&[("CARGO_TARGET_DIR", "target/msrv")])
+    .by_name_only(),
+    Stage::new("features", "cargo hack check --workspace --each-feature --no-dev-deps").by_name_only(),
+    Stage::new("deny", "cargo deny --workspace --all-features check").by_name_only(),
+    Stage::new("semver", "cargo xtask semver").by_name_only(),
+];

@@ -1,0 +1,38 @@
+//! Checks of the repository itself: what is published, what is linked, and that nothing outside it is needed.
+
+pub(crate) mod clone;
+pub(crate) mod links;
+pub(crate) mod locks;
+pub(crate) mod manifests;
+pub(crate) mod semver;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().map_or_else(|| xtask.to_path_buf(), Path::to_path_buf)
+}
+
+/// Runs a command at the root and fails if it does.
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
+}
+
+/// Returns what a command at the root prints.
+fn printed(command: &mut Command) -> Result<String> {
+    let output = command.current_dir(root()).output().with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Returns the files under version control whose names end so.
+fn tracked(ending: &str) -> Result<Vec<PathBuf>> {
+    let files = printed(Command::new("git").args(["ls-files", "--", &format!("*{ending}")]))?;
+    Ok(files.lines().map(PathBuf::from).collect())
+}
