@@ -82,7 +82,7 @@ impl Connector {
     }
 }
 
-/// Makes sure that rustls has a crypto provider: the one that the process installed, or else `ours`.
+/// Makes sure that rustls has a crypto provider: the one that the process installed, or else `ours`, which becomes it.
 ///
 /// Without this the client panics in the middle of a connection where a program links no provider, or two.
 #[cfg(feature = "tls")]
@@ -101,7 +101,7 @@ fn ensure_provider(ours: Option<CryptoProvider>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The provider that the features choose: ring where both are enabled.
+/// Returns the provider that the features choose: ring where both are enabled.
 #[cfg(feature = "tls")]
 fn provider_by_feature() -> Option<CryptoProvider> {
     #[cfg(feature = "tls-ring")]
@@ -112,15 +112,26 @@ fn provider_by_feature() -> Option<CryptoProvider> {
     None
 }
 
-#[cfg(all(test, any(feature = "tls-ring", feature = "tls-aws-lc-rs")))]
+#[cfg(all(test, feature = "tls"))]
 mod tests {
     use super::*;
 
+    #[cfg(any(feature = "tls-ring", feature = "tls-aws-lc-rs"))]
     #[test]
     fn a_missing_crypto_provider_is_an_error_and_not_a_panic() {
         let refused = ensure_provider(None);
         assert!(matches!(refused, Err(StoreError::Misconfigured(why)) if why.contains("crypto provider")));
         assert_eq!(ensure_provider(provider_by_feature()), Ok(()));
         assert_eq!(ensure_provider(None), Ok(()), "one is installed by now");
+    }
+
+    /// The stage `tls-providers` links two providers and chooses neither.
+    #[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc-rs")))]
+    #[tokio::test]
+    async fn with_two_crypto_providers_and_none_chosen_connecting_is_an_error() {
+        let chosen_by_rustls = std::panic::catch_unwind(|| drop(rustls::ClientConfig::builder()));
+        assert!(chosen_by_rustls.is_err(), "rustls chooses by itself unless none is linked, or two are");
+        let refused = crate::RedisStore::builder("rediss://127.0.0.1:1").connect().await.map(drop);
+        assert!(matches!(refused, Err(StoreError::Misconfigured(why)) if why.contains("crypto provider")));
     }
 }

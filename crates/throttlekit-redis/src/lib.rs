@@ -39,11 +39,12 @@
 //!
 //! All off by default.
 //!
-//! * `tls-ring`: `rediss://` addresses over rustls with ring, unless the process has installed another crypto provider.
+//! * `tls-ring`: `rediss://` addresses over rustls with ring. Connecting installs ring as the crypto provider of the
+//!   process, unless the process has installed one.
 //! * `tls-aws-lc-rs`: the same with aws-lc-rs. If both are enabled, ring is used.
-//! * `full`: `tls-ring`.
 //! * `tls`: the same without a provider. The process must install one with
 //!   `rustls::crypto::CryptoProvider::install_default` before it connects; otherwise connecting returns an error.
+//! * `full`: `tls-ring`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;

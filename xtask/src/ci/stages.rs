@@ -80,6 +80,12 @@ pub(super) const STAGES: &[Stage] = &[
     .env(&[("CARGO_TARGET_DIR", "target/msrv")])
     .by_name_only(),
     Stage::new("features", "cargo hack check --workspace --each-feature --no-dev-deps").by_name_only(),
+    // Two crypto providers are linked, and no feature chooses one.
+    Stage::new(
+        "tls-providers",
+        "cargo nextest run -p throttlekit-redis --lib --features tls,rustls/ring,rustls/aws_lc_rs crypto_providers",
+    )
+    .by_name_only(),
     Stage::new("deny", "cargo deny --workspace --all-features check").by_name_only(),
     Stage::new("semver", "cargo xtask semver").by_name_only(),
 ];

@@ -1,7 +1,7 @@
 //! A clone alone builds and passes its tests: nothing in the repository needs a file outside it.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,25 +10,32 @@ use anyhow::{Context, Result};
 
 use super::{root, succeed};
 
-/// Clones what is committed into an empty folder and tests the library there.
+/// Clones what is committed into an empty folder, and builds and tests the library there.
 pub(crate) fn check() -> Result<()> {
     let clone = folder();
     if clone.exists() {
         fs::remove_dir_all(&clone)?;
     }
     fs::create_dir_all(&clone)?;
-    succeed(Command::new("git").args(["clone", "--quiet", "--local"]).arg(root()).arg(&clone))?;
-    // Dependencies that were built before are reused.
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    succeed(Command::new("git").args(["clone", "--quiet"]).arg(root()).arg(&clone))?;
     let mut test = Command::new("cargo");
     test.args(["nextest", "run", "--locked", "-p", "throttlekit-core", "-p", "throttlekit"]);
-    test.env("CARGO_TARGET_DIR", target).current_dir(&clone);
-    let result = succeed(&mut test).context("a clone of the repository does not pass by itself");
+    ours().for_each(|name| drop(test.env_remove(name)));
+    let result = succeed(test.current_dir(&clone)).context("a clone of the repository does not pass by itself");
     fs::remove_dir_all(&clone)?;
     result
 }
 
-/// The same place each time, as build artifacts are kept by path, and another one for each working copy.
+/// Variables that would lead out of the clone: to another target folder, or to engines.
+fn ours() -> impl Iterator<Item = OsString> {
+    let names = env::vars_os().map(|(name, _)| name);
+    names.filter(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_TARGET_DIR") || name.starts_with("THROTTLEKIT_")
+    })
+}
+
+/// Another folder for each working copy.
 fn folder() -> PathBuf {
     let root = root();
     let name = root.file_name().unwrap_or(OsStr::new("throttlekit"));

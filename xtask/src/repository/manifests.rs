@@ -31,6 +31,7 @@ struct Metadata {
 struct Package {
     id: String,
     name: String,
+    version: String,
     manifest_path: PathBuf,
     publish: Option<Vec<String>>,
     description: Option<String>,
@@ -83,8 +84,18 @@ pub(crate) fn check() -> Result<()> {
         let found = package.problems()?;
         problems.extend(found.iter().map(|problem| format!("{}: {problem}", package.name)));
     }
-    problems.extend(metadata.too_new());
+    let built = metadata.built_by_libraries();
+    let too_new = built.iter().filter(|package| package.needs().is_some_and(is_newer));
+    problems.extend(too_new.map(|package| {
+        format!("{} {} needs a newer Rust than {LIBRARY_RUST}", package.name, package.version)
+    }));
     ensure!(problems.is_empty(), "manifests:\n  {}", problems.join("\n  "));
+    let silent = built.iter().filter(|package| package.needs().is_none()).count();
+    println!(
+        "library crates build {} packages: {} state Rust {LIBRARY_RUST} or older, {silent} state none",
+        built.len(),
+        built.len() - silent,
+    );
     Ok(())
 }
 
@@ -108,25 +119,20 @@ impl Metadata {
         members.filter(|package| package.publish.is_none())
     }
 
-    /// Dependencies of library crates, tests left out, that need a newer Rust than these support.
-    fn too_new(&self) -> Vec<String> {
+    /// The library crates and what they depend on, on any system and with any feature, tests left out.
+    fn built_by_libraries(&self) -> Vec<&Package> {
         let packages: BTreeMap<_, _> = self.packages.iter().map(|package| (&package.id, package)).collect();
         let nodes: BTreeMap<_, _> = self.resolve.nodes.iter().map(|node| (&node.id, node)).collect();
         let libraries = self.published().filter(|package| package.is_library());
         let mut waiting: Vec<&String> = libraries.map(|package| &package.id).collect();
         let mut seen = BTreeSet::new();
-        let mut found = Vec::new();
         while let Some(id) = waiting.pop() {
-            if !seen.insert(id) {
-                continue;
+            if seen.insert(id) {
+                let built = nodes[id].deps.iter().filter(|edge| edge.is_built());
+                waiting.extend(built.map(|edge| &edge.pkg));
             }
-            if let Some(needs) = packages[id].rust_version.as_deref().filter(|needs| is_newer(needs)) {
-                found.push(format!("{id} needs Rust {needs}; library crates support {LIBRARY_RUST}"));
-            }
-            let built = nodes[id].deps.iter().filter(|edge| edge.is_built());
-            waiting.extend(built.map(|edge| &edge.pkg));
         }
-        found
+        seen.iter().map(|id| packages[*id]).collect()
     }
 }
 
@@ -137,6 +143,10 @@ impl Edge {
 }
 
 impl Package {
+    fn needs(&self) -> Option<&str> {
+        self.rust_version.as_deref()
+    }
+
     fn is_library(&self) -> bool {
         !PROGRAMS.contains(&self.name.as_str())
     }
@@ -155,7 +165,7 @@ impl Package {
         expect((1..=5).contains(&self.keywords.len()), "one to five keywords");
         expect(!self.categories.is_empty(), "no categories");
         expect(self.metadata["docs"]["rs"]["all-features"] == true, "docs.rs builds it without all features");
-        let library_rust = self.rust_version.as_deref() == Some(LIBRARY_RUST);
+        let library_rust = self.needs() == Some(LIBRARY_RUST);
         expect(!self.is_library() || library_rust, "a library crate states another rust-version");
         let full = self.features.get("full").map_or(&[][..], Vec::as_slice);
         for feature in self.features.keys().filter(|feature| !NOT_IN_FULL.contains(&feature.as_str())) {
