@@ -1,11 +1,18 @@
 //! Python with a pinned client from PyPI, fetched once into the repository's target folder.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Fetching is the longest of what is run.
 const SECONDS_MAX: &str = "300";
+/// `$0` is the folder, `$1` the package.
+const FETCH: &str = r#"
+    test -e "$0/ready" || {
+        python3 -m venv --clear "$0" &&
+        "$0/bin/python" -m pip install --quiet --only-binary :all: "$1" &&
+        touch "$0/ready"
+    }"#;
 
 /// The interpreter that has this package (`name==version`). Whoever comes first fetches it, the others wait.
 ///
@@ -14,24 +21,12 @@ const SECONDS_MAX: &str = "300";
 /// If it cannot be had: a test that needs a real client fails without it.
 pub fn interpreter(package: &str) -> PathBuf {
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/engines");
-    let done =
-        |result: std::io::Result<()>| result.unwrap_or_else(|error| panic!("{}: {error}", cache.display()));
-    done(fs::create_dir_all(&cache));
-    let turn =
-        File::create(cache.join(format!("{package}.lock"))).and_then(|file| file.lock().map(|()| file));
-    let _turn = turn.unwrap_or_else(|error| panic!("{package}: {error}"));
+    fs::create_dir_all(&cache).unwrap_or_else(|error| panic!("{}: {error}", cache.display()));
     let folder = cache.join(package);
-    let (python, ready) = (folder.join("bin/python"), folder.join("ready"));
-    if !ready.exists() {
-        let mut makes = limited(Path::new("python3"));
-        makes.args(["-m", "venv", "--clear"]).arg(&folder);
-        run(makes);
-        let mut installs = limited(&python);
-        installs.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:", package]);
-        run(installs);
-        done(File::create(ready).map(drop));
-    }
-    python
+    let mut fetches = limited(Path::new("flock"));
+    fetches.arg(cache.join(format!("{package}.lock"))).args(["sh", "-c", FETCH]).arg(&folder).arg(package);
+    run(fetches);
+    folder.join("bin/python")
 }
 
 /// A command that is ended if it takes too long.

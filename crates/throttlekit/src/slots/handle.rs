@@ -96,7 +96,7 @@ impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
         let most = self.most();
         // As a task of its own, which lands whether or not anyone waits for it.
         let asked = ask(self.renewer.clone(), slot, most, self.margin);
-        match registry.background.run(1, asked).await.flatten() {
+        match registry.background.run(1, asked).await.unwrap_or_else(Err) {
             Err(error) if error.is_outage() => Ok(Admission::without_store(most, error)),
             admission => admission,
         }

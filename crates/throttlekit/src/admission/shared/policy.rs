@@ -99,7 +99,7 @@ impl SharedPolicy {
         let (call, background) = (OwnedCall::of(call), self.settler.background());
         for step in &self.steps {
             let charged = land(&background, step.clone().charge(call.clone())).await;
-            let charged = match charged.flatten() {
+            let charged = match charged.unwrap_or_else(Err) {
                 Ok(charged) => charged,
                 Err(error) => {
                     permit.cancel().await;
