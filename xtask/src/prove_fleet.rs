@@ -61,7 +61,8 @@ fn seconds_from(args: &[&str]) -> Result<u64> {
 fn play(storm_seconds: u64) -> Result<(Vec<Told>, bool)> {
     let mut child = Command::new("cargo")
         .args(["test", "--quiet", "--no-fail-fast", "--package", "throttlekit-redis"])
-        .args(["--test", "fleet_laws", "--test", "fleet_planted", "--", "--nocapture", "--test-threads", "1"])
+        .args(["--test", "integration", "--", "--nocapture", "--test-threads", "1"])
+        .args(["fleet_laws::", "fleet_planted::"])
         .env("THROTTLEKIT_FLEET_SECONDS", storm_seconds.to_string())
         .stdout(Stdio::piped())
         .spawn()?;

@@ -1,8 +1,6 @@
 //! Unified admission on PostgreSQL; `cargo xtask prove admission` plays many more timelines.
 
-mod common;
-
-use common::builder;
+use crate::common::{self, builder};
 use throttlekit_conformance::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
 
 /// Of the cells of the matrix every so many.

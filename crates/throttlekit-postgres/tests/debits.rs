@@ -1,11 +1,9 @@
 //! Debits with names on a real server: under contention and losses, swept in time, and after an upgrade.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{ask, builder, clear, client, form, fresh};
+use crate::common::{ask, builder, clear, client, form, fresh};
 use throttlekit::rate::shared::SharedForm;
 use throttlekit::store::{Charge, Debit, DebitId, Debited, REMEMBER_DEFAULT, Store, StoreError};
 use throttlekit::{Limit, ManualClock, Timestamp};

@@ -1,13 +1,11 @@
 //! A server on which others cancel, terminate, lock and sweep, under load: what was answered is in the rows, never more than
 //! the limit, and the store's own calls go on.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use common::{builder, clear, client, connect};
+use crate::common::{self, builder, clear, client, connect};
 use throttlekit::store::Store;
 use throttlekit::{Ask, Limit, SharedLimiter};
 use throttlekit_conformance::postgres::Server;

@@ -1,9 +1,7 @@
 //! A real fleet in a short storm: node processes that share one ceiling of a backend process. `cargo xtask prove slots
 //! fleet` takes longer.
 
-mod common;
-
-use common::builder;
+use crate::common::builder;
 use throttlekit_conformance::fleet::{ceiling_holds, post, serve};
 
 #[test]
@@ -11,5 +9,5 @@ fn fleet_slots_processes_never_have_more_in_flight_than_the_ceiling() {
     if let Some(post) = post() {
         return serve(&post, || async { builder("tk_fleet_slots").connect().await.unwrap() });
     }
-    ceiling_holds("fleet_slots_processes_never_have_more_in_flight_than_the_ceiling");
+    ceiling_holds("fleet_slots::fleet_slots_processes_never_have_more_in_flight_than_the_ceiling");
 }

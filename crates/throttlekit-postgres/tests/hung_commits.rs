@@ -1,11 +1,10 @@
 //! Commits that hang while reads work: the store must neither use up the server's connections nor call it well.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::common;
 use throttlekit::{Clock, Guarantee, Limit, PreciseClock, SharedLimiter};
 use throttlekit_conformance::postgres::{Load, Server, hang_commits};
 use throttlekit_postgres::PostgresStore;

@@ -1,11 +1,9 @@
 //! The laws on a real server: denials are free, limits hold under contention, nothing waits for ever.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Dice, ask, builder, clear, client, dump, form, fresh};
+use crate::common::{Dice, ask, builder, clear, client, dump, form, fresh};
 use throttlekit::rate::{Need, SlidingWindow};
 use throttlekit::store::{Charge, Charges, Settlement, Store, StoreError};
 use throttlekit::{Cadence, Limit, ManualClock, Rate, Timestamp};

@@ -1,11 +1,9 @@
 //! Lending on a real server: refusals are free, each ask has its own answer, returns count once, nothing waits for ever.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Dice, ask, builder, clear, client, dump, form, fresh};
+use crate::common::{self, Dice, ask, builder, clear, client, dump, form, fresh};
 use throttlekit::rate::shared::SharedForm;
 use throttlekit::store::{GiveBack, LeaseAsk, Lent, Loan, Return, ReturnId, Store, StoreError, Term, Want};
 use throttlekit::{Limit, ManualClock, Rate, Timestamp};

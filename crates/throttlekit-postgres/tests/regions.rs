@@ -1,10 +1,8 @@
 //! Pools of regions on PostgreSQL: grant for grant as the rule, under contention, and beside rows that are not ours.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{builder, clear, client, form, fresh};
+use crate::common::{builder, clear, client, form, fresh};
 use throttlekit::rate::shared::SharedForm;
 use throttlekit::store::{RegionAsk, RegionPool, Store, StoreError, Weight};
 use throttlekit::{Limit, SharedFairLimiter};

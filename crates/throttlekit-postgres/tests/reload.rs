@@ -1,8 +1,6 @@
 //! Invariant `reload-room` on PostgreSQL: a limit with other numbers goes on from what was used.
 
-mod common;
-
-use common::builder;
+use crate::common::{self, builder};
 use throttlekit::SharedLimiter;
 use throttlekit::rate::Rate;
 use throttlekit_conformance::reload::examine_reload;

@@ -1,10 +1,8 @@
 //! Rolls of fleets on PostgreSQL: swapped as in process, under races, and swept.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{builder, clear, client, fresh};
+use crate::common::{builder, clear, client, fresh};
 use throttlekit::store::{ROLL_BYTES_MAX, RollStore, StoreError, Swapped};
 use throttlekit_conformance::rolls::{examine_rolls, race};
 

@@ -1,11 +1,9 @@
 //! `same-everywhere`: PostgreSQL answers as the pure rules do, field by field, and keeps the same states; and one hot
 //! key asked for from several processes admits exactly its limit.
 
-mod common;
-
 use std::hash::{BuildHasher, RandomState};
 
-use common::builder;
+use crate::common::{self, builder};
 use throttlekit_conformance::stores::{
     examine_store, examine_vectors, storm, storm_in_processes, storm_policy,
 };
@@ -32,7 +30,7 @@ async fn a_hot_key_on_postgres() {
         None => {
             store().await.unwrap();
             let policy = format!("hot-{:x}", RandomState::new().hash_one(0));
-            let seen = storm_in_processes("a_hot_key_on_postgres", &policy);
+            let seen = storm_in_processes("same_everywhere::a_hot_key_on_postgres", &policy);
             assert_eq!(seen.admitted, [seen.limit; 3]);
         }
     }

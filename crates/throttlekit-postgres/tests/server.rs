@@ -1,12 +1,10 @@
 //! The store and its server: round trips, poolers, deadlines, outages, migrations.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use common::{address, ask, builder, clear, client, form, fresh, url};
+use crate::common::{address, ask, builder, clear, client, form, fresh, url};
 use throttlekit::rate::Need;
 use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, LineOptions, Settlement, Store, StoreError};
 use throttlekit::store::{Return, ReturnId, Term, Want};

@@ -1,10 +1,8 @@
 //! Slots under leases on PostgreSQL: answer for answer as the book, under contention, swept in time, after an upgrade.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{builder, clear, client, fresh};
+use crate::common::{builder, clear, client, fresh};
 use throttlekit::store::{Beat, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore, Store, StoreError};
 use throttlekit::{ManualClock, Timestamp};
 use throttlekit_conformance::slots::{examine_slots, slot_storm, slots_after_a_clock_was_ahead};

@@ -1,10 +1,8 @@
 //! The rights that the guide asks for are enough, and one fewer is noticed when connecting.
 
-mod rig;
-
 use std::time::Duration;
 
-use rig::{DAY, Server};
+use crate::rig::{DAY, Server};
 use throttlekit::store::StoreError;
 use throttlekit::{Ask, Limit, Rate, SharedLimiter};
 use throttlekit_redis::{Builder, Failover, RedisStore};

@@ -1,8 +1,6 @@
 //! Unified admission on Redis and a Redis Cluster; `cargo xtask prove admission` plays many more timelines.
 
-mod common;
-
-use common::{cluster, single};
+use crate::common::{cluster, single};
 use throttlekit_conformance::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
 use throttlekit_redis::Builder;
 

@@ -1,12 +1,9 @@
 //! What changes under a store: half a cluster, a password, TLS by halves, a limit's numbers, a neighbour's value.
 
-mod common;
-mod rig;
-
 use std::time::Duration;
 
-use common::policy;
-use rig::{DAY, Server};
+use crate::common::{self, policy};
+use crate::rig::{self, DAY, Server};
 use throttlekit::store::{Store, StoreError};
 use throttlekit::{Ask, Clock, Guarantee, Limit, ManualClock, SharedLimiter, Timestamp};
 use throttlekit_redis::{Builder, RedisStore};

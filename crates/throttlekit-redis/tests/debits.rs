@@ -1,13 +1,10 @@
 //! Debits with names on real engines: under contention and losses, where replicas are waited for, beside foreign keys.
 
-mod common;
-mod rig;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{cluster, plain, policy, single, valkey};
-use rig::{DAY, Limiter, Pair};
+use crate::common::{cluster, plain, policy, single, valkey};
+use crate::rig::{DAY, Limiter, Pair};
 use throttlekit::Limit;
 use throttlekit::store::{Charge, Debit, DebitId, KeySpace, REMEMBER_DEFAULT, Store, StoreError};
 use throttlekit_conformance::budget::{self, Chunks, Setup, Way};

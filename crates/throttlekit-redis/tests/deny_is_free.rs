@@ -1,10 +1,8 @@
 //! `deny-is-free`: a denied ask of 2 to 16 charges leaves every stored byte and every expiry as it was.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{plain, policy, single};
+use crate::common::{plain, policy, single};
 use redis::aio::MultiplexedConnection;
 use throttlekit::store::{Charge, Charges, KeySpace, Store};
 use throttlekit::{Cadence, Limit, Rate};

@@ -1,12 +1,9 @@
 //! `failover`, asynchronous: admitted ≤ L + Λ, where the store itself counts Λ.
 
-mod common;
-mod rig;
-
 use std::time::Duration;
 
-use common::policy;
-use rig::{DAY, Limiter, Pair, figure, until};
+use crate::common::policy;
+use crate::rig::{DAY, Limiter, Pair, figure, until};
 use throttlekit::{Ask, Guarantee, Limit};
 use throttlekit_redis::{Failover, RedisStore};
 

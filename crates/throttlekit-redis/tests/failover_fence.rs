@@ -1,12 +1,9 @@
 //! `failover`, fenced: ≤ L across failovers and restarts, paid in availability.
 
-mod common;
-mod rig;
-
 use std::time::Duration;
 
-use common::{env, policy};
-use rig::{Cluster, DAY, Limiter, Pair, Server, figure, until};
+use crate::common::{env, policy};
+use crate::rig::{Cluster, DAY, Limiter, Pair, Server, figure, until};
 use throttlekit::store::StoreError;
 use throttlekit::{Answer, Ask, Cadence, Clock, Guarantee, Limit, ManualClock, Rate, Timestamp, WallClock};
 use throttlekit_conformance::stores::examine_store;

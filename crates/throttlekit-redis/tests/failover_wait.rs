@@ -1,12 +1,9 @@
 //! `failover`, waiting: nothing is spent that the replicas have not heard of.
 
-mod common;
-mod rig;
-
 use std::time::Duration;
 
-use common::policy;
-use rig::{DAY, Limiter, Pair, figure, is_own, now, until};
+use crate::common::policy;
+use crate::rig::{DAY, Limiter, Pair, figure, is_own, now, until};
 use throttlekit::store::StoreError;
 use throttlekit::{Ask, Guarantee, Limit};
 use throttlekit_redis::{Failover, RedisStore};

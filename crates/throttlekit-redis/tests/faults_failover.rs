@@ -1,13 +1,10 @@
 //! Primaries that die, freeze or are demoted: answers are labelled meanwhile, and good ones come again at once.
 
-mod common;
-mod rig;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::policy;
-use rig::{
+use crate::common::policy;
+use crate::rig::{
     Cluster, DAY, Heard, Limiter, Load, RECOVERY_MAX, Sentinels, Server, admitted, ask, exact_after, figure,
     is_own, labelled, now, recovers, until, window_key,
 };

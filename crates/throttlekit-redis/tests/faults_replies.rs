@@ -1,13 +1,10 @@
 //! Scripts forgotten, replies lost, connections killed: nothing is charged twice, and nothing beyond the limit passes.
 
-mod common;
-mod rig;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::policy;
-use rig::{
+use crate::common::policy;
+use crate::rig::{
     Connection, DAY, Limiter, Load, Proxy, Server, admitted, ask, ask_once, exact_after, figure, is_own,
     labelled, now, recovers,
 };

@@ -1,15 +1,12 @@
 //! Engines that say nothing: calls end at their deadline, the breaker keeps the outage cheap and small, and good
 //! answers come again as soon as the engine does.
 
-mod common;
-mod rig;
-
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::policy;
-use rig::{
+use crate::common::policy;
+use crate::rig::{
     DAY, Heard, Limiter, Load, Proxy, RECOVERY_MAX, Server, ask, ask_once, exact_after, figure, is_own,
     labelled, now, open_files, p99, recovers, resident,
 };

@@ -1,20 +1,17 @@
 //! Servers that hold something else, have no memory, come late, are set up wrongly or tell another time.
 
-mod common;
-mod rig;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::policy;
-use redis::Value;
-use rig::{
+use crate::common::{self, policy};
+use crate::rig::{
     Connection, DAY, Limiter, Load, RECOVERY_MAX, Server, ask, exact_after, figure, is_own, labelled, now,
     recovers, until,
 };
+use redis::Value;
 use throttlekit::store::StoreError;
 use throttlekit::{Ask, Guarantee, Limit, OnOutage, Rate, Timestamp};
 use throttlekit_redis::RedisStore;

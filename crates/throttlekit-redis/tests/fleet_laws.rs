@@ -1,13 +1,11 @@
 //! Laws `lease-coupled` and `lease-rolling` on real processes: nodes that are killed, stopped and cut off, over a real
 //! server, each running the limiter as shipped.
 
-mod common;
-mod fleet;
-mod rig;
-
 use std::time::Duration;
 
-use fleet::{Admission, Fault, NodeClock, NodePlan, Plan, Rolling, Rule, Windows, run, storm_length, tell};
+use crate::fleet::{
+    Admission, Fault, NodeClock, NodePlan, Plan, Rolling, Rule, Windows, run, storm_length, tell,
+};
 
 const LIMIT: u64 = 300;
 const WINDOW: Duration = Duration::from_millis(500);
@@ -45,7 +43,7 @@ fn never(_: &[Admission]) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lease_coupled_a_healthy_fleet_admits_exactly_the_limit() {
-    let test = "lease_coupled_a_healthy_fleet_admits_exactly_the_limit";
+    let test = "fleet_laws::lease_coupled_a_healthy_fleet_admits_exactly_the_limit";
     let plan = Plan {
         test,
         rule: COUPLED,
@@ -68,7 +66,12 @@ async fn lease_coupled_a_healthy_fleet_admits_exactly_the_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lease_coupled_holds_in_a_storm() {
-    let plan = Plan { test: "lease_coupled_holds_in_a_storm", rule: COUPLED, nodes: mixed(), faults: STORM };
+    let plan = Plan {
+        test: "fleet_laws::lease_coupled_holds_in_a_storm",
+        rule: COUPLED,
+        nodes: mixed(),
+        faults: STORM,
+    };
     let ran = run(&plan, storm_length(14), never).await;
     let windows = Windows::of(&ran.admissions, LIMIT, WINDOW);
     let done = [("replies_lost", ran.lost), ("requests_repeated", ran.repeated)];
@@ -85,7 +88,8 @@ async fn lease_rolling_holds_in_a_storm() {
     const BURST: u64 = 80;
     let hold = Duration::from_millis(60);
     let rule = Rule::Gcra { per_second: RATE, burst: BURST, hold };
-    let plan = Plan { test: "lease_rolling_holds_in_a_storm", rule, nodes: mixed(), faults: STORM };
+    let plan =
+        Plan { test: "fleet_laws::lease_rolling_holds_in_a_storm", rule, nodes: mixed(), faults: STORM };
     let ran = run(&plan, storm_length(10), never).await;
     let rolling = Rolling::of(&ran.admissions, RATE);
     let bound = BURST + u64::from(RATE) * 60 / 1_000;

@@ -1,12 +1,8 @@
 //! Fleets with something wrong in them, which the judge of `fleet_laws.rs` must catch.
 
-mod common;
-mod fleet;
-mod rig;
-
 use std::time::Duration;
 
-use fleet::{Broken, Fault, NodePlan, Plan, Rolling, Rule, Windows, run, tell};
+use crate::fleet::{Broken, Fault, NodePlan, Plan, Rolling, Rule, Windows, run, tell};
 
 const LIMIT: u64 = 300;
 const WINDOW: Duration = Duration::from_millis(500);
@@ -33,31 +29,38 @@ async fn is_caught(name: &str, test: &'static str, broken: Broken, faults: &'sta
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_runs_slow_is_caught() {
-    is_caught("slow-clock", "a_clock_that_runs_slow_is_caught", Broken::SlowClock(2), &[]).await;
+    is_caught("slow-clock", "fleet_planted::a_clock_that_runs_slow_is_caught", Broken::SlowClock(2), &[])
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_stops_with_its_process_is_caught() {
-    let test = "a_clock_that_stops_with_its_process_is_caught";
+    let test = "fleet_planted::a_clock_that_stops_with_its_process_is_caught";
     is_caught("frozen-clock", test, Broken::FrozenClock, &[Fault::Stop]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn units_that_live_from_the_reply_on_are_caught() {
-    let test = "units_that_live_from_the_reply_on_are_caught";
+    let test = "fleet_planted::units_that_live_from_the_reply_on_are_caught";
     is_caught("anchored-at-reply", test, Broken::AnchoredAtReply, &[Fault::Delay]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_return_under_two_names_is_caught() {
-    is_caught("returns-twice", "a_return_under_two_names_is_caught", Broken::ReturnsTwice, &[]).await;
+    is_caught(
+        "returns-twice",
+        "fleet_planted::a_return_under_two_names_is_caught",
+        Broken::ReturnsTwice,
+        &[],
+    )
+    .await;
 }
 
 /// Carrying is a choice, with another bound: what N nodes hold, B each.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bound() {
     const NODES: u64 = 4;
-    let test = "a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bound";
+    let test = "fleet_planted::a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bound";
     let node = NodePlan { share: 1, carry: Some(NODES), ..NodePlan::leased(BATCH) };
     let plan = Plan { test, rule: COUPLED, nodes: vec![node; NODES as usize], faults: &[] };
     let ran = run(&plan, Duration::from_secs(6), |_| false).await;
@@ -73,7 +76,7 @@ async fn a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bou
 async fn units_of_a_rate_that_live_too_long_are_caught() {
     const RATE: u32 = 400;
     const BURST: u64 = 80;
-    let test = "units_of_a_rate_that_live_too_long_are_caught";
+    let test = "fleet_planted::units_of_a_rate_that_live_too_long_are_caught";
     let rule = Rule::Gcra { per_second: RATE, burst: BURST, hold: Duration::from_millis(50) };
     let node = NodePlan { share: 1, ..NodePlan::leased(BATCH) }.broken(Broken::SlowClock(20));
     let plan = Plan { test, rule, nodes: vec![node; 4], faults: &[] };

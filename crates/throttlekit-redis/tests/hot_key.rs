@@ -1,8 +1,6 @@
 //! 200 tasks in each of three processes on one hot key: exactly the limit is admitted.
 
-mod common;
-
-use common::{cluster, policy, single, valkey};
+use crate::common::{cluster, policy, single, valkey};
 use throttlekit_conformance::stores::{storm, storm_in_processes, storm_policy};
 use throttlekit_redis::Builder;
 
@@ -18,15 +16,15 @@ async fn admits_exactly_the_limit(test: &str, builder: Builder) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_key_on_redis() {
-    admits_exactly_the_limit("a_hot_key_on_redis", single()).await;
+    admits_exactly_the_limit("hot_key::a_hot_key_on_redis", single()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_key_on_a_redis_cluster() {
-    admits_exactly_the_limit("a_hot_key_on_a_redis_cluster", cluster()).await;
+    admits_exactly_the_limit("hot_key::a_hot_key_on_a_redis_cluster", cluster()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_key_on_valkey() {
-    admits_exactly_the_limit("a_hot_key_on_valkey", valkey()).await;
+    admits_exactly_the_limit("hot_key::a_hot_key_on_valkey", valkey()).await;
 }

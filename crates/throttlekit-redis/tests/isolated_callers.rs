@@ -1,16 +1,13 @@
 //! Connections, probes and topology belong to nobody's runtime: callers come and go, stand still or give up early, and
 //! the others are served.
 
-mod common;
-mod rig;
-
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use common::policy;
-use rig::{DAY, Limiter, Proxy, Server};
+use crate::common::policy;
+use crate::rig::{self, DAY, Limiter, Proxy, Server};
 use throttlekit::Limit;
 use throttlekit_redis::RedisStore;
 use tokio::runtime::{Builder, Runtime};

@@ -1,14 +1,11 @@
 //! `label-truth`: no decision beyond the limit is labelled `exact`, whatever the server loses while we are connected; and
 //! a fence lets none pass.
 
-mod common;
-mod rig;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::policy;
-use rig::{Cluster, DAY, Limiter, Pair, Server, until};
+use crate::common::policy;
+use crate::rig::{self, Cluster, DAY, Limiter, Pair, Server, until};
 use throttlekit::store::StoreError;
 use throttlekit::tier::{Batch, Mode};
 use throttlekit::{Answer, Ask, Guarantee, Limit, ManualClock, Timestamp, TwoTier};

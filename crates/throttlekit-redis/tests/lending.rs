@@ -1,10 +1,8 @@
 //! Lending on real engines: under contention, and beside keys that are not ours.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{cluster, plain, policy, single, valkey};
+use crate::common::{cluster, plain, policy, single, valkey};
 use throttlekit::Limit;
 use throttlekit::store::{KeySpace, LeaseAsk, Store, StoreError, Term, Want};
 use throttlekit_conformance::stores::lend_storm;

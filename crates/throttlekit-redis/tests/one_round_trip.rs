@@ -1,10 +1,8 @@
 //! One script call for each decision, one for each flight and slot: counted by the server itself.
 
-mod rig;
-
 use std::collections::HashSet;
 
-use rig::{DAY, Server};
+use crate::rig::{self, DAY, Server};
 use throttlekit::admission::{Axis, Call, SharedPolicy};
 use throttlekit::guard::Ending;
 use throttlekit::store::{KeySpace, Store};

@@ -1,10 +1,8 @@
 //! Pools of regions on real engines: grant for grant as the rule, under contention, and beside keys that are not ours.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{cluster, plain, policy, single, valkey};
+use crate::common::{cluster, plain, policy, single, valkey};
 use throttlekit::store::{KeySpace, RegionAsk, RegionPool, StoreError};
 use throttlekit::{Limit, SharedFairLimiter};
 use throttlekit_conformance::regions::{examine_pool, pool_storm, tenants_storm};

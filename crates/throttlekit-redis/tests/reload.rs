@@ -1,10 +1,8 @@
 //! Invariant `reload-room` on Redis, Redis Cluster and Valkey: a limit with other numbers goes on from what was used.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{cluster, policy, single, valkey};
+use crate::common::{cluster, policy, single, valkey};
 use throttlekit::rate::Rate;
 use throttlekit::tier::{Batch, Mode, TwoTier};
 use throttlekit::{Limit, SharedLimiter};

@@ -1,12 +1,9 @@
 //! Several charges of one ask whose keys are being moved to another node: tried again once, a moment later.
 
-mod common;
-mod rig;
-
 use std::time::Duration;
 
-use common::policy;
-use rig::{Cluster, DAY, Limiter, Server, is_own, until};
+use crate::common::policy;
+use crate::rig::{self, Cluster, DAY, Limiter, Server, is_own, until};
 use throttlekit::{Ask, Guarantee, Limit};
 use throttlekit_redis::{RedisStore, slot_of};
 

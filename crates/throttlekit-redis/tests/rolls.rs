@@ -1,12 +1,9 @@
 //! Rolls of fleets on real engines: swapped as in process, under races, and beside keys that are not ours.
 
-mod common;
-mod rig;
-
 use std::time::Duration;
 
-use common::{cluster, plain, policy, single, valkey};
-use rig::Server;
+use crate::common::{cluster, plain, policy, single, valkey};
+use crate::rig::Server;
 use throttlekit::ManualClock;
 use throttlekit::store::{Kept, KeySpace, ROLL_BYTES_MAX, RollStore, StoreError, Swapped, beat};
 use throttlekit_conformance::rolls::{examine_rolls, race};

@@ -1,9 +1,7 @@
 //! `same-everywhere`: Redis, Redis Cluster and Valkey answer as the pure rules do, field by field, and keep the same
 //! states.
 
-mod common;
-
-use common::{cluster, single, valkey};
+use crate::common::{cluster, single, valkey};
 use throttlekit_conformance::stores::{examine_store, examine_vectors};
 use throttlekit_redis::Builder;
 

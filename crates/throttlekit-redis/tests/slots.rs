@@ -1,11 +1,9 @@
 //! Slots under leases on real engines: answer for answer as the book, under contention, behind a fence, and beside keys that
 //! are not ours.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{cluster, plain, policy, single, valkey};
+use crate::common::{cluster, plain, policy, single, valkey};
 use throttlekit::ManualClock;
 use throttlekit::store::{
     Beat, KeySpace, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore, StoreError,

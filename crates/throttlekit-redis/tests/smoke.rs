@@ -1,10 +1,8 @@
 //! The shortest way through each seat: single, TLS, Sentinel, Cluster and Valkey answer alike.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{cluster, env, sentinel, single, valkey};
+use crate::common::{self, cluster, env, sentinel, single, valkey};
 use throttlekit::{Ask, Limit, Rate, SharedLimiter};
 use throttlekit_redis::{Builder, RedisStore};
 

@@ -1,10 +1,8 @@
 //! Streams of several gateways over real engines: nothing is charged that was not produced.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{cluster, policy, single, valkey};
+use crate::common::{cluster, policy, single, valkey};
 use throttlekit::budget::{Reservation, Reserve};
 use throttlekit::{Limit, TokenBudget};
 use throttlekit_conformance::Dice;

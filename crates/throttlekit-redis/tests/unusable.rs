@@ -1,10 +1,8 @@
 //! A server that cannot be used as it is set up is checked again, whichever runtime found it so.
 
-mod rig;
-
 use std::time::Duration;
 
-use rig::{DAY, Server};
+use crate::rig::{DAY, Server};
 use throttlekit::store::StoreError;
 use throttlekit::{Limit, SharedLimiter};
 use throttlekit_redis::RedisStore;

@@ -84,6 +84,10 @@ pub(crate) fn check() -> Result<()> {
         let found = package.problems()?;
         problems.extend(found.iter().map(|problem| format!("{}: {problem}", package.name)));
     }
+    for package in metadata.members() {
+        let found = package.forgotten_tests()?;
+        problems.extend(found.iter().map(|name| format!("{}: tests/main.rs lacks `{name}`", package.name)));
+    }
     let built = metadata.built_by_libraries();
     let too_new = built.iter().filter(|package| package.needs().is_some_and(is_newer));
     problems.extend(too_new.map(|package| {
@@ -114,9 +118,12 @@ fn load() -> Result<Metadata> {
 }
 
 impl Metadata {
+    fn members(&self) -> impl Iterator<Item = &Package> {
+        self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
+    }
+
     fn published(&self) -> impl Iterator<Item = &Package> {
-        let members = self.packages.iter().filter(|package| self.workspace_members.contains(&package.id));
-        members.filter(|package| package.publish.is_none())
+        self.members().filter(|package| package.publish.is_none())
     }
 
     /// The library crates and what they depend on, on any system and with any feature, tests left out.
@@ -149,6 +156,20 @@ impl Package {
 
     fn is_library(&self) -> bool {
         !PROGRAMS.contains(&self.name.as_str())
+    }
+
+    /// Modules that a crate with one program for all of its tests leaves out: nothing would run these.
+    fn forgotten_tests(&self) -> Result<Vec<String>> {
+        let folder = self.manifest_path.with_file_name("tests");
+        let Ok(main) = fs::read_to_string(folder.join("main.rs")) else { return Ok(Vec::new()) };
+        let mut forgotten = Vec::new();
+        for entry in fs::read_dir(&folder)? {
+            let file = entry?.file_name();
+            let name = file.to_string_lossy();
+            let module = name.strip_suffix(".rs").map(|name| format!("mod {name};"));
+            forgotten.extend(module.filter(|module| name != "main.rs" && !main.contains(module.as_str())));
+        }
+        Ok(forgotten)
     }
 
     fn problems(&self) -> Result<Vec<String>> {

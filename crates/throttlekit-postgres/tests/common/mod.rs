@@ -1,5 +1,4 @@
 //! What the tests share: the server's address, a store in a schema of its own, and dice.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::time::Duration;
 

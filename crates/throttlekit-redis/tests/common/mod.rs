@@ -1,5 +1,4 @@
 //! Where the engines are, and names that no other test uses.
-#![allow(dead_code, reason = "each test file takes what it needs")]
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

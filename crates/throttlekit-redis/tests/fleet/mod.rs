@@ -3,7 +3,6 @@
 //! A test that calls [`run`] runs itself again, once for each node; there [`run`] does not return. Each node writes down
 //! every admission with the machine's time before and after the call, one write each, so that what `kill -9` takes away
 //! is at most one admission for each caller of the node; and that only makes a count smaller.
-#![allow(dead_code, unused_imports, reason = "each test file takes what it needs")]
 
 mod broken;
 mod demand;

@@ -1,5 +1,4 @@
 //! Private servers to break, a proxy that loses what it is told to, and callers who write down what they heard.
-#![allow(dead_code, unused_imports, reason = "each test file takes what it needs")]
 
 mod cluster;
 mod load;

@@ -1,0 +1,34 @@
+//! Tests against real servers: Redis, Valkey, Sentinel and Cluster.
+
+mod acl;
+mod admission;
+mod changes;
+mod common;
+mod debits;
+mod deny_is_free;
+mod failover_async;
+mod failover_fence;
+mod failover_wait;
+mod faults_failover;
+mod faults_replies;
+mod faults_silence;
+mod faults_state;
+mod fleet;
+mod fleet_laws;
+mod fleet_planted;
+mod fleet_slots;
+mod hot_key;
+mod isolated_callers;
+mod label_truth;
+mod lending;
+mod one_round_trip;
+mod regions;
+mod reload;
+mod resharding;
+mod rig;
+mod rolls;
+mod same_everywhere;
+mod slots;
+mod smoke;
+mod token_budget;
+mod unusable;

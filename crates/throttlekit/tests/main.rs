@@ -1,0 +1,25 @@
+//! Tests of the public API.
+
+mod axum_layer;
+mod bounded_memory;
+mod conformance;
+mod fair;
+mod fair_clock;
+mod guard_tails;
+mod guard_threads;
+mod isolated_callers;
+mod key_capacity;
+mod newcomers;
+mod outage;
+mod overload;
+mod policy;
+mod shared_fair;
+mod shared_policy;
+mod slots;
+mod stores;
+mod threads;
+mod threads_at_the_cap;
+mod token_budget;
+mod token_budget_use;
+mod two_tier;
+mod wrong_clock;
