@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod locks;
 mod parts;
+mod picture;
 mod plots;
 mod proto;
 mod prove;

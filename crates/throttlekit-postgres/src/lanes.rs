@@ -6,9 +6,10 @@
 //! waits and nothing is merged.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::{Charges, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
@@ -47,13 +48,9 @@ impl Lanes {
         Self { free: Arc::new(Semaphore::new(lanes)), waiting: Mutex::default() }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The next flight, without those who have stopped waiting.
     fn take(&self) -> Vec<Waiting> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let mut flight = Vec::new();
         let mut asks = 0;
         while asks < FLIGHT_MAX
@@ -79,7 +76,7 @@ impl Inner {
             return self.in_background(alone).await;
         }
         let (tell, told) = oneshot::channel();
-        self.lanes.waiting().push_back(Waiting { parcel, since, tell });
+        self.lanes.waiting.lock().push_back(Waiting { parcel, since, tell });
         self.go_on();
         told.await.unwrap_or_else(|_| Err(StoreError::unavailable("the store is being dropped").into()))
     }
@@ -91,7 +88,7 @@ impl Inner {
 
     /// Sends who waits on their way, if a lane is free. Called after each change of either.
     fn go_on(self: &Arc<Self>) {
-        if self.lanes.waiting().is_empty() {
+        if self.lanes.waiting.lock().is_empty() {
             return;
         }
         if let Some(lane) = self.lane() {

@@ -5,10 +5,11 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Dice, ask, builder, clear, client, dump, form, fresh};
+use common::{ask, builder, clear, client, dump, form, fresh};
 use throttlekit::rate::{Need, SlidingWindow};
 use throttlekit::store::{Charge, Charges, Settlement, Store, StoreError};
 use throttlekit::{Cadence, Limit, ManualClock, Rate, Timestamp};
+use throttlekit_conformance::Dice;
 
 fn kinds() -> [Limit; 5] {
     let hour = Duration::from_secs(3_600);
@@ -163,7 +164,7 @@ async fn asks_in_any_order_do_not_lock_each_other_out() {
         .map(|seed| {
             let store = store.clone();
             tokio::spawn(async move {
-                let mut dice = Dice(seed);
+                let mut dice = Dice::new(seed);
                 let mut charged = 0;
                 for _ in 0..8 {
                     let asks: Vec<Vec<Charge<'_>>> = (0..1 + dice.below(3))

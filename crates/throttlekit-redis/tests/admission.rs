@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{cluster, single};
+use common::{cluster, on_each, single};
 use throttlekit_conformance::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
 use throttlekit_redis::Builder;
 
@@ -20,12 +20,7 @@ async fn one_call_over_all_axes(builder: Builder) {
     assert!(priced.saw_all(), "{priced:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn admission_on_redis() {
-    one_call_over_all_axes(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn admission_on_a_redis_cluster() {
-    one_call_over_all_axes(cluster()).await;
+on_each! { one_call_over_all_axes:
+    single => admission_on_redis,
+    cluster => admission_on_a_redis_cluster,
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{cluster, env, sentinel, single, valkey};
+use common::{cluster, env, on_each, sentinel, single, valkey};
 use throttlekit::{Ask, Limit, Rate, SharedLimiter};
 use throttlekit_redis::{Builder, RedisStore};
 
@@ -35,24 +35,11 @@ async fn answers_like_the_others(builder: Builder) {
     assert_eq!(limiter.check_all(ask(5)).await.unwrap().decision.remaining, 0);
 }
 
-#[tokio::test]
-async fn on_one_server() {
-    answers_like_the_others(single()).await;
-}
-
-#[tokio::test]
-async fn on_valkey() {
-    answers_like_the_others(valkey()).await;
-}
-
-#[tokio::test]
-async fn on_a_cluster() {
-    answers_like_the_others(cluster()).await;
-}
-
-#[tokio::test]
-async fn behind_sentinels() {
-    answers_like_the_others(sentinel()).await;
+on_each! { answers_like_the_others:
+    single => on_one_server,
+    valkey => on_valkey,
+    cluster => on_a_cluster,
+    sentinel => behind_sentinels,
 }
 
 #[cfg(feature = "tls")]

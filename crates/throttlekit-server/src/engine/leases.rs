@@ -1,9 +1,10 @@
 //! Work that clients hold something for: under leases, each bound to whom it was given.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::admission::SharedPermit;
+use throttlekit::internals::Mutex;
 use throttlekit::store::{Beat, LeaseId, Owner, Slot};
 use throttlekit::{Clock, Decision, Guarantee, SlotDesk, WallClock};
 
@@ -45,7 +46,7 @@ impl Leases {
     }
 
     fn desk(&self, lives: Duration) -> Arc<Desk> {
-        let mut desks = self.lock();
+        let mut desks = self.desks.lock();
         if let Some((_, desk)) = desks.iter().find(|(known, _)| *known == lives) {
             return desk.clone();
         }
@@ -57,12 +58,7 @@ impl Leases {
     }
 
     fn all(&self) -> Vec<Arc<Desk>> {
-        self.lock().iter().map(|(_, desk)| desk.clone()).collect()
-    }
-
-    /// Nothing under this lock runs code of others, so a panic leaves nothing half done.
-    fn lock(&self) -> MutexGuard<'_, Vec<(Duration, Arc<Desk>)>> {
-        self.desks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.desks.lock().iter().map(|(_, desk)| desk.clone()).collect()
     }
 
     /// Ends a lease of this owner, and says whether there was one.

@@ -1,10 +1,10 @@
 //! What this instance has lent to clients, so that nobody hands back more than it was given.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use throttlekit::Timestamp;
+use throttlekit::internals::Mutex;
 use throttlekit::store::{Epoch, Owner, random_name};
 
 use super::ask::Keys;
@@ -59,7 +59,7 @@ pub(super) struct Loan {
 impl Loans {
     /// Remembers a loan, and says under which name. Nothing, if there are too many.
     pub(super) fn note(&self, loan: Loan, now: Timestamp) -> Option<u128> {
-        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut book = self.0.lock();
         if book.is_full_for(loan.owner) && now.since(book.looked_at) >= LOOK_EVERY {
             book.looked_at = now;
             let over: Vec<u128> =
@@ -77,7 +77,7 @@ impl Loans {
 
     /// A loan that its owner returns something of: once.
     pub(super) fn take(&self, name: u128, owner: Owner, policy: &str, keys: &[&[u8]]) -> Option<Loan> {
-        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut book = self.0.lock();
         let same = |loan: &Loan| loan.keys.iter().map(AsRef::as_ref).eq(keys.iter().copied());
         let mine = |loan: &Loan| loan.owner == owner && &*loan.policy == policy && same(loan);
         book.loans.get(&name).is_some_and(mine).then(|| book.forget(name)).flatten()

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::{Owner, SLOTS_MAX};
 
 /// Room for leases, of all owners and of each.
@@ -49,7 +50,7 @@ impl Room {
     }
 
     pub(super) fn take(&self, owner: Owner) -> Result<Place, Full> {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         if counts.taken >= self.all_max {
             return Err(Full::Server);
         }
@@ -63,19 +64,19 @@ impl Room {
 
     /// How many are held for work of a policy.
     pub(super) fn held(&self, policy: &str) -> u64 {
-        lock(&self.counts).policies.get(policy).copied().unwrap_or(0)
+        self.counts.lock().policies.get(policy).copied().unwrap_or(0)
     }
 
     /// How many are held for work of all policies.
     pub(super) fn all_held(&self) -> u64 {
-        lock(&self.counts).held
+        self.counts.lock().held
     }
 }
 
 impl Place {
     /// Work of this policy was admitted, and is held here from now on.
     pub(super) fn held_for(&mut self, policy: &Arc<str>) {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         counts.held += 1;
         *counts.policies.entry(policy.clone()).or_default() += 1;
         drop(counts);
@@ -85,7 +86,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         counts.taken -= 1;
         one_less(&mut counts.owners, self.owner);
         if let Some(policy) = self.policy.take() {
@@ -109,11 +110,6 @@ fn one_less<K: Eq + Hash, N: Copy + PartialOrd + From<u8> + std::ops::SubAssign>
     }
 }
 
-/// Nothing under this lock runs code of others, so a panic leaves nothing half done.
-fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
-    counts.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,8 +124,8 @@ mod tests {
         drop(first);
         let fourth = room.take(eve).ok().unwrap();
         drop((second, third, fourth));
-        assert!(lock(&room.counts).owners.is_empty(), "who holds nothing is forgotten");
-        assert_eq!(lock(&room.counts).taken, 0);
+        assert!(room.counts.lock().owners.is_empty(), "who holds nothing is forgotten");
+        assert_eq!(room.counts.lock().taken, 0);
     }
 
     #[test]
@@ -141,7 +137,7 @@ mod tests {
         assert_eq!((room.held("p"), room.held("q"), room.all_held()), (1, 0, 1));
         drop((waits, held));
         assert_eq!((room.held("p"), room.all_held()), (0, 0));
-        assert!(lock(&room.counts).policies.is_empty());
+        assert!(room.counts.lock().policies.is_empty());
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use throttlekit::internals::Mutex;
 
 use super::{Limits, Peer};
 
@@ -36,7 +38,7 @@ pub(super) struct Seat {
 impl Room {
     pub(super) fn seat(self: &Arc<Self>, peer: &Peer, limits: &Limits) -> Result<Seat, Full> {
         let network = peer.network();
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         if taken.total >= limits.connections_max {
             return Err(Full::All);
         }
@@ -52,7 +54,7 @@ impl Room {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut taken = self.room.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.room.taken.lock();
         taken.total -= 1;
         if let Some(here) = taken.by_network.get_mut(&self.network) {
             *here -= 1;
@@ -82,7 +84,7 @@ mod tests {
         let local: Vec<_> = (0..1).map(|_| room.seat(&peer("127.0.0.1:1"), &limits).unwrap()).collect();
         assert_eq!(room.seat(&peer("192.0.2.3:1"), &limits).unwrap_err(), Full::All);
         drop((seats, other, local));
-        assert!(room.taken.lock().unwrap().by_network.is_empty());
+        assert!(room.taken.lock().by_network.is_empty());
         assert!(room.seat(&a, &limits).is_ok());
     }
 

@@ -25,7 +25,7 @@ pub use crate::share::{Load, PrincipalSeen};
 pub use denials::Denial;
 pub use doors::DoorsSeen;
 pub use hub::{Hub, HubOptions};
-pub use latency::Summary;
+pub use latency::{Scale, Summary};
 pub use logs::{LogFormat, flush_logs, logs};
 pub use metrics::{METRICS_CONTENT_TYPE, metrics};
 pub use outage::mind_store;

@@ -9,8 +9,8 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::timeout;
 
+use super::Shares;
 use super::who::Who;
-use super::{Shares, lock};
 use crate::listen::read_rest;
 
 /// What a body that has not come yet counts for, beside its bytes: about what is kept for its request.
@@ -126,7 +126,7 @@ impl Held<'_> {
     /// Whether there is room for as much.
     fn grow(&mut self, units: u64) -> bool {
         let more = units.saturating_sub(self.units);
-        let grows = lock(&self.shares.bodies).enter(self.who, more);
+        let grows = self.shares.bodies.lock().enter(self.who, more);
         self.units += if grows { more } else { 0 };
         grows
     }
@@ -134,6 +134,6 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        lock(&self.shares.bodies).leave(self.who, self.units);
+        self.shares.bodies.lock().leave(self.who, self.units);
     }
 }

@@ -44,9 +44,8 @@ pub(super) struct Keeper<S, C> {
 pub(super) fn mailbox<S: SlotStore, C: LeaseClock + 'static>(keeper: &Arc<Keeper<S, C>>) -> Mailbox<Leave> {
     let keeper = keeper.clone();
     Mailbox::new(QUEUED_MAX, move |queue| {
-        let counters = &keeper.book.counters;
-        counters.keepers.fetch_add(1, Relaxed);
-        counters.round_at.store(keeper.clock.now().as_nanos(), Relaxed);
+        keeper.book.counters.keepers.fetch_add(1, Relaxed);
+        keeper.book.round_at.store(keeper.clock.now().as_nanos(), Relaxed);
         keeper.book.background.spawn(keep(keeper.clone(), queue));
     })
 }
@@ -54,7 +53,7 @@ pub(super) fn mailbox<S: SlotStore, C: LeaseClock + 'static>(keeper: &Arc<Keeper
 impl<S, C: LeaseClock> Keeper<S, C> {
     /// Whether the last round began so lately that no lease is in danger: within a quarter of a life.
     pub(super) fn is_on_time(&self) -> bool {
-        let round_at = Timestamp::from_nanos(self.book.counters.round_at.load(Relaxed));
+        let round_at = Timestamp::from_nanos(self.book.round_at.load(Relaxed));
         self.clock.now().since(round_at) < self.lives / LATE_PART
     }
 }
@@ -82,7 +81,7 @@ pub(super) async fn keep<S: SlotStore, C: LeaseClock + 'static>(
         let now = keeper.clock.now();
         if now.since(looked_at) >= round {
             looked_at = now;
-            keeper.book.counters.round_at.store(now.as_nanos(), Relaxed);
+            keeper.book.round_at.store(now.as_nanos(), Relaxed);
             start_beats(&keeper, &beats, now);
         }
     }

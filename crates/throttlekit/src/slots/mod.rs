@@ -47,6 +47,8 @@ mod stats;
 pub use builder::SlotsBuilder;
 pub use desk::{Ends, SlotDesk};
 pub use handle::{Admission, SharedSlots};
-pub use held::{Fenced, HeldSlot};
+pub use held::HeldSlot;
 pub use stats::SlotStats;
 pub use throttlekit_core::concurrency::Ending;
+
+pub use crate::fence::Fenced;

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use throttlekit_core::lease::{Authority, Plan, Request, Sizing, Spend, Term, Turn, UNITS_HELD_MAX};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
-use super::builder::{Chosen, Mode};
-use super::fetch::Fetch;
+use super::builder::{Chosen, Forecast, Mode};
 use super::keeper;
 use super::slot::{Desk, Failed, Slot};
 use super::stats::Counters;
@@ -128,7 +127,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     /// The key's slot, which stays its own while `pins` counts whoever relies on that.
     pub(super) fn pin(&self, fingerprint: u64) -> Option<Arc<Slot>> {
         let place = self.place(fingerprint)?;
-        let mut desk = place.slot.desk();
+        let mut desk = place.slot.desk.lock();
         if !place.is_mine() {
             return None;
         }
@@ -159,12 +158,13 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         let slot = place.slot;
         let mut bell = pin!(slot.bell.notified());
         let (awaited, fetch) = {
-            let mut desk = slot.desk();
+            let mut desk = slot.desk.lock();
             if !place.is_mine() {
                 return Round::Again;
             }
             let now = self.clock.now();
             desk.greet(now);
+            self.expect(&mut desk.sizing, ask.key, now);
             if self.is_cold(&mut desk.sizing, now) {
                 return desk.holder.denied(ask.cost, now).map_or(Round::Strict, Round::Answer);
             }
@@ -184,7 +184,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         let _waiting = Waiting(slot);
         self.fetch(place, fetch);
         match self.background.wait(1, bell).await {
-            Ok(()) => match &slot.desk().failed {
+            Ok(()) => match &slot.desk.lock().failed {
                 Some((id, Failed::Outage(error))) if Some(*id) == awaited => Round::Outage(error.clone()),
                 Some((id, Failed::Lapsed)) if Some(*id) == awaited => Round::Strict,
                 _ => Round::Again,
@@ -197,7 +197,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     /// sends another; what it may still bring lapses.
     #[cold]
     fn give_up(&self, place: &Place<'_>, awaited: Option<u64>, late: StoreError) -> Round {
-        let mut desk = place.slot.desk();
+        let mut desk = place.slot.desk.lock();
         if !place.is_mine() || awaited.is_none() || desk.holder.asking() != awaited {
             return Round::Again;
         }
@@ -206,6 +206,12 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         drop(desk);
         place.slot.bell.notify_waiters();
         Round::Outage(late)
+    }
+
+    fn expect(&self, sizing: &mut Sizing, key: &[u8], now: Timestamp) {
+        if let Some(Forecast(forecast)) = &self.chosen.forecast {
+            sizing.expect(now, || forecast(key));
+        }
     }
 
     /// Whether a batch would save nothing for this key now.
@@ -221,7 +227,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     async fn strict_remembered(&self, place: &Place<'_>, ask: Ask<'_>) -> Result<Answer, StoreError> {
         let sent = self.clock.now();
         let answer = self.strict(ask).await?;
-        let mut desk = place.slot.desk();
+        let mut desk = place.slot.desk.lock();
         if place.is_mine() && answer.outage.is_none() {
             if answer.decision.allowed {
                 desk.sizing.served(ask.cost, self.clock.now());
@@ -235,7 +241,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     /// Fetches units ahead of need, unless someone is at the desk.
     #[cold]
     fn refill(self: &Arc<Self>, place: &Place<'_>, key: &[u8]) {
-        let Some(mut desk) = place.slot.try_desk() else { return };
+        let Some(mut desk) = place.slot.desk.try_lock() else { return };
         if !place.is_mine() {
             return;
         }
@@ -264,6 +270,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         now: Timestamp,
     ) -> Option<(Arc<str>, Request)> {
         let id = self.request_ids.fetch_add(1, Relaxed);
+        self.expect(&mut desk.sizing, key, now);
         let batch = desk.sizing.batch(now);
         let request = desk.holder.poll_request(&place.slot.purse, id, batch, now)?;
         Some((desk.key.get_or_insert_with(|| self.shared.key(key).into()).clone(), request))
@@ -272,7 +279,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     fn fetch(self: &Arc<Self>, place: &Place<'_>, fetch: Option<(Arc<str>, Request)>) {
         if let Some((key, request)) = fetch {
             keeper::ensure(self);
-            Fetch::start(self, place.fingerprint(), key, request);
+            self.send(place, key, request);
         }
     }
 }
@@ -290,6 +297,6 @@ struct Waiting<'a>(&'a Slot);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.desk().waiting -= 1;
+        self.0.desk.lock().waiting -= 1;
     }
 }

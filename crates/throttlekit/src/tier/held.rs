@@ -68,7 +68,7 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
 
 impl<S: Store, C: LeaseClock + 'static> Drop for HeldKey<S, C> {
     fn drop(&mut self) {
-        self.slot.desk().pins -= 1;
+        self.slot.desk.lock().pins -= 1;
     }
 }
 

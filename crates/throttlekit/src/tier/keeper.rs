@@ -42,7 +42,7 @@ pub(super) async fn give_back<S: Store, C: LeaseClock + 'static>(
     from: impl Fn(&Slot, &mut Desk, Timestamp) -> Option<Return>,
 ) -> Result<(), StoreError> {
     let take = |place: Place<'_>| {
-        let mut desk = place.slot.desk();
+        let mut desk = place.slot.desk.lock();
         let back = if place.is_mine() { from(place.slot, &mut desk, tier.clock.now()) } else { None };
         back.zip(desk.key.clone())
     };

@@ -1,7 +1,7 @@
 //! What a node keeps of one key.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throttlekit_core::lease::{Epoch, Holder, Plan, Purse, Reply, Return, Sizing, Turn};
 use throttlekit_core::{Cost, Timestamp};
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::Clock;
 use crate::store::{Lent, StoreError};
-use crate::sync::SharedWord;
+use crate::sync::{Mutex, SharedWord};
 
 /// How often units of one key go back within one window.
 const RETURNS_PER_WINDOW_MAX: u32 = 16;
@@ -32,7 +32,7 @@ pub(super) struct Slot {
     /// a window it names that window.
     reset_at: AtomicU64,
     refill_at_percent: u64,
-    desk: Mutex<Desk>,
+    pub(super) desk: Mutex<Desk>,
     /// Rings when a request has come back.
     pub(super) bell: Notify,
 }
@@ -87,18 +87,9 @@ impl Slot {
         Timestamp::from_nanos(self.reset_at.load(Acquire))
     }
 
-    pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {
-        // The machine is pure and finishes what it begins, so a panic elsewhere leaves nothing half done.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn try_desk(&self) -> Option<MutexGuard<'_, Desk>> {
-        self.desk.try_lock().ok()
-    }
-
     /// Since when nobody has come to the desk, if the key holds nothing and nobody relies on it.
     pub(super) fn idle_since(&self, now: Timestamp) -> Option<Timestamp> {
-        let desk = self.try_desk()?;
+        let desk = self.desk.try_lock()?;
         desk.is_free(self, now).then_some(desk.asked_at)
     }
 
@@ -108,7 +99,7 @@ impl Slot {
     /// emptied first: units taken out by a thread that found the slot before do not belong with the deadline which
     /// that thread has read.
     pub(super) fn clear(&self, now: Timestamp, disown: impl FnOnce()) -> bool {
-        let Some(mut desk) = self.try_desk() else { return false };
+        let Some(mut desk) = self.desk.try_lock() else { return false };
         if !desk.is_free(self, now) {
             return false;
         }

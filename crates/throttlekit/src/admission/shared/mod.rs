@@ -12,6 +12,6 @@ mod store_step;
 
 pub use builder::SharedPolicyBuilder;
 pub use keeper::SettleStats;
-pub use permit::{Fenced, SharedPermit};
+pub use permit::SharedPermit;
 pub use policy::SharedPolicy;
 pub use slots::Slots;

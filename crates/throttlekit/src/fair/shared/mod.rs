@@ -14,7 +14,6 @@
 mod budget;
 mod builder;
 mod desk;
-mod fetch;
 mod limiter;
 mod share;
 

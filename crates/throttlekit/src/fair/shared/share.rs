@@ -23,7 +23,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     /// and changes nothing.
     pub fn share_of(&self, tenant: &(impl AsRef<[u8]> + ?Sized)) -> Option<TenantShare> {
         let name = self.place.hash.fingerprint(tenant.as_ref());
-        let mut desk = self.place.desk();
+        let mut desk = self.place.desk.lock();
         desk.advance(self.place.clock.now());
         desk.share_of(name)
     }
