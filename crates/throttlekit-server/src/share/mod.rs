@@ -4,36 +4,37 @@
 //! bodies, room in line and turns are shared by weight: between principals, or addresses where nobody has a name, and then
 //! between the connections of each.
 
-mod body;
 mod crowd;
-mod layer;
 mod processor;
 mod tally;
 mod turns;
 mod who;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use http::Extensions;
 use throttlekit::internals::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-pub(crate) use layer::FairUse;
 pub use processor::Processor;
 pub(crate) use processor::{Account, Requests};
 pub use tally::PrincipalSeen;
 use tally::{Tallies, Tally};
 use turns::{Asked, Turns};
-use who::Who;
+pub(crate) use who::Who;
 
-use crate::listen::Limits;
-use crate::seeing::WATCHERS_MAX;
+use crate::limits::Limits;
 use crowd::Crowd;
 
 /// Streams that stay open to tell of changes, over all listeners.
 const STREAMS_MAX: u64 = 1_024;
+/// Streams of denials, over all listeners.
+pub(crate) const WATCHERS_MAX: usize = 64;
+
+/// An error: as many streams of denials are open as may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyWatchers;
 
 /// The load of a server at one moment, over all listeners. All 0 on an idle server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,25 +79,46 @@ impl Shares {
         Load { deciding, waiting, body_bytes, health_streams }
     }
 
+    /// The limits that capacities were taken from.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Takes room for bytes of an incomplete body, if there is enough for its caller.
+    pub(crate) fn take_body_bytes(&self, who: &Who, bytes: u64) -> bool {
+        self.bodies.lock().enter(who, bytes)
+    }
+
+    /// Gives back room that an incomplete body took.
+    pub(crate) fn give_back_body_bytes(&self, who: &Who, bytes: u64) {
+        self.bodies.lock().leave(who, bytes);
+    }
+
     /// What each principal asked and got.
     pub(crate) fn principals(&self) -> Vec<PrincipalSeen> {
         self.tallies.seen()
     }
 
-    /// Room for a stream that stays open, of whoever sent a request with these extensions; nothing if it has too many.
-    pub(crate) fn stream(self: &Arc<Self>, extensions: &Extensions) -> Option<OpenStream> {
-        OpenStream::enter(self, Who::of(extensions), |shares| &shares.streams)
+    /// Room for a stream that stays open; nothing if its caller has too many.
+    pub(crate) fn stream(self: &Arc<Self>, who: Who) -> Option<OpenStream> {
+        OpenStream::enter(self, who, |shares| &shares.streams)
     }
 
     /// The turn of a request, once it comes; nothing if too many of its caller wait, or if it did not come in time.
-    async fn turn(self: &Arc<Self>, who: Who) -> Option<Turn> {
+    pub(crate) async fn turn(self: &Arc<Self>, who: Who) -> Option<Turn> {
         let tally = self.tallies.of(&who.group);
         if !self.comes(&who, 1).await {
             tally.shed();
             return None;
         }
         tally.begun();
-        Some(Turn { shares: self.clone(), who, tally, units: AtomicU64::new(1) })
+        Some(Turn {
+            shares: self.clone(),
+            who,
+            tally,
+            units: AtomicU64::new(1),
+            is_used: AtomicBool::new(false),
+        })
     }
 
     /// Waits for the turn of so many units. Whether it came.
@@ -175,11 +197,14 @@ pub(crate) struct Turn {
     shares: Arc<Shares>,
     who: Who,
     tally: Arc<Tally>,
+    /// What it holds now.
     units: AtomicU64,
+    /// Something was decided in it. It begins with one unit, as nobody knows yet what the request comes to.
+    is_used: AtomicBool,
 }
 
 impl Turn {
-    /// Says how many decisions it comes to, if that is more than one: its caller waits the longer for the next.
+    /// Adds the units of a request that comes to several decisions at once: its caller waits longer for its next turn.
     pub(crate) fn weigh(&self, decisions: usize) {
         let more = (decisions as u64).saturating_sub(1);
         if more > 0 {
@@ -189,14 +214,21 @@ impl Turn {
         }
     }
 
-    /// Ends the part that was decided so far, and waits for the turn of so many decisions more. Whether it came.
+    /// Ends the part that was decided so far, and waits for the turn of the next `decisions`. Returns whether it came.
+    ///
+    /// The first part waits too, unless it is the one decision that the turn began with: 128 requests that turn out to be
+    /// batches once they have begun would put 4,096 decisions before everyone else's.
     pub(crate) async fn next(&self, decisions: usize) -> bool {
         let units = decisions as u64;
+        let begun = u64::from(!self.is_used.swap(true, Relaxed));
+        if units == begun {
+            return true;
+        }
         self.shares.end(&self.who, self.units.swap(0, Relaxed));
         let comes = self.shares.comes(&self.who, units).await;
         if comes {
             self.units.store(units, Relaxed);
-            self.tally.weighed(units);
+            self.tally.weighed(units - begun);
         } else {
             self.tally.shed();
         }
@@ -225,6 +257,9 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::num::NonZeroU32;
     use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use futures_util::future::join_all;
 
     use super::who::Group;
     use super::*;
@@ -272,6 +307,19 @@ mod tests {
         assert_eq!(load(&shares), (1, 0));
         drop(first);
         assert!(shares.turn(who(1, 1, 1)).await.is_some());
+        assert_eq!(load(&shares), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_turn_out_to_be_batches_stay_within_the_capacity() {
+        let shares = Shares::new(Limits { requests_max: 4, ..Limits::default() });
+        let turns = join_all((0..4).map(|n| shares.turn(who(1, 1, n)))).await;
+        let turns: Vec<_> = turns.into_iter().flatten().collect();
+        let mut batches: Vec<_> = turns.iter().map(|turn| Box::pin(turn.next(3))).collect();
+        let begun = batches.iter_mut().filter_map(FutureExt::now_or_never).count();
+        assert_eq!((begun, load(&shares)), (1, (6, 2)), "the last to begin may go beyond it");
+        drop(batches);
+        drop(turns);
         assert_eq!(load(&shares), (0, 0));
     }
 

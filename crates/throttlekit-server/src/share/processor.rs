@@ -18,7 +18,9 @@ use tokio::runtime::Handle;
 
 use super::turns::{Asked, Turns};
 use super::who::Who;
-use crate::listen::Peer;
+
+/// How much processor time a group of weight 1 may take before its turn: a few requests.
+const LEAD_MICROS: u64 = 1_000;
 
 /// Shares the processor time of one runtime between callers. Tasks of another runtime must not run by it: where that one
 /// stands still, their turns would not end.
@@ -47,7 +49,13 @@ throttlekit::debug_fields!([] Processor);
 impl Processor {
     fn of(threads: usize) -> Self {
         let (running, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { clock: PreciseClock::new(), threads, running, waiting, line: Mutex::new(Turns::line()) }
+        Self {
+            clock: PreciseClock::new(),
+            threads,
+            running,
+            waiting,
+            line: Mutex::new(Turns::line(LEAD_MICROS)),
+        }
     }
 
     /// Begins a turn, if a thread is free for it.
@@ -122,12 +130,12 @@ impl Eq for Account {}
 
 impl Account {
     /// Of a connection from which no request came yet.
-    pub(crate) fn of(peer: &Peer, processor: &Arc<Processor>) -> Arc<Self> {
-        Arc::new(Self { processor: processor.clone(), who: Mutex::new(Who::at(peer)) })
+    pub(crate) fn of(who: Who, processor: &Arc<Processor>) -> Arc<Self> {
+        Arc::new(Self { processor: processor.clone(), who: Mutex::new(who) })
     }
 
     /// Says who sends requests over it.
-    pub(super) fn belongs_to(&self, who: &Who) {
+    pub(crate) fn belongs_to(&self, who: &Who) {
         let mut known = self.who.lock();
         if (&known.group, known.weight) != (&who.group, who.weight) {
             *known = who.clone();

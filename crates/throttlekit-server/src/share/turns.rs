@@ -1,4 +1,4 @@
-//! Whose request is decided next.
+//! Start-time fair queueing of requests.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -17,12 +17,18 @@ const IDLE_GROUPS_MAX: usize = 4_096;
 /// requests over its weight, and of those who wait the one with the earliest goes first. Its connections take turns. So
 /// whoever asks for less than its share waits for the requests that are being decided, and for nobody's backlog.
 ///
+/// A group may be ahead of its share by a lead. Without it, among sixteen others that are always ready a group waits
+/// sixteen times as long as its last request took, though it asks for next to nothing. Groups that always have something
+/// ready have used up their lead, so those that do not go first.
+///
 /// Decides only; `T` is how whoever waits is told.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
-    /// Units that are decided at a time. The last to come may go beyond it.
+    /// Units that are decided at a time. The last to come may go beyond it, and groups with a lead may use as much again.
     capacity: u64,
     held: u64,
+    /// How far a group of weight 1 may be ahead of its share, in virtual time.
+    lead: u64,
     /// Room in line; there is no end of it if this is missing.
     queue: Option<Crowd>,
     /// The virtual time of the last request that began.
@@ -68,16 +74,17 @@ pub(super) enum Asked {
 }
 
 impl<T> Turns<T> {
-    /// So many units at a time, and room for so many in line.
+    /// So many units at a time, and room for so many in line. A group may lead by a quarter of the capacity.
     pub(super) fn new(capacity: u64, queue: u64) -> Self {
-        Self { capacity, queue: Some(Crowd::new(queue)), ..Self::line() }
+        Self { capacity, queue: Some(Crowd::new(queue)), ..Self::line(capacity / 4) }
     }
 
-    /// A line from which others are [taken](Self::take): nothing begins by itself.
-    pub(super) fn line() -> Self {
+    /// A line from which others are [taken](Self::take): nothing begins by itself. A group may lead by so many units.
+    pub(super) fn line(lead: u64) -> Self {
         Self {
             capacity: 0,
             held: 0,
+            lead: lead.saturating_mul(STEP),
             queue: None,
             now: 0,
             flows: HashMap::new(),
@@ -88,7 +95,12 @@ impl<T> Turns<T> {
 
     /// Asks for the turn of a request of so many units.
     pub(super) fn ask(&mut self, who: &Who, units: u64, tell: impl FnOnce() -> T) -> Asked {
-        if self.held < self.capacity && self.order.is_empty() {
+        let begins = if self.leads(who, units) {
+            self.held < 2 * self.capacity
+        } else {
+            self.held < self.capacity && self.order.is_empty()
+        };
+        if begins {
             self.begin(who, units);
             self.hold(who, units);
             return Asked::Begins;
@@ -97,7 +109,7 @@ impl<T> Turns<T> {
             return Asked::Full;
         }
         let ticket = self.number();
-        let now = self.now;
+        let (now, lead) = (self.now, self.lead);
         let flow = self.flow(who);
         let line = flow.lines.entry(who.connection).or_default();
         if line.is_empty() {
@@ -105,7 +117,7 @@ impl<T> Turns<T> {
         }
         line.push_back(Waiting { ticket, units, tell: tell() });
         if flow.stands.is_none() {
-            let stands = flow.due.max(now);
+            let stands = flow.starts(now, lead);
             flow.stands = Some(stands);
             let place = (stands, flow.number);
             self.order.insert(place, who.group.clone());
@@ -121,11 +133,11 @@ impl<T> Turns<T> {
 
     /// Has a group wait longer for its next.
     pub(super) fn charge(&mut self, who: &Who, units: u64) {
-        let now = self.now;
+        let (now, lead) = (self.now, self.lead);
         let flow = self.flow(who);
         flow.due = flow.due.saturating_add(cost(units, flow.weight));
         if let Some(stood) = flow.stands {
-            let (stands, number) = (flow.due.max(now), flow.number);
+            let (stands, number) = (flow.starts(now, lead), flow.number);
             flow.stands = Some(stands);
             self.order.remove(&(stood, number));
             self.order.insert((stands, number), who.group.clone());
@@ -202,11 +214,21 @@ impl<T> Turns<T> {
     }
 
     fn begin(&mut self, who: &Who, units: u64) {
-        let now = self.now;
+        let (now, lead) = (self.now, self.lead);
         let flow = self.flow(who);
-        let starts = flow.due.max(now);
-        flow.due = starts.saturating_add(cost(units, flow.weight));
+        let starts = flow.starts(now, lead);
+        flow.due = flow.due.max(now).saturating_add(cost(units, flow.weight));
         self.now = starts;
+    }
+
+    /// Whether a request is within what its group may use ahead of its share.
+    fn leads(&self, who: &Who, units: u64) -> bool {
+        let due = match self.flows.get(&who.group) {
+            Some(flow) if flow.stands.is_some() => return false,
+            Some(flow) => flow.due.max(self.now),
+            None => self.now,
+        };
+        due.saturating_add(cost(units, who.weight)) <= self.now + self.lead
     }
 
     fn hold(&mut self, who: &Who, units: u64) {
@@ -234,8 +256,9 @@ impl<T> Turns<T> {
         if let Some(flow) = self.flows.get_mut(&who.group)
             && !flow.ring.is_empty()
         {
-            flow.stands = Some(flow.due);
-            self.order.insert((flow.due, number), who.group.clone());
+            let stands = flow.starts(self.now, self.lead);
+            flow.stands = Some(stands);
+            self.order.insert((stands, number), who.group.clone());
         }
         Some((who, next))
     }
@@ -255,6 +278,11 @@ impl<T> Turns<T> {
 }
 
 impl<T> Flow<T> {
+    /// The virtual time at which its next request may begin.
+    fn starts(&self, now: u64, lead: u64) -> u64 {
+        self.due.saturating_sub(lead).max(now)
+    }
+
     fn is_idle(&self) -> bool {
         self.held == 0 && self.ring.is_empty()
     }
@@ -319,6 +347,28 @@ mod tests {
         }
         let share = |index: usize| units[index] as f64 / units[0] as f64;
         assert!((3.8..4.2).contains(&share(1)) && (0.9..1.1).contains(&share(2)), "{units:?}");
+    }
+
+    #[test]
+    fn a_group_below_its_share_does_not_wait_for_those_above() {
+        let mut turns = turns(8);
+        let heavy: Vec<_> = (0..16).map(|group| who(group, 1, group)).collect();
+        for one in &heavy {
+            (0..100).for_each(|_| _ = turns.ask(one, 4, || one.connection));
+        }
+        let mut running: VecDeque<u64> = VecDeque::new();
+        let light = who(16, 1, 16);
+        let mut began = 0;
+        for round in 0..320 {
+            // One unit of the light group's to sixty-four of the others': a quarter of its share.
+            if round % 16 == 0 {
+                began += u32::from(turns.ask(&light, 1, || 16) == Asked::Begins);
+                assert!(turns.end(&light, 1).iter().all(|told| *told < 16), "it did not wait");
+            }
+            let next = running.pop_front().unwrap_or(round % 2);
+            running.extend(turns.end(&heavy[usize::try_from(next).unwrap()], 4));
+        }
+        assert_eq!(began, 20);
     }
 
     #[test]

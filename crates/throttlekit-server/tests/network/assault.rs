@@ -23,6 +23,9 @@ use crate::attack::{self, Door};
 use crate::bombs;
 use crate::client::{CHECK, Client, Failure, framed};
 
+/// Streams of one connection, as many as the server allows.
+const STREAMS: u32 = 100;
+
 /// Where a server is met.
 #[derive(Clone, Debug)]
 pub(crate) struct Doors {
@@ -189,15 +192,15 @@ async fn zero_window(doors: &Doors, tally: &Tally) {
 
 /// Twenty connections with as many requests as they may have, of which none comes to its end.
 async fn withheld_bodies(doors: &Doors, tally: &Tally) {
-    let each = join_all((0..20).map(|_| attack::withheld_bodies(doors.grpc(), 256))).await;
-    tally.did(256 * each.iter().flatten().count() as u64);
+    let each = join_all((0..20).map(|_| attack::withheld_bodies(doors.grpc(), STREAMS))).await;
+    tally.did(u64::from(STREAMS) * each.iter().flatten().count() as u64);
     sleep(Duration::from_millis(500)).await;
 }
 
 /// Fifty connections with as many streams of health as they may have, open for as long as they are let.
 async fn health_watchers(doors: &Doors, tally: &Tally) {
-    let each = join_all((0..50).map(|_| attack::health_watches(doors.grpc(), 256))).await;
-    tally.did(256 * each.iter().flatten().count() as u64);
+    let each = join_all((0..50).map(|_| attack::health_watches(doors.grpc(), STREAMS))).await;
+    tally.did(u64::from(STREAMS) * each.iter().flatten().count() as u64);
     sleep(Duration::from_secs(1)).await;
 }
 
@@ -236,7 +239,7 @@ async fn check_flood(doors: &Doors, tally: &Tally) {
         }
     };
     let clients = join_all((0..8).map(|_| doors.client())).await;
-    let each = clients.into_iter().flatten().flat_map(|client| std::iter::repeat_n(client, 256));
+    let each = clients.into_iter().flatten().flat_map(|client| std::iter::repeat_n(client, STREAMS as usize));
     join_all(each.map(one)).await;
 }
 

@@ -72,12 +72,12 @@ async fn withhold(server: &Server, listener: &str, path: &str) -> Vec<Withholder
     let mut all = Vec::new();
     for _ in 0..17 {
         let mut one = Withholder::connect(address).await;
-        one.hold(256, path).await;
+        one.hold(100, path).await;
         all.push(one);
     }
     let seen = format!("throttlekit_requests_total{{listener=\"{listener}\"}}");
     let arrived = async {
-        while metric(server, &seen).await < 17.0 * 256.0 {
+        while metric(server, &seen).await < 17.0 * 100.0 {
             sleep(Duration::from_millis(5)).await;
         }
     };
@@ -157,9 +157,9 @@ async fn health_is_told_on_change_and_its_watchers_are_bounded() {
     let message = Bytes::from_static(&[0; 5]);
     let mut streams = Vec::new();
     let mut refused = 0;
-    for _ in 0..8 {
+    for _ in 0..20 {
         let one = Withholder::connect(server.grpc()).await;
-        for _ in 0..256 {
+        for _ in 0..100 {
             let request = Request::post(format!("http://server{WATCH}"));
             let request = request.header("content-type", "application/grpc").body(()).unwrap();
             let mut ready = one.send.clone().ready().await.unwrap();

@@ -12,7 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use crate::assault::{ATTACKS, Attack};
 use crate::client::Client;
 use crate::measure::{GROWTH_MIB_MAX, P99_FLOOR, P99_TIMES_MAX, Peak, end_within, p99, round};
-use crate::siege::{Besieged, HONEST, HOSTILE, Nice, Outcome, burnt, everybody};
+use crate::siege::{Besieged, HONEST, HOSTILE, Nice, Outcome, burnt, everybody, move_aside};
 
 const HONEST_EVERY: Duration = Duration::from_millis(2);
 /// An honest request that takes longer has failed.
@@ -59,6 +59,7 @@ struct Turns {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures, so it wants the machine: cargo xtask prove abuse"]
 async fn figures() {
+    move_aside(std::process::id());
     let size = if std::env::var_os("ABUSE_SMALL").is_some() { SMALL } else { FULL };
     end_within(size.within);
     let server = Besieged::start("memory", &everybody());

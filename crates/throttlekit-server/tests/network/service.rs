@@ -1,8 +1,8 @@
 //! Fair service: what honest principals get while others attack the server by any mix of attacks.
 //!
-//! `cargo xtask prove fair-service` runs it against the program that is shipped, over memory and over Redis. Attackers
-//! have the lowest priority on this machine, as if they had one of their own: what slows others down is then the
-//! server's work for them.
+//! `cargo xtask prove fair-service` runs it against the program that is shipped, over memory and over Redis. The server
+//! has processor cores of its own, and attackers have the lowest priority on the others: what slows honest clients down is
+//! then the server's work for attackers.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -11,6 +11,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use throttlekit_conformance::Dice;
 use throttlekit_proto::v1::{CheckManyRequest, CheckManyResponse, CheckResponse, Decision};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
@@ -18,7 +20,7 @@ use crate::assault::ATTACKS;
 use crate::client::{Client, Failure};
 use crate::cost;
 use crate::measure::{GROWTH_MIB_MAX, P99_FLOOR, P99_TIMES_MAX, Peak, end_within, number, p99, round};
-use crate::siege::{Besieged, HONEST, HOSTILE, Nice, Outcome, everybody};
+use crate::siege::{Besieged, HONEST, HOSTILE, Nice, Outcome, everybody, move_aside};
 
 /// How much of its success alone an honest principal keeps.
 const SUCCESS_MIN: f64 = 0.9;
@@ -198,6 +200,8 @@ async fn fair_service() {
     let (mixes, seed) = (number("FAIR_MIXES", 200), number("FAIR_SEED", 0));
     end_within(Duration::from_secs(60 + 12 * mixes));
     let redis = env::var("THROTTLEKIT_REDIS").expect("a Redis: cargo xtask prove fair-service starts one");
+    move_aside(std::process::id());
+    move_aside(process_of(&redis).await);
     let servers = [
         ("memory", Besieged::start("memory", &everybody())),
         ("redis", Besieged::start(&redis, &everybody())),
@@ -259,6 +263,21 @@ async fn fair_service() {
     (figure["principals_cost"], figure["wrong_token_cost"]) = (among.into(), wrong.into());
     println!("figure: {figure}");
     assert!(broken.is_empty(), "not proved:\n  {}", broken.join("\n  "));
+}
+
+/// The process of a Redis server.
+async fn process_of(redis: &str) -> u32 {
+    let address = redis.trim_start_matches("redis://");
+    let mut stream = BufStream::new(TcpStream::connect(address).await.expect("a Redis"));
+    stream.write_all(b"INFO server\r\n").await.expect("a Redis");
+    stream.flush().await.expect("a Redis");
+    let mut lines = stream.lines();
+    while let Some(line) = lines.next_line().await.expect("a Redis") {
+        if let Some(process) = line.strip_prefix("process_id:") {
+            return process.trim().parse().expect("a number");
+        }
+    }
+    panic!("Redis names its process");
 }
 
 fn figure(mixes: u64, (success, times): (f64, f64), grown: f64, off: f64, broken: usize) -> Value {

@@ -51,34 +51,63 @@ const SLACK: Duration = Duration::from_secs(10);
 /// `burn MILLISECONDS-OF-PROCESSOR MILLISECONDS`. A mix is `PRINCIPAL:ATTACK+ATTACK,PRINCIPAL:ATTACK`.
 const ROLE: &str = "ABUSE_ROLE";
 
-/// How far a process steps back for others.
+/// Where a process runs, and how far it steps back for others.
+///
+/// As if each had a machine of its own, the server has half of the processor cores, and whoever asks it the other half,
+/// with the store. Otherwise what is measured is how the kernel shares one core between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nice {
-    /// As an attacker that has a machine of its own: here it gets what the others leave, so that it is the server's
-    /// work that slows them down and not the attacker's.
+    /// Beside the honest clients and the store, with what they leave: so it is the server's work that slows them down
+    /// and not the attacker's.
     Lowest,
-    /// As the server, which steps back for honest clients and for the store: they have machines of their own too.
+    /// Beside the server, as anything else on its machine.
     Same,
 }
 
 impl Nice {
-    fn level(self) -> &'static str {
-        match self {
-            Self::Lowest => "19",
-            Self::Same => "10",
-        }
+    /// A command that runs what follows there.
+    fn command(self) -> Command {
+        // In a session of its own: the kernel may share time between sessions first, whatever their processes are worth.
+        let level = match self {
+            Self::Lowest => "echo 19 2>/dev/null >/proc/self/autogroup; exec chrt --idle 0",
+            Self::Same => "exec nice -n 0",
+        };
+        let cores = match (cores(), self) {
+            (Some((_, theirs)), Self::Lowest) => format!("taskset -c {theirs}"),
+            (Some((servers, _)), Self::Same) => format!("taskset -c {servers}"),
+            (None, _) => String::new(),
+        };
+        let mut command = Command::new("setsid");
+        command.args(["sh", "-c", &format!("{level} {cores} \"$@\""), "sh"]);
+        command
+    }
+}
+
+/// The cores of the server and those of everyone else; nothing where there is one.
+fn cores() -> Option<(String, String)> {
+    let status = std::fs::read_to_string("/proc/1/status").expect("a kernel that says");
+    let allowed: String = after(&status, "Cpus_allowed_list:")?;
+    let range = |part: &str| {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        low.parse::<u32>().expect("a core")..=high.parse().expect("a core")
+    };
+    let all: Vec<_> = allowed.split(',').flat_map(range).map(|core| core.to_string()).collect();
+    let (servers, theirs) = all.split_at(all.len() / 2);
+    (!servers.is_empty()).then(|| (servers.join(","), theirs.join(",")))
+}
+
+/// Moves a process to the cores of those who are not the server.
+pub(crate) fn move_aside(process: u32) {
+    if let Some((_, theirs)) = cores() {
+        let moved = Command::new("taskset").args(["-apc", &theirs, &process.to_string()]).output();
+        assert!(moved.is_ok_and(|output| output.status.success()), "taskset moves process {process}");
     }
 }
 
 /// The program that people run.
 fn shipped(binary: &OsStr, policies: &Path, store: &str) -> Command {
-    let mut command = Command::new("nice");
-    command.args(["-n", Nice::Same.level()]).arg(binary).arg("serve").arg(policies).args([
-        "--store",
-        store,
-        "--log-json",
-        "--fresh-start",
-    ]);
+    let mut command = Nice::Same.command();
+    command.arg(binary).arg("serve").arg(policies).args(["--store", store, "--log-json", "--fresh-start"]);
     for door in ["--listen", "--http", "--metrics"] {
         command.args([door, "127.0.0.1:0"]);
     }
@@ -91,9 +120,8 @@ fn shipped(binary: &OsStr, policies: &Path, store: &str) -> Command {
 
 /// This test binary again, in another role.
 fn other(role: &str, nice: Nice) -> Command {
-    let mut command = Command::new("nice");
+    let mut command = nice.command();
     command
-        .args(["-n", nice.level()])
         .arg(std::env::current_exe().expect("this binary"))
         .args(["--ignored", "--exact", "siege::other_role", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)

@@ -25,7 +25,7 @@ counters! {
     beside {
         /// Slots that are held or asked for now.
         held: u64,
-        /// Whether there is a keeper now that is driven: its last round began within a quarter of a life. Where slots are
+        /// Whether there is a renewer now that is driven: its last round began within a quarter of a life. Where slots are
         /// held and there is none, nobody beats for them.
         keeper_alive: bool,
     }

@@ -11,7 +11,7 @@ use crate::LeaseClock;
 use crate::store::{LeaseAsk, Lent, Store, StoreError};
 
 impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
-    /// Sends one request for units of one key. However it ends, the desk is told, and everyone who waits wakes up.
+    /// Sends one request for units of one key. However it ends, the state learns of it, and everyone who waits wakes up.
     pub(super) fn send(self: &Arc<Self>, place: &Place<'_>, key: Arc<str>, request: Request) {
         let (asks, lands, fingerprint) = (self.clone(), self.clone(), place.fingerprint());
         let lease = async move { asks.lease(&key, request.want).await };
@@ -36,12 +36,12 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         let Some(Place { slot, .. }) = self.table.find(fingerprint) else { return };
         match answer {
             Ok(lent) => {
-                let reply = slot.desk.lock().reply(slot, id, &lent, self.clock.now());
+                let reply = slot.state.lock().reply(slot, id, &lent, self.clock.now());
                 if reply != Reply::Credited {
                     self.counters.units_lapsed.fetch_add(granted, Relaxed);
                 }
             }
-            Err(error) => slot.desk.lock().failed(id, error),
+            Err(error) => slot.state.lock().failed(id, error),
         }
         slot.bell.notify_waiters();
     }

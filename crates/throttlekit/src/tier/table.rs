@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use throttlekit_core::Timestamp;
 
-use super::slot::Slot;
+use super::key_state::KeySlot;
 use crate::sync::Mutex;
 
 /// Places a key may be at. Their fingerprints fill one cache line.
@@ -22,7 +22,7 @@ pub(super) struct Table {
 #[repr(align(64))]
 struct Set {
     owners: [AtomicU64; WAYS],
-    slots: [OnceLock<Arc<Slot>>; WAYS],
+    slots: [OnceLock<Arc<KeySlot>>; WAYS],
     /// Held by whoever gives a place to a key.
     giving: Mutex<()>,
 }
@@ -31,7 +31,7 @@ struct Set {
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     owner: &'a AtomicU64,
-    pub(super) slot: &'a Arc<Slot>,
+    pub(super) slot: &'a Arc<KeySlot>,
     fingerprint: u64,
 }
 
@@ -66,7 +66,7 @@ impl Table {
         &self,
         fingerprint: u64,
         now: Timestamp,
-        make: impl Fn() -> Slot,
+        make: impl Fn() -> KeySlot,
     ) -> Option<Place<'_>> {
         if let Some(place) = self.find(fingerprint) {
             return Some(place);

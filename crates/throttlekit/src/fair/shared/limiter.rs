@@ -10,7 +10,7 @@ use throttlekit_core::fair::branch::{Credit, Request, Turn};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use tokio::sync::Notify;
 
-use super::desk::Desk;
+use super::branch_state::BranchState;
 use super::{Budget, Quanta, Region, SharedFairBuilder};
 use crate::fair::limiter::WeightOf;
 use crate::shared::{StandIn, Tallies};
@@ -55,7 +55,7 @@ pub(super) struct Place<B, C> {
     pub(super) clock: C,
     pub(super) hash: SecretHash,
     pub(super) hold: Duration,
-    pub(super) desk: Mutex<Desk>,
+    pub(super) state: Mutex<BranchState>,
     /// Rings when a request has come back.
     pub(super) bell: Notify,
     pub(super) stand_in: StandIn<1>,
@@ -151,7 +151,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     pub fn try_check<'a>(&self, ask: impl Into<Ask<'a>>) -> Option<Answer> {
         let Ask { key, cost } = ask.into();
         let (place, weight) = (&self.place, (self.place.weight_of)(key));
-        let turn = place.desk.lock().ask(place.hash.fingerprint(key), weight, cost, &place.clock);
+        let turn = place.state.lock().ask(place.hash.fingerprint(key), weight, cost, &place.clock);
         match turn {
             Turn::Admit(decision) | Turn::Deny(decision) => Some(place.answer(decision)),
             Turn::Wait { .. } => None,
@@ -166,19 +166,19 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     /// [outage](Answer::outage) was taken from no budget.
     pub fn refund(&self, tenant: &(impl AsRef<[u8]> + ?Sized), units: Cost, reset_at: Timestamp) {
         let Place { hash, clock, .. } = &*self.place;
-        let (name, mut desk) = (hash.fingerprint(tenant.as_ref()), self.place.desk.lock());
-        desk.refund(name, units, reset_at, clock.now());
+        let (name, mut state) = (hash.fingerprint(tenant.as_ref()), self.place.state.lock());
+        state.refund(name, units, reset_at, clock.now());
     }
 
     /// What is on the books now.
     pub fn stats(&self) -> SharedFairStats {
-        let mut desk = self.place.desk.lock();
-        desk.advance(self.place.clock.now());
+        let mut state = self.place.state.lock();
+        state.advance(self.place.clock.now());
         SharedFairStats {
-            granted: desk.branch.granted(),
-            in_hand: desk.branch.in_hand(),
-            tenants: desk.names.len(),
-            displaced: desk.names.displaced(),
+            granted: state.branch.granted(),
+            in_hand: state.branch.in_hand(),
+            tenants: state.names.len(),
+            displaced: state.names.displaced(),
             ..self.place.counters.read()
         }
     }
@@ -194,7 +194,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     }
 }
 
-/// What follows from one turn at the desk.
+/// The next step after a look at the state.
 enum Round {
     Answer(Decision),
     Outage(StoreError),
@@ -202,17 +202,17 @@ enum Round {
 }
 
 impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
-    /// One turn at the desk, and the wait that follows from it.
+    /// One look at the state, and the wait that follows from it.
     async fn round(self: &Arc<Self>, name: u64, weight: Weight, cost: Cost) -> Round {
         let mut bell = pin!(self.bell.notified());
         let (needs, awaited, request) = {
-            let mut desk = self.desk.lock();
-            let needs = match desk.ask(name, weight, cost, &self.clock) {
+            let mut state = self.state.lock();
+            let needs = match state.ask(name, weight, cost, &self.clock) {
                 Turn::Admit(decision) | Turn::Deny(decision) => return Round::Answer(decision),
                 Turn::Wait { needs } => needs,
             };
             bell.as_mut().enable();
-            let Some((awaited, request)) = desk.wait(needs, self.clock.now()) else {
+            let Some((awaited, request)) = state.wait(needs, self.clock.now()) else {
                 return Round::Outage(StoreError::unavailable("too many asks wait for it"));
             };
             (needs, awaited, request)
@@ -222,7 +222,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
             self.fetch(request);
         }
         match self.background.wait(1, bell).await {
-            Ok(()) => self.desk.lock().failed(awaited).map_or(Round::Again, Round::Outage),
+            Ok(()) => self.state.lock().failed(awaited).map_or(Round::Again, Round::Outage),
             Err(late) => self.give_up(awaited, late),
         }
     }
@@ -238,7 +238,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
     /// sends another; what it may still bring lapses.
     #[cold]
     fn give_up(&self, awaited: u64, late: StoreError) -> Round {
-        if self.desk.lock().branch.asking() != Some(awaited) {
+        if self.state.lock().branch.asking() != Some(awaited) {
             return Round::Again;
         }
         self.land(awaited, Err(late.clone()));
@@ -251,13 +251,13 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
             Ok(granted) => {
                 let units = granted.grant.granted;
                 self.counters.units_granted.fetch_add(units, Relaxed);
-                if self.desk.lock().reply(id, &granted, self.clock.now()) == Credit::Lapsed {
+                if self.state.lock().reply(id, &granted, self.clock.now()) == Credit::Lapsed {
                     self.counters.units_lapsed.fetch_add(units, Relaxed);
                 }
             }
             Err(error) => {
                 self.counters.failures.fetch_add(1, Relaxed);
-                self.desk.lock().fail(id, error);
+                self.state.lock().fail(id, error);
             }
         }
         self.bell.notify_waiters();
@@ -296,7 +296,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
     }
 
     fn theirs(&self) -> Timestamp {
-        self.desk.lock().theirs(self.clock.now())
+        self.state.lock().theirs(self.clock.now())
     }
 }
 
@@ -308,7 +308,7 @@ struct Waiting<'a, B: Budget, C: LeaseClock + 'static> {
 
 impl<B: Budget, C: LeaseClock + 'static> Drop for Waiting<'_, B, C> {
     fn drop(&mut self) {
-        self.place.desk.lock().stop_waiting(self.needs);
+        self.place.state.lock().stop_waiting(self.needs);
     }
 }
 

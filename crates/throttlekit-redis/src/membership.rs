@@ -1,0 +1,92 @@
+//! Membership records of fleets: one script loads or swaps.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use throttlekit::forward_store;
+use throttlekit::store::{Kept, ROLL_BYTES_MAX, RollStore, StoreError, Swapped};
+
+use crate::RedisStore;
+use crate::wire::{By, Call, refused, split, unexpected};
+
+/// What a script is told of one roll.
+#[derive(Clone, Copy)]
+struct Swap<'a> {
+    key: &'a str,
+    /// The version that must lie there, or nothing to look.
+    version: Option<u64>,
+    bytes: &'a [u8],
+    keeps: Duration,
+}
+
+/// A beat whose roll a failover loses loses one grant, whatever its share.
+const GRANTS: u64 = 1;
+
+impl RollStore for RedisStore {
+    async fn load(&self, key: &str) -> Result<Kept, StoreError> {
+        let swap = Swap { key, version: None, bytes: &[], keeps: Duration::ZERO };
+        let (slot, call) = self.roll_call(key);
+        let answer = self.route.track(slot, |by| cmd(call, by, swap)).await?;
+        match swapped(&answer)? {
+            Swapped::Newer(kept) => Ok(kept),
+            Swapped::Done => Err(unexpected()),
+        }
+    }
+
+    /// Under [`Failover::Wait`](crate::Failover::Wait) it is done when the replicas have it; before, nothing that it
+    /// grants may be used.
+    async fn swap(
+        &self,
+        key: &str,
+        version: u64,
+        bytes: &[u8],
+        keeps: Duration,
+    ) -> Result<Swapped, StoreError> {
+        if bytes.len() > ROLL_BYTES_MAX {
+            return Err(StoreError::misconfigured("this is too long to be a roll"));
+        }
+        let swap = Swap { key, version: Some(version), bytes, keeps };
+        let (slot, call) = self.roll_call(key);
+        let reply = self.route.charge(slot, GRANTS, |by| cmd(call, by, swap)).await?;
+        let swapped = swapped(&reply.value)?;
+        let granted = if swapped == Swapped::Done { GRANTS } else { 0 };
+        reply.spend(granted).map_or(Ok(swapped), Err)
+    }
+
+    forward_store!(Store for self => *self; guarantee, background);
+}
+
+impl RedisStore {
+    fn roll_call(&self, key: &str) -> (u16, Call<'_>) {
+        let slot = self.slot(key);
+        (slot, self.fenced_call(slot, &self.scripts.roll, &self.scripts.fenced_roll))
+    }
+}
+
+fn cmd(call: Call<'_>, by: By, swap: Swap<'_>) -> Cmd {
+    let mut cmd = call.begin(by, std::iter::once(swap.key));
+    match swap.version {
+        None => cmd.arg(""),
+        Some(version) => cmd.arg(version),
+    };
+    let keeps_ms = u64::try_from(swap.keeps.as_millis()).unwrap_or(u64::MAX).clamp(1, KEEPS_MS_MAX);
+    cmd.arg(swap.bytes).arg(keeps_ms);
+    call.end(cmd)
+}
+
+/// A century: what a server adds to its time without overflow.
+const KEEPS_MS_MAX: u64 = 100 * 366 * 86_400_000;
+
+fn swapped(answer: &Value) -> Result<Swapped, StoreError> {
+    let (now, replies) = split(answer)?;
+    let [Value::Array(parts)] = replies else { return Err(unexpected()) };
+    match &parts[..] {
+        [Value::Int(1)] => Ok(Swapped::Done),
+        [Value::Int(-1), Value::BulkString(said)] => Err(refused(said)),
+        [Value::Int(0), Value::Int(version), Value::BulkString(bytes)] => {
+            let version = u64::try_from(*version).map_err(|_| unexpected())?;
+            Ok(Swapped::Newer(Kept { bytes: bytes.clone(), version, now }))
+        }
+        _ => Err(unexpected()),
+    }
+}
