@@ -106,7 +106,7 @@ impl FairRule {
 
     /// Takes units that a member has used and did not ask for.
     pub(super) fn owe(&mut self, member: Member, weight: Weight, units: Cost) {
-        either!(self, rule => rule.owe(member, weight, units))
+        either!(self, rule => rule.owe(member, weight, units));
     }
 
     /// When the window ends.

@@ -55,9 +55,11 @@ pub(super) struct Chosen {
     pub(super) keys_max: usize,
 }
 
-/// How many units a key is expected to spend.
+/// A forecast of the units that a key will spend.
 #[derive(Clone)]
-pub(super) struct Forecast(pub(super) Arc<dyn Fn(&[u8]) -> Cost + Send + Sync>);
+pub(super) struct Forecast(pub(super) Arc<ForecastOf>);
+
+type ForecastOf = dyn Fn(&[u8]) -> Cost + Send + Sync;
 
 debug_fields!([] Forecast);
 
