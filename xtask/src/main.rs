@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod cycles;
 mod parts;
+mod picture;
 mod plots;
 mod proto;
 mod prove;

@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use throttlekit_conformance::fair::{Given, PICTURED, shares_over_time};
 use throttlekit_conformance::metering::{self, CAPS, Policy};
 use throttlekit_conformance::price::two_axes::{self, CORRELATIONS, LONG_RUNS};
 
+use crate::picture::{Axis, Line, Panel, Picture, Scale};
 use crate::prove::run_fast;
-use picture::{Axis, Line, Panel, Picture, Scale};
 
 const RED: &str = "#c0392b";
 const ORANGE: &str = "#e67e22";
@@ -38,7 +39,48 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         fs::write(docs.join(name), draw().svg()).with_context(|| format!("cannot write docs/{name}"))?;
         println!("docs/{name}");
     }
+    fs::write(docs.join("guard.svg"), guard()?.svg()).context("cannot write docs/guard.svg")?;
+    println!("docs/guard.svg");
     Ok(())
+}
+
+/// The limit of a guard, requests in flight and latency while a backend changes, as the example `axum-guard` saw them.
+fn guard() -> Result<Picture> {
+    let csv = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guard.csv");
+    let mut example = Command::new("cargo");
+    example.args(["run", "--release", "-p", "axum-guard", "--"]).arg(&csv);
+    ensure!(example.status()?.success(), "the example axum-guard failed");
+    let rows: Vec<Vec<Option<f64>>> = fs::read_to_string(csv)?
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').map(|value| value.parse().ok()).collect())
+        .collect();
+    let line = |name, colour, column: usize| {
+        let points = rows.iter().filter_map(|row| Some((row[0]?, row[column]?))).collect();
+        Line { name, colour, points }
+    };
+    let most =
+        |lines: &[Line]| lines.iter().flat_map(|line| &line.points).map(|(_, up)| *up).fold(1.0, f64::max);
+    let ends = rows.iter().filter_map(|row| row[0]).fold(0.0, f64::max).ceil();
+    let panel = |title, step, lines: Vec<Line>| Panel {
+        title,
+        x: Axis::plain("seconds", Scale::Even, &[0.0, ends / 3.0, ends * 2.0 / 3.0, ends]),
+        y: marked(most(&lines), step),
+        lines,
+    };
+    let at_a_time =
+        vec![line("best", "#999", 1), line("in flight", "#8ecae6", 3), line("limit", "#d62828", 2)];
+    let latency = vec![line("best", "#999", 4), line("latency", "#2a6f97", 5)];
+    Ok(Picture {
+        panels: vec![panel("Requests at a time", 10.0, at_a_time), panel("Latency, ms", 50.0, latency)],
+    })
+}
+
+/// An axis from zero with a mark at each `step`, beyond what is the most.
+fn marked(most: f64, step: f64) -> Axis {
+    let step = step * (most / step / 6.0).ceil();
+    let marks: Vec<f64> = (0..=(most / step).ceil() as u32).map(|nth| f64::from(nth) * step).collect();
+    Axis::plain("", Scale::Even, &marks)
 }
 
 /// What three ways to meter tokens use of a budget, and by how much they pass it, as a stream's cap grows.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use throttlekit::tier::Batch;
 use throttlekit_sim::scale::{Lending, Shape, Toll, measure};
 
+use crate::picture::{Axis, Line, Panel, Picture, Scale};
 use crate::prove::run_released;
-use picture::{Axis, Line, Panel, Picture, Scale};
 
 const SEED: u64 = 1;
 const LIMIT: u64 = 100_000;

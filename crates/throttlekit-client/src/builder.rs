@@ -199,8 +199,4 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for ClientBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientBuilder").field("uris", &self.uris).finish_non_exhaustive()
-    }
-}
+throttlekit::debug_fields!([] ClientBuilder, |it| uris = it.uris);

@@ -1,8 +1,9 @@
 //! The connections to one server, replaced when they fall silent.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::Background;
 use tonic::transport::{Channel, Endpoint};
 
@@ -65,7 +66,7 @@ impl Channels {
     }
 
     fn lock(&self, index: usize) -> MutexGuard<'_, Kept> {
-        self.kept[index].lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept[index].lock()
     }
 }
 

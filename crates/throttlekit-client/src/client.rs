@@ -170,8 +170,4 @@ impl Client {
     }
 }
 
-impl std::fmt::Debug for Client {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
+throttlekit::debug_fields!([] Client, |it| stats = it.stats());

@@ -295,8 +295,4 @@ fn owned(keys: &[&str]) -> Vec<String> {
     keys.iter().map(|key| (*key).to_owned()).collect()
 }
 
-impl std::fmt::Debug for RemoteLimiter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemoteLimiter").field("policy", &self.policy).finish_non_exhaustive()
-    }
-}
+throttlekit::debug_fields!([] RemoteLimiter, |it| policy = it.policy);

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::Background;
 use throttlekit::tier::Margin;
 use throttlekit::{BootClock, Clock, Timestamp};
@@ -101,25 +102,17 @@ impl Hold {
     }
 }
 
-impl std::fmt::Debug for Hold {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The id is worth as much as the slot.
-        f.debug_struct("Hold").field("left", &self.left()).finish_non_exhaustive()
-    }
-}
+// The id is worth as much as the slot.
+throttlekit::debug_fields!([] Hold, |it| left = it.left());
 
 impl Renewer {
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn forget(&self, hold: &Hold) {
-        self.held().holds.remove(&hold.id);
+        self.held.lock().holds.remove(&hold.id);
     }
 
     /// Those to renew, and after how long. Nothing, if none is left: then the task ends.
     fn pause(&self) -> Option<Duration> {
-        let mut held = self.held();
+        let mut held = self.held.lock();
         held.holds.retain(|_, hold| !hold.is_fenced());
         let shortest = held.holds.values().map(|hold| hold.lives).min();
         if shortest.is_none() {
@@ -131,7 +124,7 @@ impl Renewer {
     /// The holds by their servers, in parts that one heartbeat carries.
     fn parts(&self) -> Vec<Vec<Arc<Hold>>> {
         let mut servers: Vec<Vec<Arc<Hold>>> = Vec::new();
-        for hold in self.held().holds.values() {
+        for hold in self.held.lock().holds.values() {
             match servers.iter_mut().find(|part| Arc::ptr_eq(&part[0].server, &hold.server)) {
                 Some(part) => part.push(hold.clone()),
                 None => servers.push(vec![hold.clone()]),
@@ -144,7 +137,7 @@ impl Renewer {
 impl Client {
     /// Keeps a lease alive until it is forgotten.
     pub(crate) fn keep(&self, hold: &Arc<Hold>) {
-        let mut held = self.inner.renewer.held();
+        let mut held = self.inner.renewer.held.lock();
         held.holds.insert(hold.id.clone(), hold.clone());
         // It may have to be renewed sooner than those that the task sleeps for.
         self.inner.renewer.more.notify_one();

@@ -1,8 +1,8 @@
 //! Under which names unspent units go back.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::Epoch;
 use throttlekit::{BootClock, Clock, Timestamp};
 
@@ -31,16 +31,12 @@ pub(crate) struct Name {
 }
 
 impl Returns {
-    fn names(&self) -> MutexGuard<'_, HashMap<String, Names>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Remembers a lease that ends then, by the boot clock. Those of another window are over.
     pub(crate) fn keep(&self, key: String, epoch: Epoch, lease: Name, until: Timestamp) {
         if lease.id.is_empty() {
             return;
         }
-        let mut names = self.names();
+        let mut names = self.0.lock();
         if names.len() >= KEPT_MAX && !names.contains_key(&key) {
             let now = BootClock.now();
             names.retain(|_, name| name.until > now);
@@ -63,7 +59,7 @@ impl Returns {
     /// Under which names so many units of this window go back, and how many under each. The last lease first: what came
     /// before is spent before. Fewer, where there are no names for all.
     pub(crate) fn take(&self, key: &str, epoch: Epoch, units: u64) -> Vec<Name> {
-        let (mut names, mut left, mut taken) = (self.names(), units, Vec::new());
+        let (mut names, mut left, mut taken) = (self.0.lock(), units, Vec::new());
         let Some(of_key) = names.get_mut(key).filter(|of_key| of_key.epoch == epoch) else { return taken };
         while left > 0
             && let Some(lease) = of_key.leases.pop_back()

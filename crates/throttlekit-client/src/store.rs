@@ -241,11 +241,7 @@ fn key_of(name: &str) -> Result<String, StoreError> {
     String::from_utf8(bytes).map_err(|_| odd())
 }
 
-impl std::fmt::Debug for RemoteStore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemoteStore").field("policy", &self.shared.strict.policy()).finish_non_exhaustive()
-    }
-}
+throttlekit::debug_fields!([] RemoteStore, |it| policy = it.shared.strict.policy());
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,8 @@
 //! The bearer token that goes with every call.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use throttlekit::internals::Mutex;
 use tonic::metadata::{Ascii, MetadataValue};
 
 /// A token, and where it came from. One from a file is read again when the server refuses it: files are rotated.
@@ -22,14 +22,14 @@ impl Token {
     }
 
     pub(crate) fn header(&self) -> MetadataValue<Ascii> {
-        self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.header.lock().clone()
     }
 
     /// Takes what the file says now, if it says something else.
     pub(crate) fn refused(&self) {
         let Some(file) = &self.file else { return };
         if let Ok(header) = read(file).and_then(|token| header(&token)) {
-            *self.header.lock().unwrap_or_else(PoisonError::into_inner) = header;
+            *self.header.lock() = header;
         }
     }
 }

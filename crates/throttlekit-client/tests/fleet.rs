@@ -12,7 +12,7 @@ use throttlekit_client::{Ask, Batch, FleetLimiter, Guarantee, Mode};
 use throttlekit_proto::v1::fleet_client::FleetClient;
 use throttlekit_proto::v1::{ReserveRequest, Returned};
 use throttlekit_server::engine::Backend;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
 use common::{Proxy, Running, client_of, runtime};
 
@@ -200,21 +200,28 @@ fn lease_rolling_many_clients_pass_no_more_than_the_rate_and_what_is_lent_for_a_
     });
 }
 
+const HOURLY: &str = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {}}\n";
+
+fn hour() -> Limit {
+    Limit::fixed_window(100, Duration::from_secs(3_600)).unwrap()
+}
+
+async fn raw_client(server: &Running) -> FleetClient<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
+    FleetClient::new(endpoint.connect().await.unwrap())
+}
+
+fn ask(wants: i64) -> ReserveRequest {
+    ReserveRequest { policy: "api".into(), key: "k".into(), wants, ..ReserveRequest::default() }
+}
+
 /// What is handed back is there for others; the same return again is not.
 #[test]
 fn a_return_counts_once_however_often_it_arrives() {
-    let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {}}\n";
-    let server = Running::start(policy, Backend::memory());
+    let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
-        let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
-        let mut raw = FleetClient::new(endpoint.connect().await.unwrap());
-        let ask = |wants, returned| ReserveRequest {
-            policy: "api".into(),
-            key: "k".into(),
-            wants,
-            returned,
-            ..ReserveRequest::default()
-        };
+        let mut raw = raw_client(&server).await;
+        let ask = |wants, returned| ReserveRequest { returned, ..ask(wants) };
         let first = raw.reserve(ask(80, None)).await.unwrap().into_inner().lease.unwrap();
         assert_eq!(first.capacity, 80);
         let back = Returned { return_id: first.return_id, units: 50, epoch: first.epoch };
@@ -228,11 +235,9 @@ fn a_return_counts_once_however_often_it_arrives() {
 
 #[test]
 fn what_a_limiter_holds_goes_back_when_it_closes() {
-    let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {}}\n";
-    let server = Running::start(policy, Backend::memory());
+    let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
-        let client = server.client().build().unwrap();
-        let hour = Limit::fixed_window(100, Duration::from_secs(3_600)).unwrap();
+        let (client, hour) = (server.client().build().unwrap(), hour());
         let fleet = client.fleet("api", hour).batch(Batch::Fixed(60));
         let fleet = fleet.tune(|tier| tier.mode(Mode::Leased).return_after(None)).build().unwrap();
         assert!(fleet.check(Ask::of("a key: {1}").cost(10)).await.unwrap().decision.allowed);
@@ -248,11 +253,9 @@ fn what_a_limiter_holds_goes_back_when_it_closes() {
 /// When a batch runs low the next is fetched, so what is left may be of several leases.
 #[test]
 fn what_is_left_of_several_leases_goes_back_whole() {
-    let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {}}\n";
-    let server = Running::start(policy, Backend::memory());
+    let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
-        let client = server.client().build().unwrap();
-        let hour = Limit::fixed_window(100, Duration::from_secs(3_600)).unwrap();
+        let (client, hour) = (server.client().build().unwrap(), hour());
         let fleet = client.fleet("api", hour).batch(Batch::Fixed(20));
         let tune = |tier: throttlekit::tier::TierBuilder<_, _>| {
             tier.mode(Mode::Leased).refill_at_percent(90).return_after(None)
@@ -274,11 +277,9 @@ fn what_is_left_of_several_leases_goes_back_whole() {
 /// A few units that do not cover the ask would lie idle here, and others would miss them.
 #[test]
 fn fewer_units_than_an_ask_needs_are_left_to_others() {
-    let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {}}\n";
-    let server = Running::start(policy, Backend::memory());
+    let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
-        let client = server.client().build().unwrap();
-        let hour = Limit::fixed_window(100, Duration::from_secs(3_600)).unwrap();
+        let (client, hour) = (server.client().build().unwrap(), hour());
         let fleet = client.fleet("api", hour).batch(Batch::Fixed(20));
         let fleet = fleet.tune(|tier| tier.mode(Mode::Leased).return_after(None)).build().unwrap();
         let strict = client.limiter("api");
@@ -294,15 +295,8 @@ fn who_says_what_would_do_is_lent_that_or_more_or_nothing() {
     let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {lease_max: 30}}\n";
     let server = Running::start(policy, Backend::memory());
     runtime().block_on(async {
-        let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
-        let mut raw = FleetClient::new(endpoint.connect().await.unwrap());
-        let ask = |wants, least| ReserveRequest {
-            policy: "api".into(),
-            key: "k".into(),
-            wants,
-            least,
-            ..ReserveRequest::default()
-        };
+        let mut raw = raw_client(&server).await;
+        let ask = |wants, least| ReserveRequest { least, ..ask(wants) };
         for (wants, least, lent) in [(50, 40, 30), (30, 30, 30), (30, 0, 30), (30, 11, 0), (30, 10, 10)] {
             let lease = raw.reserve(ask(wants, least)).await.unwrap().into_inner().lease.unwrap();
             assert_eq!(lease.capacity, lent, "{wants}, at least {least}");
@@ -315,11 +309,9 @@ fn who_says_what_would_do_is_lent_that_or_more_or_nothing() {
 /// A cost that no lease covers does not empty the window for others.
 #[test]
 fn more_than_the_limit_is_never_and_reserves_nothing() {
-    let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {}}\n";
-    let server = Running::start(policy, Backend::memory());
+    let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
-        let client = server.client().build().unwrap();
-        let hour = Limit::fixed_window(100, Duration::from_secs(3_600)).unwrap();
+        let (client, hour) = (server.client().build().unwrap(), hour());
         let fleet = client.fleet("api", hour).build().unwrap();
         let answer = fleet.check(Ask::of("k").cost(101)).await.unwrap();
         assert_eq!(answer.decision.retry_after, throttlekit_client::Retry::Never);

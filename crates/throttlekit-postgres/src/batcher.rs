@@ -6,9 +6,10 @@
 //! waits and nothing is merged.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::{Charges, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
@@ -47,13 +48,9 @@ impl Batcher {
         Self { free: Arc::new(Semaphore::new(permits)), waiting: Mutex::default() }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The next batch, without those who have stopped waiting.
     fn take(&self) -> Vec<Waiting> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let mut batch = Vec::new();
         let mut asks = 0;
         while asks < BATCH_MAX
@@ -79,7 +76,7 @@ impl Inner {
             return self.in_background(alone).await;
         }
         let (tell, told) = oneshot::channel();
-        self.batcher.waiting().push_back(Waiting { request, since, tell });
+        self.batcher.waiting.lock().push_back(Waiting { request, since, tell });
         self.go_on();
         told.await.unwrap_or_else(|_| Err(StoreError::unavailable("the store is being dropped").into()))
     }
@@ -91,7 +88,7 @@ impl Inner {
 
     /// Sends who waits on their way, if a send permit is free. Called after each change of either.
     fn go_on(self: &Arc<Self>) {
-        if self.batcher.waiting().is_empty() {
+        if self.batcher.waiting.lock().is_empty() {
             return;
         }
         if let Some(send_permit) = self.send_permit() {

@@ -252,12 +252,5 @@ fn tls_or_not(config: &Config, tls: bool) -> Result<(), StoreError> {
     Ok(())
 }
 
-impl std::fmt::Debug for Builder {
-    /// Without the address, which may hold a password.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder")
-            .field("schema", &self.schema)
-            .field("line", &self.line)
-            .finish_non_exhaustive()
-    }
-}
+// Without the address, which may hold a password.
+throttlekit::debug_fields!([] Builder, |it| schema = it.schema, line = it.line);

@@ -17,10 +17,11 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::{Background, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::sleep;
@@ -88,7 +89,7 @@ impl Connections {
 
     /// Closes every idle connection.
     pub(crate) fn close_idle(&self) {
-        self.0.idle().clear();
+        self.0.idle.lock().clear();
     }
 
     pub(crate) fn connector(&self) -> &Connector {
@@ -115,12 +116,8 @@ impl Connections {
 }
 
 impl Shared {
-    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take_idle(&self) -> Option<Connection> {
-        let mut idle = self.idle();
+        let mut idle = self.idle.lock();
         while let Some(connection) = idle.pop() {
             if !connection.client.is_closed() {
                 return Some(connection);
@@ -140,7 +137,7 @@ impl Shared {
     /// The connection is idle before its permit is free, so whoever gets the permit finds it.
     fn put_back(&self, connection: Connection, permit: OwnedSemaphorePermit) {
         if !connection.client.is_closed() {
-            self.idle().push(connection);
+            self.idle.lock().push(connection);
         }
         drop(permit);
     }
@@ -161,16 +158,12 @@ impl Connection {
 
     /// The statement as the server has prepared it. There are as many as this crate has texts.
     pub(crate) async fn prepare(&self, text: &Arc<str>, types: &[Type]) -> Result<Statement, Error> {
-        if let Some(prepared) = self.prepared().get(text) {
+        if let Some(prepared) = self.prepared.lock().get(text) {
             return Ok(prepared.clone());
         }
         let prepared = self.client.prepare_typed(text, types).await?;
-        self.prepared().insert(text.clone(), prepared.clone());
+        self.prepared.lock().insert(text.clone(), prepared.clone());
         Ok(prepared)
-    }
-
-    fn prepared(&self) -> MutexGuard<'_, HashMap<Arc<str>, Statement>> {
-        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

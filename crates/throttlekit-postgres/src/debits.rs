@@ -30,7 +30,6 @@ impl Inner {
             (&numbers, Type::INT8_ARRAY),
             (&streams, Type::TEXT_ARRAY),
         ];
-        self.ready().await?;
         let reply = self.numbers(&self.statements.debit, &params).await?;
         let mut reply = Reply(&reply);
         Ok(debits.iter().map(|debit| debited(debit, &mut reply)).collect())

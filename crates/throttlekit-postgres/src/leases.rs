@@ -30,7 +30,6 @@ impl Inner {
             (&kinds, Type::INT4_ARRAY),
             (&numbers, Type::INT8_ARRAY),
         ];
-        self.ready().await?;
         let reply = self.numbers(&self.statements.lend, &params).await?;
         let mut reply = Reply(&reply);
         Ok(asks.iter().map(|ask| lent(ask, &mut reply)).collect())

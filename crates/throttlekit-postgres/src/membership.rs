@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::store::{Background, Kept, ROLL_BYTES_MAX, RollStore, Store, StoreError, Swapped};
-use throttlekit::{Guarantee, Timestamp};
+use throttlekit::store::{Kept, ROLL_BYTES_MAX, RollStore, StoreError, Swapped};
+use throttlekit::{Timestamp, forward_store};
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
@@ -37,13 +37,7 @@ impl RollStore for PostgresStore {
         self.call(self.inner.swap(key, Some(version), bytes, keeps)).await
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Store::guarantee(self)
-    }
-
-    fn background(&self) -> Background {
-        Store::background(self)
-    }
+    forward_store!(Store for self => *self; guarantee, background);
 }
 
 impl Inner {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use throttlekit::Guarantee;
+use throttlekit::forward_store;
 use throttlekit::rate::shared::SharedForm;
-use throttlekit::store::{Background, RegionAsk, RegionGrant, RegionPool, Store, StoreError, TooManyRegions};
+use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, StoreError, TooManyRegions};
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
@@ -27,13 +27,7 @@ impl RegionPool for PostgresStore {
         RegionGrant::of(ask, seen, now, granted)
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Store::guarantee(self)
-    }
-
-    fn background(&self) -> Background {
-        Store::background(self)
-    }
+    forward_store!(Store for self => *self; guarantee, background);
 }
 
 impl Inner {
@@ -54,7 +48,6 @@ impl Inner {
             (&weight, Type::INT8),
             (&wants, Type::INT8),
         ];
-        self.ready().await?;
         self.numbers(&self.statements.grant_region, &params).await
     }
 }

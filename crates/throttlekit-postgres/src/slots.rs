@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::Guarantee;
-use throttlekit::store::{
-    Background, Beat, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError,
-};
+use throttlekit::forward_store;
+use throttlekit::store::{Beat, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
@@ -54,13 +52,7 @@ impl SlotStore for PostgresStore {
         each.collect()
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Store::guarantee(self)
-    }
-
-    fn background(&self) -> Background {
-        Store::background(self)
-    }
+    forward_store!(Store for self => *self; guarantee, background);
 }
 
 /// The answer for each, or for all why there is none.
@@ -117,7 +109,6 @@ impl Inner {
             (&most, Type::INT4),
             (&lives, Type::INT8),
         ];
-        self.ready().await?;
         self.numbers(&self.statements.acquire_slot, &params).await
     }
 
@@ -125,21 +116,18 @@ impl Inner {
         let (now, leases) = (self.now(), Leases::of(leases));
         let mut params = leases.params(&now);
         params.push((&lives, Type::INT8));
-        self.ready().await?;
         self.numbers(&self.statements.beat_slots, &params).await
     }
 
     async fn release(self: &Arc<Self>, leases: &[SlotLease<'_>]) -> Result<Vec<i64>, Failure> {
         let (now, leases) = (self.now(), Leases::of(leases));
         let params = leases.params(&now);
-        self.ready().await?;
         self.numbers(&self.statements.release_slots, &params).await
     }
 
     async fn occupancy(self: &Arc<Self>, keys: &[&str]) -> Result<Vec<i64>, Failure> {
         let now = self.now();
         let params: [Param<'_>; 2] = [(&now, Type::INT8), (&keys, Type::TEXT_ARRAY)];
-        self.ready().await?;
         self.numbers(&self.statements.slot_occupancy, &params).await
     }
 }

@@ -2,9 +2,10 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::{Background, Outcome, Settlement, Sight, Store, StoreError};
 use throttlekit::store::{
     Charge, Charges, Countable, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, Line, LineStats,
@@ -122,7 +123,7 @@ impl PostgresStore {
 
     /// What the last look found; nothing while the server has been away since the start.
     pub fn report(&self) -> Option<Report> {
-        self.inner.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner.report.lock().clone()
     }
 
     /// Makes one call. That the server gave up a wait and undid the call is an answer, if not the one hoped for: the
@@ -202,6 +203,7 @@ impl Inner {
         statement: &Statement,
         params: &[Param<'_>],
     ) -> Result<Vec<i64>, Failure> {
+        self.ready().await?;
         let (inner, statement, params) = (self.clone(), statement.clone(), OwnedParams::of(params)?);
         self.in_background(async move { inner.numbers_here(&statement, &params.params()).await }).await
     }
@@ -324,7 +326,7 @@ impl Inner {
         if self.other_primary().await? {
             report.warnings.push(Warning::SecondPrimary);
         }
-        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
+        *self.report.lock() = Some(report.clone());
         Ok(report)
     }
 
@@ -417,10 +419,7 @@ impl Store for PostgresStore {
         let now = self.inner.now();
         let params: [Param<'_>; 3] =
             [(&now, Type::INT8), (&keys, Type::TEXT_ARRAY), (&kinds, Type::INT4_ARRAY)];
-        let look = async {
-            self.inner.ready().await?;
-            self.inner.numbers(&self.inner.statements.peek, &params).await
-        };
+        let look = self.inner.numbers(&self.inner.statements.peek, &params);
         sight(charges, &self.call(look).await?)
     }
 
@@ -478,7 +477,7 @@ impl Store for PostgresStore {
                 [Warning::Unlogged, Warning::CommitNotAwaited, Warning::NoFsync, Warning::SecondPrimary];
             report.warnings.iter().any(|warning| serious.contains(warning))
         };
-        if self.inner.report.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(forgets) {
+        if self.inner.report.lock().as_ref().is_some_and(forgets) {
             Guarantee::Bounded(u64::MAX)
         } else {
             self.inner.builder.guarantee().weaker(self.inner.lineage.guarantee())
@@ -486,8 +485,4 @@ impl Store for PostgresStore {
     }
 }
 
-impl std::fmt::Debug for PostgresStore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresStore").field("builder", &self.inner.builder).finish_non_exhaustive()
-    }
-}
+throttlekit::debug_fields!([] PostgresStore, |it| builder = it.inner.builder);

@@ -40,7 +40,7 @@ struct Admitted {
 }
 
 async fn call_until(limiter: Two, admitted: Arc<Admitted>, stop: Arc<AtomicBool>, seed: u64) {
-    let mut dice = common::Dice(seed);
+    let mut dice = throttlekit_conformance::Dice::new(seed);
     while !stop.load(Relaxed) {
         let (key, group) = (dice.below(KEYS as u64) as usize, dice.below(GROUPS as u64) as usize);
         let names = (format!("k{key}"), format!("o{group}"));

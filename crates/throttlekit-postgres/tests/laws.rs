@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Dice, ask, builder, clear, client, dump, form, fresh};
+use crate::common::{ask, builder, clear, client, dump, form, fresh};
 use throttlekit::rate::{Need, SlidingWindow};
 use throttlekit::store::{Charge, Charges, Settlement, Store, StoreError};
 use throttlekit::{Cadence, Limit, ManualClock, Rate, Timestamp};
+use throttlekit_conformance::Dice;
 
 fn kinds() -> [Limit; 5] {
     let hour = Duration::from_secs(3_600);
@@ -161,7 +162,7 @@ async fn asks_in_any_order_do_not_lock_each_other_out() {
         .map(|seed| {
             let store = store.clone();
             tokio::spawn(async move {
-                let mut dice = Dice(seed);
+                let mut dice = Dice::new(seed);
                 let mut charged = 0;
                 for _ in 0..8 {
                     let asks: Vec<Vec<Charge<'_>>> = (0..1 + dice.below(3))

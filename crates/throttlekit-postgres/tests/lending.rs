@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{self, Dice, ask, builder, clear, client, dump, form, fresh};
+use crate::common::{self, ask, builder, clear, client, dump, form, fresh};
 use throttlekit::rate::shared::SharedForm;
 use throttlekit::store::{GiveBack, LeaseAsk, Lent, Loan, Return, ReturnId, Store, StoreError, Term, Want};
 use throttlekit::{Limit, ManualClock, Rate, Timestamp};
+use throttlekit_conformance::Dice;
 use throttlekit_conformance::stores::lend_storm;
 use throttlekit_postgres::PostgresStore;
 
@@ -141,7 +142,7 @@ async fn loans_and_returns_in_any_order_do_not_lock_each_other_out() {
     let tasks = (0..48_u64).map(|seed| {
         let store = store.clone();
         tokio::spawn(async move {
-            let mut dice = Dice(seed);
+            let mut dice = Dice::new(seed);
             for round in 0..6_u64 {
                 let keys: Vec<&str> = (0..1 + dice.below(4)).map(|_| KEYS[dice.below(5) as usize]).collect();
                 let asks: Vec<_> = keys.iter().map(|key| lease(key, &form, 1 + dice.below(9))).collect();

@@ -1,11 +1,12 @@
 //! The map of a cluster: which primary has which slot.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::Value;
+use throttlekit::internals::RwLock;
 use throttlekit::store::{LineStats, StoreError};
 use tokio::time::timeout;
 
@@ -43,16 +44,16 @@ impl Cluster {
     }
 
     pub(crate) fn node(&self, slot: u16) -> Option<Arc<Node>> {
-        self.read().owners.get(usize::from(slot)).cloned().flatten()
+        self.map.read().owners.get(usize::from(slot)).cloned().flatten()
     }
 
     pub(crate) fn uses(&self, address: &str) -> bool {
-        self.read().owners.iter().flatten().any(|node| node.address == address)
+        self.map.read().owners.iter().flatten().any(|node| node.address == address)
     }
 
     /// The primaries.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
-        let map = self.read();
+        let map = self.map.read();
         map.nodes
             .values()
             .filter(|node| map.owners.iter().flatten().any(|o| Arc::ptr_eq(o, node)))
@@ -62,14 +63,14 @@ impl Cluster {
 
     /// What the lines to all nodes have seen, those of former nodes included.
     pub(crate) fn stats(&self) -> LineStats {
-        let map = self.read();
+        let map = self.map.read();
         map.nodes.values().fold(map.retired, |sum, node| sum.plus(node.stats()))
     }
 
     /// Takes note that a slot has moved, and gives the node it moved to.
     pub(crate) fn moved(&self, slot: u16, to: &str, route: &Weak<Route>) -> Result<Arc<Node>, StoreError> {
         let node = self.at(to, route)?;
-        if let Some(owner) = self.write().owners.get_mut(usize::from(slot)) {
+        if let Some(owner) = self.map.write().owners.get_mut(usize::from(slot)) {
             *owner = Some(node.clone());
         }
         Ok(node)
@@ -77,11 +78,11 @@ impl Cluster {
 
     /// The node at an address, met before or not.
     pub(crate) fn at(&self, address: &str, route: &Weak<Route>) -> Result<Arc<Node>, StoreError> {
-        if let Some(node) = self.read().nodes.get(address) {
+        if let Some(node) = self.map.read().nodes.get(address) {
             return Ok(node.clone());
         }
         let client = self.connectors[0].client(address)?;
-        let mut map = self.write();
+        let mut map = self.map.write();
         if map.nodes.len() >= NODES_MAX {
             return Err(StoreError::misconfigured(format_args!(
                 "the cluster names more than {NODES_MAX} nodes"
@@ -95,7 +96,7 @@ impl Cluster {
     /// answer us: after a failover some views are older than others. Nodes that are away are not waited for, unless
     /// all are.
     pub(crate) async fn look(&self, route: &Weak<Route>) {
-        let known: Vec<_> = self.read().nodes.values().cloned().collect();
+        let known: Vec<_> = self.map.read().nodes.values().cloned().collect();
         let all_away = known.iter().all(|node| node.is_away());
         let asked = known.iter().filter(|node| all_away || !node.is_away());
         let of_known = asked.map(|node| async { (node.view().await, node.address.clone()) });
@@ -126,19 +127,11 @@ impl Cluster {
             let Ok(node) = self.at(&address, route) else { continue };
             owners[usize::from(first)..=usize::from(last)].fill(Some(node));
         }
-        let mut map = self.write();
+        let mut map = self.map.write();
         let stays = |node: &Arc<Node>| owners.iter().flatten().any(|owner| Arc::ptr_eq(owner, node));
         let gone: Vec<_> = map.nodes.extract_if(|_, node| !stays(node)).collect();
         map.retired = gone.iter().fold(map.retired, |sum, (_, node)| sum.plus(node.stats().past()));
         map.owners = owners;
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Map> {
-        self.map.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Map> {
-        self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

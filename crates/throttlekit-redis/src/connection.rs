@@ -1,10 +1,11 @@
 //! One connection to a server, shared by all callers: opened when needed, checked, dropped when it is lost.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Value};
+use throttlekit::internals::Mutex;
 use throttlekit::store::StoreError;
 use tokio::time::Instant;
 
@@ -154,24 +155,20 @@ impl SharedConnection {
 
     /// What the last check found that an operator should know.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
-        self.lock().warnings.clone()
+        self.current.lock().warnings.clone()
     }
 
     pub(crate) fn is_connected(&self) -> bool {
-        self.lock().connection.is_some()
+        self.current.lock().connection.is_some()
     }
 
     /// Drops the connection, which may be half open.
     pub(crate) fn hang_up(&self) {
-        self.lock().connection = None;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Current> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock().connection = None;
     }
 
     fn current(&self) -> Result<Option<Live>, Trouble> {
-        let current = self.lock();
+        let current = self.current.lock();
         match &current.unusable {
             Some((why, until)) if Instant::now() < *until => Err(Trouble::Other(why.clone())),
             _ => Ok(current.live()),
@@ -179,7 +176,7 @@ impl SharedConnection {
     }
 
     fn keep(&self, connection: MultiplexedConnection, warnings: Vec<Warning>) -> Live {
-        let mut current = self.lock();
+        let mut current = self.current.lock();
         current.number += 1;
         current.connection = Some(connection.clone());
         current.records = Arc::default();
@@ -190,14 +187,14 @@ impl SharedConnection {
 
     /// Told to callers for a while, by the clock alone: no task has to live for it to end.
     fn declare_unusable(&self, why: StoreError) {
-        let mut current = self.lock();
+        let mut current = self.current.lock();
         current.connection = None;
         current.unusable = Some((why, Instant::now() + UNUSABLE_FOR));
     }
 
     /// Drops the connection with this number, unless it was replaced already.
     fn forget(&self, number: u64) {
-        let mut current = self.lock();
+        let mut current = self.current.lock();
         if current.number == number {
             current.connection = None;
         }

@@ -4,37 +4,30 @@ use redis::{Cmd, Value};
 use throttlekit::Timestamp;
 use throttlekit::store::{Debit, Debited, LastDebit, StoreError};
 
-use crate::fence::{self, Fence};
-use crate::script::ScriptText;
-use crate::wire::{By, Preamble, call, instant, letter, numbers, preamble, refused, split, unexpected};
+use crate::fence;
+use crate::wire::{By, Call, each, instant, letter, numbers, refused, unexpected};
 
 /// Where the last debit of a stream is kept: beside the key it charges.
 fn name_of(debit: &Debit<'_>) -> String {
     format!("{}:debit:{:x}", debit.charge.key, debit.id.stream)
 }
 
-pub(crate) fn debit(
-    script: &ScriptText,
-    by: By,
-    head: Preamble,
-    debits: &[&Debit<'_>],
-    fence: Option<&Fence>,
-) -> Cmd {
+pub(crate) fn debit(call: Call<'_>, by: By, debits: &[&Debit<'_>]) -> Cmd {
     let count = debits.len();
-    let mut cmd = call(script, by, if fence.is_some() { 3 * count + 1 } else { 2 * count });
+    let mut cmd = call.on(by, if call.fence.is_some() { 3 * count + 1 } else { 2 * count });
     debits.iter().for_each(|debit| {
         cmd.arg(debit.charge.key);
     });
     debits.iter().for_each(|debit| {
         cmd.arg(name_of(debit));
     });
-    if let Some(fence) = fence {
+    if let Some(fence) = call.fence {
         debits.iter().for_each(|debit| {
             cmd.arg(fence::seal_of(debit.charge.key));
         });
         cmd.arg(fence.record);
     }
-    preamble(&mut cmd, head);
+    call.preamble(&mut cmd);
     for debit in debits {
         let charge = &debit.charge;
         cmd.arg(letter(charge.form.kind()));
@@ -43,10 +36,7 @@ pub(crate) fn debit(
         });
         cmd.arg(debit.id.number).arg(debit.cost()).arg(debit.remembered().as_micros() as u64);
     }
-    if let Some(fence) = fence {
-        cmd.arg(fence.isolation_micros);
-    }
-    cmd
+    call.end(cmd)
 }
 
 /// How each debit was answered, or why not.
@@ -54,11 +44,7 @@ pub(crate) fn debited(
     debits: &[&Debit<'_>],
     answer: &Value,
 ) -> Result<Vec<Result<Debited, StoreError>>, StoreError> {
-    let (now, replies) = split(answer)?;
-    if replies.len() != debits.len() {
-        return Err(unexpected());
-    }
-    Ok(debits.iter().zip(replies).map(|(debit, reply)| one(debit, reply, now)).collect())
+    each(debits, answer, one)
 }
 
 fn one(debit: &Debit<'_>, reply: &Value, now: Timestamp) -> Result<Debited, StoreError> {

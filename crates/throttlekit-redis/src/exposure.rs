@@ -1,16 +1,15 @@
 //! What failovers may have lost, and what the next one could.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use throttlekit::internals::Mutex;
 use throttlekit::{Guarantee, Timestamp};
-use throttlekit_core::rate::shared::{Kind, SharedForm};
 
 use crate::unreplicated::UnreplicatedCharges;
 
 /// How many changes are told apart. More than these within a window count as one.
 const RECENT_MAX: usize = 64;
-const MONTH_MICROS: i64 = 31 * 86_400 * 1_000_000;
 
 /// What failovers may lose of what this process charged, in units. Other processes have their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,14 +50,14 @@ struct Change {
 
 impl FailoverRecords {
     pub(crate) fn add(&self, ledger: &Arc<UnreplicatedCharges>) {
-        let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ledgers = self.ledgers.lock();
         ledgers.retain(|ledger| ledger.strong_count() > 0);
         ledgers.push(Arc::downgrade(ledger));
     }
 
     /// A primary has changed, when so many units were not known to be anywhere else.
     pub(crate) fn change(&self, units: u64) {
-        let mut lost = self.lost();
+        let mut lost = self.lost.lock();
         lost.units = lost.units.saturating_add(units);
         lost.changes += 1;
         if lost.recent.len() < RECENT_MAX {
@@ -75,7 +74,7 @@ impl FailoverRecords {
         self.longest.fetch_max(longest, Relaxed);
         if self.changed.load(Relaxed) {
             let dated = |change: &mut Change| _ = change.at.get_or_insert(now.as_micros());
-            self.lost().recent.iter_mut().for_each(dated);
+            self.lost.lock().recent.iter_mut().for_each(dated);
         }
     }
 
@@ -90,7 +89,7 @@ impl FailoverRecords {
             return Guarantee::Exact;
         }
         let (now, longest) = self.time();
-        let mut lost = self.lost();
+        let mut lost = self.lost.lock();
         lost.recent.retain(|change| change.at.is_none_or(|at| now < at.saturating_add(longest)));
         self.changed.store(!lost.recent.is_empty(), Relaxed);
         match lost.recent.iter().fold(0_u64, |sum, change| sum.saturating_add(change.units)) {
@@ -100,44 +99,28 @@ impl FailoverRecords {
     }
 
     pub(crate) fn exposure(&self) -> Exposure {
-        let ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ledgers = self.ledgers.lock().clone();
         let at_risk = ledgers
             .iter()
             .filter_map(Weak::upgrade)
             .fold(0_u64, |sum, ledger| sum.saturating_add(ledger.at_risk()));
-        let lost = self.lost();
+        let lost = self.lost.lock();
         Exposure { at_risk, lost_max: lost.units, changes: lost.changes }
     }
-
-    fn lost(&self) -> MutexGuard<'_, Lost> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// For how long a charge of this limit counts, in µs, rounded up.
-pub(crate) fn memory_of(form: &SharedForm) -> u64 {
-    let numbers = form.charge(1);
-    let micros = match (form.kind(), &numbers[..]) {
-        (Kind::Gcra, [_, _, depth, ..]) => depth.saturating_add(1),
-        (Kind::Window | Kind::Budget | Kind::Log, [_, _, length, ..]) => *length,
-        (Kind::Sliding, [_, _, length, buckets]) => length + length / buckets + 1,
-        (Kind::Month | Kind::BudgetMonth, _) => MONTH_MICROS,
-        _ => i64::MAX,
-    };
-    u64::try_from(micros).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use throttlekit::{Limit, Rate};
+    use throttlekit::Limit;
+    use throttlekit_core::rate::shared::SharedForm;
 
     use super::*;
 
     fn answered(books: &FailoverRecords, at: u64, limit: &Limit) {
         let form = SharedForm::of(limit).unwrap();
-        books.answered_for(Timestamp::from_micros(at), memory_of(&form));
+        books.answered_for(Timestamp::from_micros(at), form.counts_for_micros());
     }
 
     #[test]
@@ -173,16 +156,6 @@ mod tests {
         let books = FailoverRecords::default();
         (0..1_000).for_each(|_| books.change(1));
         assert_eq!(books.guarantee(), Guarantee::Bounded(1_000));
-        assert_eq!(books.lost().recent.len(), RECENT_MAX);
-    }
-
-    #[test]
-    fn each_rule_remembers_for_its_own_time() {
-        let of = |limit: Limit| memory_of(&SharedForm::of(&limit).unwrap());
-        let minute = Duration::from_secs(60);
-        assert_eq!(of(Limit::fixed_window(5, minute).unwrap()), 60_000_000);
-        assert_eq!(of(Limit::sliding_log(5, minute).unwrap()), 60_000_000);
-        assert_eq!(of(Limit::gcra(Rate::per_second(1).burst(5)).unwrap()), 5_000_001);
-        assert!(of(Limit::sliding_window(5, minute).unwrap()) > 60_000_000);
+        assert_eq!(books.lost.lock().recent.len(), RECENT_MAX);
     }
 }

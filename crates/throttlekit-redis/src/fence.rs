@@ -12,6 +12,7 @@ const SEAL: &str = "%id";
 const UNTIL: &[u8] = b"%until ";
 
 /// What a fenced call is told.
+#[derive(Clone, Copy)]
 pub(crate) struct Fence {
     /// The key of the lineage record beside the keys of the call.
     pub(crate) record: &'static str,

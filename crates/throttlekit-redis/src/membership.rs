@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use throttlekit::Guarantee;
-use throttlekit::store::{Background, Kept, ROLL_BYTES_MAX, RollStore, Store, StoreError, Swapped};
+use throttlekit::forward_store;
+use throttlekit::store::{Kept, ROLL_BYTES_MAX, RollStore, StoreError, Swapped};
 
 use crate::RedisStore;
-use crate::fence::Fence;
-use crate::script::ScriptText;
-use crate::wire::{By, Preamble, begin, refused, split, unexpected};
+use crate::wire::{By, Call, refused, split, unexpected};
 
 /// What a script is told of one roll.
 #[derive(Clone, Copy)]
@@ -27,7 +25,8 @@ const GRANTS: u64 = 1;
 impl RollStore for RedisStore {
     async fn load(&self, key: &str) -> Result<Kept, StoreError> {
         let swap = Swap { key, version: None, bytes: &[], keeps: Duration::ZERO };
-        let answer = self.route.track(self.slot(key), |by| self.roll_cmd(by, swap)).await?;
+        let (slot, call) = self.roll_call(key);
+        let answer = self.route.track(slot, |by| cmd(call, by, swap)).await?;
         match swapped(&answer)? {
             Swapped::Newer(kept) => Ok(kept),
             Swapped::Done => Err(unexpected()),
@@ -47,43 +46,32 @@ impl RollStore for RedisStore {
             return Err(StoreError::misconfigured("this is too long to be a roll"));
         }
         let swap = Swap { key, version: Some(version), bytes, keeps };
-        let reply = self.route.charge(self.slot(key), GRANTS, |by| self.roll_cmd(by, swap)).await?;
+        let (slot, call) = self.roll_call(key);
+        let reply = self.route.charge(slot, GRANTS, |by| cmd(call, by, swap)).await?;
         let swapped = swapped(&reply.value)?;
         let granted = if swapped == Swapped::Done { GRANTS } else { 0 };
         reply.spend(granted).map_or(Ok(swapped), Err)
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Store::guarantee(self)
-    }
-
-    fn background(&self) -> Background {
-        Store::background(self)
-    }
+    forward_store!(Store for self => *self; guarantee, background);
 }
 
 impl RedisStore {
-    fn roll_cmd(&self, by: By, swap: Swap<'_>) -> Cmd {
-        let (scripts, head) = (&self.scripts, self.preamble());
-        match &self.fences {
-            None => cmd(&scripts.roll, by, head, swap, None),
-            Some(fences) => cmd(&scripts.fenced_roll, by, head, swap, Some(&fences.at(self.slot(swap.key)))),
-        }
+    fn roll_call(&self, key: &str) -> (u16, Call<'_>) {
+        let slot = self.slot(key);
+        (slot, self.fenced_call(slot, &self.scripts.roll, &self.scripts.fenced_roll))
     }
 }
 
-fn cmd(script: &ScriptText, by: By, head: Preamble, swap: Swap<'_>, fence: Option<&Fence>) -> Cmd {
-    let mut cmd = begin(script, by, head, std::iter::once(swap.key), fence);
+fn cmd(call: Call<'_>, by: By, swap: Swap<'_>) -> Cmd {
+    let mut cmd = call.begin(by, std::iter::once(swap.key));
     match swap.version {
         None => cmd.arg(""),
         Some(version) => cmd.arg(version),
     };
     let keeps_ms = u64::try_from(swap.keeps.as_millis()).unwrap_or(u64::MAX).clamp(1, KEEPS_MS_MAX);
     cmd.arg(swap.bytes).arg(keeps_ms);
-    if let Some(fence) = fence {
-        cmd.arg(fence.isolation_micros);
-    }
-    cmd
+    call.end(cmd)
 }
 
 /// A century: what a server adds to its time without overflow.

@@ -71,4 +71,19 @@ impl Reply {
         }
         self.held_back.filter(|_| charged > 0)
     }
+
+    /// The same for several answers, of each of which `charged` says how much, by its place: those that were charged must
+    /// not be spent, if so.
+    pub(crate) fn spend_each<A>(
+        self,
+        answers: Vec<Result<A, StoreError>>,
+        charged: impl Fn((usize, &A)) -> u64,
+    ) -> Vec<Result<A, StoreError>> {
+        let of = |(place, answer): (usize, &Result<A, StoreError>)| {
+            answer.as_ref().map_or(0, |answer| charged((place, answer)))
+        };
+        let Some(why) = self.spend(answers.iter().enumerate().map(of).sum()) else { return answers };
+        let held_back = |(place, answer)| if of((place, &answer)) > 0 { Err(why.clone()) } else { answer };
+        answers.into_iter().enumerate().map(held_back).collect()
+    }
 }

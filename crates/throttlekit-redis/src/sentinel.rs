@@ -1,9 +1,10 @@
 //! The primary that Sentinels name.
 
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use throttlekit::internals::RwLock;
 use throttlekit::store::{LineStats, StoreError};
 use tokio::time::timeout;
 
@@ -36,7 +37,7 @@ impl Sentinels {
     }
 
     pub(crate) fn primary(&self) -> Result<Arc<Node>, StoreError> {
-        let node = self.primary.read().unwrap_or_else(PoisonError::into_inner).node.clone();
+        let node = self.primary.read().node.clone();
         node.ok_or_else(|| {
             StoreError::unavailable(format_args!("no Sentinel names a primary for {:?}", self.service))
         })
@@ -44,7 +45,7 @@ impl Sentinels {
 
     /// What the lines to the primary and its predecessors have seen.
     pub(crate) fn stats(&self) -> LineStats {
-        let primary = self.primary.read().unwrap_or_else(PoisonError::into_inner);
+        let primary = self.primary.read();
         primary.node.iter().fold(primary.retired, |sum, node| sum.plus(node.stats()))
     }
 
@@ -59,7 +60,7 @@ impl Sentinels {
         }
         let Ok(client) = self.servers.client(address) else { return };
         let node = Node::new(address.clone(), &client, &self.setup, route.clone());
-        let mut primary = self.primary.write().unwrap_or_else(PoisonError::into_inner);
+        let mut primary = self.primary.write();
         if let Some(former) = primary.node.replace(node) {
             primary.retired = primary.retired.plus(former.stats().past());
         }

@@ -4,25 +4,20 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
-use throttlekit::Guarantee;
-use throttlekit::store::{Background, Beat, LeaseId, Occupancy, Owner, SlotStep, Store};
+use throttlekit::forward_store;
+use throttlekit::store::{Beat, LeaseId, Occupancy, Owner, SlotStep};
 use throttlekit::store::{SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError};
 
 use crate::RedisStore;
-use crate::fence::Fence;
-use crate::script::ScriptText;
 use crate::store::{Flight, each_in_order};
-use crate::wire::{By, Preamble, begin, instant, numbers, refused, split, unexpected};
+use crate::wire::{By, Call, each, instant, numbers, refused, split, unexpected};
 
 impl SlotStore for RedisStore {
     async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
         let lives = ask.lives_micros()?;
-        let (scripts, head, slot) = (&self.scripts, self.preamble(), self.slot(ask.key));
-        let cmd = |by| match &self.fences {
-            None => acquire(&scripts.acquire, by, head, ask, lives, None),
-            Some(fences) => acquire(&scripts.fenced_acquire, by, head, ask, lives, Some(&fences.at(slot))),
-        };
-        let reply = self.route.charge(slot, 1, cmd).await?;
+        let slot = self.slot(ask.key);
+        let call = self.fenced_call(slot, &self.scripts.acquire, &self.scripts.fenced_acquire);
+        let reply = self.route.charge(slot, 1, |by| acquire(call, by, ask, lives)).await?;
         let answer = acquired(ask, &reply.value)?;
         self.answered_for(answer.now, lives, reply.since);
         let taken = u64::from(matches!(answer.step, SlotStep::Admit { .. }));
@@ -47,13 +42,7 @@ impl SlotStore for RedisStore {
         each_in_order(&flights, answers).into_iter().collect()
     }
 
-    fn guarantee(&self) -> Guarantee {
-        Store::guarantee(self)
-    }
-
-    fn background(&self) -> Background {
-        Store::background(self)
-    }
+    forward_store!(Store for self => *self; guarantee, background);
 }
 
 impl RedisStore {
@@ -63,36 +52,26 @@ impl RedisStore {
         flight: &Flight<'_, SlotLease<'_>>,
         lives: Duration,
     ) -> Result<Vec<Result<Beat, StoreError>>, StoreError> {
-        let (scripts, head, leases) = (&self.scripts, self.preamble(), &flight.items);
-        let lives = SlotLease::lives_micros(lives)?;
-        let cmd = |by| match &self.fences {
-            None => beat(&scripts.beat, by, head, leases, lives, None),
-            Some(fences) => {
-                beat(&scripts.fenced_beat, by, head, leases, lives, Some(&fences.at(flight.slot)))
-            }
-        };
+        let (leases, lives) = (&flight.items, SlotLease::lives_micros(lives)?);
+        let call = self.fenced_call(flight.slot, &self.scripts.beat, &self.scripts.fenced_beat);
+        let cmd = |by| beat(call, by, leases, lives);
         let reply = self.route.charge(flight.slot, leases.len() as u64, cmd).await?;
-        let beats = each(leases, &reply.value, |lease, numbers| match numbers {
-            [now, ends] => lease.beat(instant(*now)?, *ends),
+        let beats = each(leases, &reply.value, |lease, reply, _| match reply_numbers(reply)?[..] {
+            [now, ends] => lease.beat(instant(now)?, ends),
             _ => Err(unexpected()),
         })?;
-        let held = |beat: &Result<Beat, StoreError>| matches!(beat, Ok(Beat::Held(_)));
-        match reply.spend(beats.iter().filter(|beat| held(beat)).count() as u64) {
-            None => Ok(beats),
-            Some(why) => {
-                Ok(beats.into_iter().map(|beat| if held(&beat) { Err(why.clone()) } else { beat }).collect())
-            }
-        }
+        let held = |(_, beat): (usize, &Beat)| u64::from(matches!(beat, Beat::Held(_)));
+        Ok(reply.spend_each(beats, held))
     }
 
     async fn release_flight(
         &self,
         flight: &Flight<'_, SlotLease<'_>>,
     ) -> Result<Vec<Result<bool, StoreError>>, StoreError> {
-        let (script, head, leases) = (&self.scripts.release, self.preamble(), &flight.items);
-        let answer = self.route.call(flight.slot, |by| release(script, by, head, leases)).await?;
-        each(leases, &answer, |_, numbers| match numbers {
-            [held @ (0 | 1)] => Ok(*held == 1),
+        let (call, leases) = (self.call(&self.scripts.release), &flight.items);
+        let answer = self.route.call(flight.slot, |by| release(call, by, leases)).await?;
+        each(leases, &answer, |_, reply, _| match reply_numbers(reply)?[..] {
+            [held @ (0 | 1)] => Ok(held == 1),
             _ => Err(unexpected()),
         })
     }
@@ -101,10 +80,10 @@ impl RedisStore {
         &self,
         flight: &Flight<'_, &str>,
     ) -> Result<Vec<Result<Occupancy, StoreError>>, StoreError> {
-        let (script, head, keys) = (&self.scripts.occupancy, self.preamble(), &flight.items);
-        let cmd = |by| begin(script, by, head, keys.iter().map(|key| **key), None);
+        let (call, keys) = (self.call(&self.scripts.occupancy), &flight.items);
+        let cmd = |by| call.begin(by, keys.iter().map(|key| **key));
         let answer = self.route.call(flight.slot, cmd).await?;
-        each(keys, &answer, |_, numbers| match *numbers {
+        each(keys, &answer, |_, reply, _| match reply_numbers(reply)?[..] {
             [now, held] => {
                 let held = u32::try_from(held).map_err(|_| unexpected())?;
                 Ok(Occupancy { now: instant(now)?, held })
@@ -119,41 +98,21 @@ fn member(lease: LeaseId, owner: Owner) -> String {
     format!("{:032x}{:032x}", lease.0, owner.0)
 }
 
-fn acquire(
-    script: &ScriptText,
-    by: By,
-    head: Preamble,
-    ask: &SlotAsk<'_>,
-    lives: u64,
-    fence: Option<&Fence>,
-) -> Cmd {
-    let mut cmd = begin(script, by, head, std::iter::once(ask.key), fence);
+fn acquire(call: Call<'_>, by: By, ask: &SlotAsk<'_>, lives: u64) -> Cmd {
+    let mut cmd = call.begin(by, std::iter::once(ask.key));
     cmd.arg("h").arg(member(ask.lease, ask.owner)).arg(ask.ceiling()).arg(lives);
-    if let Some(fence) = fence {
-        cmd.arg(fence.isolation_micros);
-    }
-    cmd
+    call.end(cmd)
 }
 
-fn beat(
-    script: &ScriptText,
-    by: By,
-    head: Preamble,
-    leases: &[&SlotLease<'_>],
-    lives: u64,
-    fence: Option<&Fence>,
-) -> Cmd {
-    let mut cmd = begin(script, by, head, leases.iter().map(|lease| lease.key), fence);
+fn beat(call: Call<'_>, by: By, leases: &[&SlotLease<'_>], lives: u64) -> Cmd {
+    let mut cmd = call.begin(by, leases.iter().map(|lease| lease.key));
     cmd.arg(lives);
     members(&mut cmd, leases);
-    if let Some(fence) = fence {
-        cmd.arg(fence.isolation_micros);
-    }
-    cmd
+    call.end(cmd)
 }
 
-fn release(script: &ScriptText, by: By, head: Preamble, leases: &[&SlotLease<'_>]) -> Cmd {
-    let mut cmd = begin(script, by, head, leases.iter().map(|lease| lease.key), None);
+fn release(call: Call<'_>, by: By, leases: &[&SlotLease<'_>]) -> Cmd {
+    let mut cmd = call.begin(by, leases.iter().map(|lease| lease.key));
     members(&mut cmd, leases);
     cmd
 }
@@ -173,20 +132,6 @@ fn acquired(ask: &SlotAsk<'_>, answer: &Value) -> Result<SlotAnswer, StoreError>
         }
         _ => Err(unexpected()),
     }
-}
-
-/// The answer for each item, or why it has none.
-fn each<T, A>(
-    items: &[&T],
-    answer: &Value,
-    read: impl Fn(&T, &[i64]) -> Result<A, StoreError>,
-) -> Result<Vec<Result<A, StoreError>>, StoreError> {
-    let (_, replies) = split(answer)?;
-    if replies.len() != items.len() {
-        return Err(unexpected());
-    }
-    let one = |(item, reply): (&&T, &Value)| read(item, &reply_numbers(reply)?);
-    Ok(items.iter().zip(replies).map(one).collect())
 }
 
 /// The numbers of a reply, unless it names a key that holds something foreign.

@@ -14,16 +14,15 @@ use throttlekit_core::rate::shared::{Correction, SharedForm};
 
 use crate::builder::Builder;
 use crate::debits;
-use crate::exposure::memory_of;
 use crate::exposure::{Exposure, FailoverRecords};
 use crate::failover::Failover;
 use crate::fence::Fences;
 use crate::hash_slot::slot_of;
 use crate::lineage::{Lineage, Since};
 use crate::route::{Route, RouteStats};
-use crate::script::Scripts;
+use crate::script::{ScriptText, Scripts};
 use crate::server_check::Warning;
-use crate::wire::{self, Preamble};
+use crate::wire::{self, Call, Preamble};
 
 /// How many asks one script call answers: some 2 ms of the server's time at the most.
 const FLIGHT_MAX: usize = 128;
@@ -100,9 +99,24 @@ impl RedisStore {
         self.route.stats().1
     }
 
-    pub(crate) fn preamble(&self) -> Preamble {
+    /// A call of a script that needs no fence.
+    pub(crate) fn call<'a>(&self, script: &'a ScriptText) -> Call<'a> {
         let now = self.clock.as_ref().map(Clock::now);
-        Preamble { now, grace_ms: u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX) }
+        let head = Preamble { now, grace_ms: u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX) };
+        Call { script, head, fence: None }
+    }
+
+    /// A call of the script that charges at this slot: of the fenced one, where failovers fence.
+    pub(crate) fn fenced_call<'a>(
+        &self,
+        slot: u16,
+        script: &'a ScriptText,
+        fenced: &'a ScriptText,
+    ) -> Call<'a> {
+        match &self.fences {
+            None => self.call(script),
+            Some(fences) => Call { fence: Some(fences.at(slot)), ..self.call(fenced) },
+        }
     }
 
     /// Where a key lives; all in one place, unless the server is a cluster.
@@ -133,26 +147,18 @@ impl RedisStore {
         slot: u16,
         asks: &[&Charges<'_>],
     ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
-        let (scripts, head) = (&self.scripts, self.preamble());
-        let cmd = |by| match &self.fences {
-            None => wire::admit(&scripts.admit, by, head, asks, None),
-            Some(fences) => wire::admit(&scripts.fenced_admit, by, head, asks, Some(&fences.at(slot))),
-        };
+        let call = self.fenced_call(slot, &self.scripts.admit, &self.scripts.fenced_admit);
         let units = asks.iter().copied().map(units_of).sum();
-        let reply = self.route.charge(slot, units, cmd).await?;
+        let reply = self.route.charge(slot, units, |by| wire::admit(call, by, asks)).await?;
         let outcomes = wire::outcomes(asks, &reply.value)?;
         if let Some(outcome) = outcomes.iter().flatten().next() {
             let charges = asks.iter().flat_map(|ask| ask.charges);
             self.answered(outcome.now, charges.map(|charge| charge.form), reply.since);
         }
-        let each = asks.iter().zip(&outcomes);
-        let charged = each.filter(|(_, outcome)| is_admitted(outcome)).map(|(ask, _)| units_of(ask)).sum();
-        match reply.spend(charged) {
-            None => Ok(outcomes),
-            Some(why) => {
-                Ok(outcomes.into_iter().map(|o| if is_admitted(&o) { Err(why.clone()) } else { o }).collect())
-            }
-        }
+        let charged = |(place, outcome): (usize, &Outcome)| {
+            if outcome.verdict.decision.allowed { units_of(asks[place]) } else { 0 }
+        };
+        Ok(reply.spend_each(outcomes, charged))
     }
 
     /// Takes note of an answer, of the limits it was about, and of the memory behind it: for what answers are worth.
@@ -162,7 +168,7 @@ impl RedisStore {
         limits: impl Iterator<Item = &'f SharedForm>,
         since: Since,
     ) {
-        self.answered_for(now, limits.map(memory_of).max().unwrap_or(0), since);
+        self.answered_for(now, limits.map(SharedForm::counts_for_micros).max().unwrap_or(0), since);
     }
 
     /// The same for an answer about what counts for so long, in µs.
@@ -177,36 +183,24 @@ impl RedisStore {
         &self,
         flight: &Flight<'_, Debit<'_>>,
     ) -> Result<Vec<Result<Debited, StoreError>>, StoreError> {
-        let (scripts, head, debits) = (&self.scripts, self.preamble(), &flight.items);
-        let cmd = |by| match &self.fences {
-            None => debits::debit(&scripts.debit, by, head, debits, None),
-            Some(fences) => {
-                debits::debit(&scripts.fenced_debit, by, head, debits, Some(&fences.at(flight.slot)))
-            }
-        };
+        let debits = &flight.items;
+        let call = self.fenced_call(flight.slot, &self.scripts.debit, &self.scripts.fenced_debit);
         let most = debits.iter().map(|debit| debit.cost()).sum();
-        let reply = self.route.charge(flight.slot, most, cmd).await?;
+        let reply = self.route.charge(flight.slot, most, |by| debits::debit(call, by, debits)).await?;
         let debited = debits::debited(debits, &reply.value)?;
         if let Some(first) = debited.iter().flatten().next() {
             self.answered(first.outcome.now, debits.iter().map(|debit| debit.charge.form), reply.since);
         }
         // What was charged when it first came is granted by this answer, so it counts here too.
-        let granted = |debited: &Result<Debited, StoreError>| {
-            debited.as_ref().is_ok_and(|debited| debited.outcome.verdict.decision.allowed)
+        let granted = |(place, debited): (usize, &Debited)| {
+            if debited.outcome.verdict.decision.allowed { debits[place].cost() } else { 0 }
         };
-        let each = debits.iter().zip(&debited).filter(|(_, debited)| granted(debited));
-        match reply.spend(each.map(|(debit, _)| debit.cost()).sum()) {
-            None => Ok(debited),
-            Some(why) => {
-                Ok(debited.into_iter().map(|d| if granted(&d) { Err(why.clone()) } else { d }).collect())
-            }
-        }
+        Ok(reply.spend_each(debited, granted))
     }
 
     async fn peek_flight(&self, flight: &Flight<'_, Charge<'_>>) -> Result<Sight, StoreError> {
-        let (script, head) = (&self.scripts.peek, self.preamble());
-        let cmd = |by| wire::peek(script, by, head, &flight.items);
-        let answer = self.route.call(flight.slot, cmd).await?;
+        let call = self.call(&self.scripts.peek);
+        let answer = self.route.call(flight.slot, |by| wire::peek(call, by, &flight.items)).await?;
         wire::sight(&flight.items, &answer)
     }
 
@@ -216,8 +210,8 @@ impl RedisStore {
         if all.is_empty() {
             return Ok(());
         }
-        let (script, head) = (&self.scripts.settle, self.preamble());
-        self.route.track(flight.slot, |by| wire::settle(script, by, head, &all)).await?;
+        let call = self.call(&self.scripts.settle);
+        self.route.track(flight.slot, |by| wire::settle(call, by, &all)).await?;
         Ok(())
     }
 
@@ -225,24 +219,15 @@ impl RedisStore {
         &self,
         flight: &Flight<'_, LeaseAsk<'_>>,
     ) -> Result<Vec<Result<Lent, StoreError>>, StoreError> {
-        let (scripts, head, asks) = (&self.scripts, self.preamble(), &flight.items);
-        let cmd = |by| match &self.fences {
-            None => wire::lease(&scripts.lease, by, head, asks, None),
-            Some(fences) => wire::lease(&scripts.fenced_lease, by, head, asks, Some(&fences.at(flight.slot))),
-        };
+        let asks = &flight.items;
+        let call = self.fenced_call(flight.slot, &self.scripts.lease, &self.scripts.fenced_lease);
         let most = asks.iter().map(|ask| ask.form.clamped(ask.want).wants).sum();
-        let reply = self.route.charge(flight.slot, most, cmd).await?;
+        let reply = self.route.charge(flight.slot, most, |by| wire::lease(call, by, asks)).await?;
         let lent = wire::lent(asks, &reply.value)?;
         if let Some(first) = lent.iter().flatten().next() {
             self.answered(first.now, asks.iter().map(|ask| ask.form), reply.since);
         }
-        let granted = |lent: &Result<Lent, StoreError>| lent.as_ref().map_or(0, |lent| lent.loan.granted);
-        match reply.spend(lent.iter().map(granted).sum()) {
-            None => Ok(lent),
-            Some(why) => {
-                Ok(lent.into_iter().map(|l| if granted(&l) > 0 { Err(why.clone()) } else { l }).collect())
-            }
-        }
+        Ok(reply.spend_each(lent, |(_, lent)| lent.loan.granted))
     }
 }
 
@@ -250,10 +235,6 @@ impl RedisStore {
 fn units_of(ask: &Charges<'_>) -> u64 {
     let can_pass = |charge: &&Charge<'_>| charge.cost <= charge.form.limit().cost_max();
     ask.charges.iter().filter(can_pass).map(|charge| charge.cost).max().unwrap_or(0)
-}
-
-fn is_admitted(outcome: &Result<Outcome, StoreError>) -> bool {
-    outcome.as_ref().is_ok_and(|outcome| outcome.verdict.decision.allowed)
 }
 
 /// What goes in one call, and where in the whole each item stands.
@@ -333,11 +314,13 @@ impl Store for RedisStore {
     async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
         backs.iter().try_for_each(|given| given.authority().map(drop))?;
         let backs: Vec<_> = backs.iter().copied().filter(GiveBack::says_something).collect();
-        let (script, head) = (&self.scripts.give_back, self.preamble());
+        let call = self.call(&self.scripts.give_back);
         let flights = self.flights(&backs, |given| given.key);
-        let taken = join_all(flights.iter().map(|flight| {
-            self.route.call(flight.slot, |by| wire::give_back(script, by, head, &flight.items))
-        }));
+        let taken = join_all(
+            flights
+                .iter()
+                .map(|flight| self.route.call(flight.slot, |by| wire::give_back(call, by, &flight.items))),
+        );
         taken.await.into_iter().try_for_each(|answer| answer.map(drop))
     }
 

@@ -1,7 +1,9 @@
 //! Charges of this process on one server that its replicas may not have.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use throttlekit::internals::Mutex;
 
 use crate::exposure::FailoverRecords;
 use crate::forgotten_charges::ForgottenCharges;
@@ -53,18 +55,18 @@ impl UnreplicatedCharges {
 
     /// Notes that so many units are being asked for.
     pub(crate) fn ask(self: &Arc<Self>, units: u64) -> Flight {
-        self.lock().in_flight += u128::from(units);
+        self.page.lock().in_flight += u128::from(units);
         Flight { ledger: self.clone(), units, charged: units }
     }
 
     /// What is charged so far. To be taken before the server is asked how far its stream is: then all of it is in there.
     pub(crate) fn charged(&self) -> u128 {
-        self.lock().charged
+        self.page.lock().charged
     }
 
     /// Takes in what the server said after so much had been charged.
     pub(crate) fn sample(&self, charged: u128, said: &Replication) {
-        let mut page = self.lock();
+        let mut page = self.page.lock();
         let lost = page.lost(said);
         let now_seen = Seen { id: said.id.clone(), run: said.run.clone() };
         if page.seen.as_ref() != Some(&now_seen) || !said.is_primary {
@@ -83,7 +85,7 @@ impl UnreplicatedCharges {
 
     /// The server forgot states without a change of its id: it was flushed, or evicted keys. Its replicas did too.
     pub(crate) fn forget(&self) {
-        let mut page = self.lock();
+        let mut page = self.page.lock();
         self.books.change(page.since(page.past.charged));
         page.notes.clear();
         page.safe = Note { charged: page.charged, offset: 0 };
@@ -91,11 +93,7 @@ impl UnreplicatedCharges {
 
     /// What a failover now could lose.
     pub(crate) fn at_risk(&self) -> u64 {
-        self.lock().at_risk()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Page> {
-        self.page.lock().unwrap_or_else(PoisonError::into_inner)
+        self.page.lock().at_risk()
     }
 }
 
@@ -172,7 +170,7 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        let mut page = self.ledger.lock();
+        let mut page = self.ledger.page.lock();
         page.in_flight -= u128::from(self.units);
         page.charged += u128::from(self.charged);
     }

@@ -29,65 +29,72 @@ pub(crate) struct Preamble {
 const ARGS_ROOM: usize = 16;
 const BYTES_ROOM: usize = 256;
 
-pub(crate) fn call(script: &ScriptText, by: By, keys: usize) -> Cmd {
-    let mut cmd = Cmd::with_capacity(ARGS_ROOM, BYTES_ROOM);
-    match by {
-        By::Sha => cmd.arg("EVALSHA").arg(&script.sha),
-        By::Text => cmd.arg("EVAL").arg(script.text),
-    };
-    cmd.arg(keys);
-    cmd
+/// A call of a script: which one, and in which fence.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) script: &'a ScriptText,
+    pub(crate) head: Preamble,
+    pub(crate) fence: Option<Fence>,
 }
 
-pub(crate) fn preamble(cmd: &mut Cmd, preamble: Preamble) {
-    match preamble.now {
-        None => cmd.arg(""),
-        Some(now) => cmd.arg(now.as_micros()),
-    };
-    cmd.arg(preamble.grace_ms);
-}
-
-/// A call on these keys. In a fence: beside each its seal, then the lineage record; and last of all, by the caller, the isolation.
-pub(crate) fn begin<'k>(
-    script: &ScriptText,
-    by: By,
-    head: Preamble,
-    keys: impl Iterator<Item = &'k str> + Clone,
-    fence: Option<&Fence>,
-) -> Cmd {
-    let count = keys.clone().count();
-    let mut cmd = call(script, by, if fence.is_some() { 2 * count + 1 } else { count });
-    keys.clone().for_each(|key| {
-        cmd.arg(key);
-    });
-    if let Some(fence) = fence {
-        keys.for_each(|key| {
-            cmd.arg(fence::seal_of(key));
-        });
-        cmd.arg(fence.record);
+impl Call<'_> {
+    /// A command on this many keys, which follow.
+    pub(crate) fn on(&self, by: By, keys: usize) -> Cmd {
+        let mut cmd = Cmd::with_capacity(ARGS_ROOM, BYTES_ROOM);
+        match by {
+            By::Sha => cmd.arg("EVALSHA").arg(&self.script.sha),
+            By::Text => cmd.arg("EVAL").arg(self.script.text),
+        };
+        cmd.arg(keys);
+        cmd
     }
-    preamble(&mut cmd, head);
-    cmd
+
+    /// What follows the keys.
+    pub(crate) fn preamble(&self, cmd: &mut Cmd) {
+        match self.head.now {
+            None => cmd.arg(""),
+            Some(now) => cmd.arg(now.as_micros()),
+        };
+        cmd.arg(self.head.grace_ms);
+    }
+
+    /// A command on these keys. In a fence: beside each its seal, then the lineage record.
+    pub(crate) fn begin<'k>(&self, by: By, keys: impl Iterator<Item = &'k str> + Clone) -> Cmd {
+        let count = keys.clone().count();
+        let mut cmd = self.on(by, if self.fence.is_some() { 2 * count + 1 } else { count });
+        keys.clone().for_each(|key| {
+            cmd.arg(key);
+        });
+        if let Some(fence) = self.fence {
+            keys.for_each(|key| {
+                cmd.arg(fence::seal_of(key));
+            });
+            cmd.arg(fence.record);
+        }
+        self.preamble(&mut cmd);
+        cmd
+    }
+
+    /// The command with its last argument: in a fence, the isolation.
+    pub(crate) fn end(&self, mut cmd: Cmd) -> Cmd {
+        if let Some(fence) = self.fence {
+            cmd.arg(fence.isolation_micros);
+        }
+        cmd
+    }
 }
 
-pub(crate) fn admit(
-    script: &ScriptText,
-    by: By,
-    head: Preamble,
-    asks: &[&Charges<'_>],
-    fence: Option<&Fence>,
-) -> Cmd {
+pub(crate) fn admit(call: Call<'_>, by: By, asks: &[&Charges<'_>]) -> Cmd {
     let keys = asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.key);
-    let mut cmd = begin(script, by, head, keys, fence);
-    match (fence, plain_gcra(asks)) {
-        (None, Some([time, depth, unit])) => cmd.arg(time).arg(depth).arg(unit),
-        (None, None) => charges(&mut cmd, asks),
-        (Some(fence), _) => charges(&mut cmd, asks).arg(fence.isolation_micros),
-    };
-    cmd
+    let mut cmd = call.begin(by, keys);
+    match (call.fence, plain_gcra(asks)) {
+        (None, Some([time, depth, unit])) => _ = cmd.arg(time).arg(depth).arg(unit),
+        _ => charges(&mut cmd, asks),
+    }
+    call.end(cmd)
 }
 
-fn charges<'c>(cmd: &'c mut Cmd, asks: &[&Charges<'_>]) -> &'c mut Cmd {
+fn charges(cmd: &mut Cmd, asks: &[&Charges<'_>]) {
     for ask in asks {
         let count = ask.charges.len() as i64;
         cmd.arg(if ask.need == Need::Any { -count } else { count });
@@ -98,7 +105,6 @@ fn charges<'c>(cmd: &'c mut Cmd, asks: &[&Charges<'_>]) -> &'c mut Cmd {
             });
         }
     }
-    cmd
 }
 
 /// The numbers of the case that the script has by itself: a unit is whole microseconds, so every state is.
@@ -113,8 +119,8 @@ fn plain_gcra(asks: &[&Charges<'_>]) -> Option<[i64; 3]> {
     }
 }
 
-pub(crate) fn peek(script: &ScriptText, by: By, head: Preamble, charges: &[&Charge<'_>]) -> Cmd {
-    let mut cmd = begin(script, by, head, charges.iter().map(|charge| charge.key), None);
+pub(crate) fn peek(call: Call<'_>, by: By, charges: &[&Charge<'_>]) -> Cmd {
+    let mut cmd = call.begin(by, charges.iter().map(|charge| charge.key));
     for charge in charges {
         cmd.arg(letter(charge.form.kind()));
         if let Some((_, buckets)) = charge.form.shape() {
@@ -124,13 +130,8 @@ pub(crate) fn peek(script: &ScriptText, by: By, head: Preamble, charges: &[&Char
     cmd
 }
 
-pub(crate) fn settle(
-    script: &ScriptText,
-    by: By,
-    head: Preamble,
-    all: &[(&Settlement<'_>, Correction)],
-) -> Cmd {
-    let mut cmd = begin(script, by, head, all.iter().map(|(settlement, _)| settlement.key), None);
+pub(crate) fn settle(call: Call<'_>, by: By, all: &[(&Settlement<'_>, Correction)]) -> Cmd {
+    let mut cmd = call.begin(by, all.iter().map(|(settlement, _)| settlement.key));
     for (settlement, correction) in all {
         let (sign, mut numbers) = match correction {
             Correction::Refund(numbers) => ("-", numbers.to_vec()),
@@ -148,14 +149,8 @@ pub(crate) fn settle(
     cmd
 }
 
-pub(crate) fn lease(
-    script: &ScriptText,
-    by: By,
-    head: Preamble,
-    asks: &[&LeaseAsk<'_>],
-    fence: Option<&Fence>,
-) -> Cmd {
-    let mut cmd = begin(script, by, head, asks.iter().map(|ask| ask.key), fence);
+pub(crate) fn lease(call: Call<'_>, by: By, asks: &[&LeaseAsk<'_>]) -> Cmd {
+    let mut cmd = call.begin(by, asks.iter().map(|ask| ask.key));
     for ask in asks {
         cmd.arg(letter(ask.form.kind()));
         let want = ask.form.clamped(ask.want);
@@ -164,20 +159,11 @@ pub(crate) fn lease(
         });
         cmd.arg(want.wants).arg(want.least).arg(want.share);
     }
-    if let Some(fence) = fence {
-        cmd.arg(fence.isolation_micros);
-    }
-    cmd
+    call.end(cmd)
 }
 
-pub(crate) fn grant(
-    script: &ScriptText,
-    by: By,
-    head: Preamble,
-    ask: &RegionAsk<'_>,
-    fence: Option<&Fence>,
-) -> Cmd {
-    let mut cmd = begin(script, by, head, std::iter::once(ask.key), fence);
+pub(crate) fn grant(call: Call<'_>, by: By, ask: &RegionAsk<'_>) -> Cmd {
+    let mut cmd = call.begin(by, std::iter::once(ask.key));
     cmd.arg("p").arg(letter(ask.form.kind()));
     ask.form.charge(0).iter().for_each(|&number| {
         cmd.arg(number);
@@ -185,18 +171,15 @@ pub(crate) fn grant(
     // No more than there are, which a script carries exactly.
     let wants = ask.wants.min(ask.form.limit().units());
     cmd.arg(ask.region).arg(ask.weight.get()).arg(wants);
-    if let Some(fence) = fence {
-        cmd.arg(fence.isolation_micros);
-    }
-    cmd
+    call.end(cmd)
 }
 
-pub(crate) fn give_back(script: &ScriptText, by: By, head: Preamble, backs: &[&GiveBack<'_>]) -> Cmd {
-    let mut cmd = call(script, by, 2 * backs.len());
+pub(crate) fn give_back(call: Call<'_>, by: By, backs: &[&GiveBack<'_>]) -> Cmd {
+    let mut cmd = call.on(by, 2 * backs.len());
     for given in backs {
         cmd.arg(given.key).arg(format!("{}:back:{:x}", given.key, given.id.0));
     }
-    preamble(&mut cmd, head);
+    call.preamble(&mut cmd);
     for given in backs {
         let (mark, units) = (Mark(given.back.epoch.0), given.back.units);
         let Correction::Refund(numbers) = given.form.correction(mark, units, 0) else { continue };
@@ -228,11 +211,7 @@ pub(crate) fn outcomes(
         let numbers: &[i64] = if tat < 0 { &[] } else { &[tat, 0] };
         return Ok(vec![outcome(ask, [numbers].into_iter(), instant(now.abs())?, now > 0)]);
     }
-    let (now, replies) = split(answer)?;
-    if replies.len() != asks.len() {
-        return Err(unexpected());
-    }
-    Ok(asks.iter().zip(replies).map(|(ask, reply)| one_of_many(ask, reply, now)).collect())
+    each(asks, answer, one_of_many)
 }
 
 /// The answer of the case that the script has by itself.
@@ -279,11 +258,7 @@ pub(crate) fn lent(
     asks: &[&LeaseAsk<'_>],
     answer: &Value,
 ) -> Result<Vec<Result<Lent, StoreError>>, StoreError> {
-    let (now, replies) = split(answer)?;
-    if replies.len() != asks.len() {
-        return Err(unexpected());
-    }
-    Ok(asks.iter().zip(replies).map(|(ask, reply)| one_lent(ask, reply, now)).collect())
+    each(asks, answer, one_lent)
 }
 
 fn one_lent(ask: &LeaseAsk<'_>, reply: &Value, now: Timestamp) -> Result<Lent, StoreError> {
@@ -314,15 +289,23 @@ pub(crate) fn granted(ask: &RegionAsk<'_>, answer: &Value) -> Result<RegionGrant
 
 /// The states of keys, from the answer of the peeking script.
 pub(crate) fn sight(charges: &[&Charge<'_>], answer: &Value) -> Result<Sight, StoreError> {
+    let states = each(charges, answer, |charge, reply, _| {
+        charge.form.state(&numbers(reply)?).ok_or_else(|| StoreError::bad_state(charge.key))
+    });
+    Ok(Sight { now: split(answer)?.0, states: states?.into_iter().collect::<Result<_, _>>()? })
+}
+
+/// What a script answers to each item, at which instant; or that it answers something else.
+pub(crate) fn each<T, A>(
+    items: &[&T],
+    answer: &Value,
+    read: impl Fn(&T, &Value, Timestamp) -> Result<A, StoreError>,
+) -> Result<Vec<Result<A, StoreError>>, StoreError> {
     let (now, replies) = split(answer)?;
-    if replies.len() != charges.len() {
+    if replies.len() != items.len() {
         return Err(unexpected());
     }
-    let state = |(charge, reply): (&&Charge<'_>, &Value)| {
-        charge.form.state(&numbers(reply)?).ok_or_else(|| StoreError::bad_state(charge.key))
-    };
-    let states = charges.iter().zip(replies).map(state).collect::<Result<_, _>>()?;
-    Ok(Sight { now, states })
+    Ok(items.iter().zip(replies).map(|(item, reply)| read(item, reply, now)).collect())
 }
 
 pub(crate) fn split(answer: &Value) -> Result<(Timestamp, &[Value]), StoreError> {

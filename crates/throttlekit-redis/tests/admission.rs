@@ -1,6 +1,6 @@
 //! Unified admission on Redis and a Redis Cluster; `cargo xtask prove admission` plays many more timelines.
 
-use crate::common::{cluster, single};
+use crate::common::{cluster, on_each, single};
 use throttlekit_conformance::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
 use throttlekit_redis::Builder;
 
@@ -18,12 +18,7 @@ async fn one_call_over_all_axes(builder: Builder) {
     assert!(priced.saw_all(), "{priced:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn admission_on_redis() {
-    one_call_over_all_axes(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn admission_on_a_redis_cluster() {
-    one_call_over_all_axes(cluster()).await;
+on_each! { one_call_over_all_axes:
+    single => admission_on_redis,
+    cluster => admission_on_a_redis_cluster,
 }

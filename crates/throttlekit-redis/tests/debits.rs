@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{cluster, plain, policy, single, valkey};
+use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use crate::rig::{DAY, Limiter, Pair};
 use throttlekit::Limit;
 use throttlekit::store::{Charge, Debit, DebitId, KeySpace, REMEMBER_DEFAULT, Store, StoreError};
@@ -23,19 +23,10 @@ async fn charges_each_debit_once(builder: Builder) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn budget_holds_on_redis() {
-    charges_each_debit_once(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn budget_holds_on_a_redis_cluster() {
-    charges_each_debit_once(cluster()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn budget_holds_on_valkey() {
-    charges_each_debit_once(valkey()).await;
+on_each! { charges_each_debit_once:
+    single => budget_holds_on_redis,
+    cluster => budget_holds_on_a_redis_cluster,
+    valkey => budget_holds_on_valkey,
 }
 
 /// The repeat is not answered from memory while the replica has not heard of the charge.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{cluster, plain, policy, single, valkey};
+use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use throttlekit::Limit;
 use throttlekit::store::{KeySpace, LeaseAsk, Store, StoreError, Term, Want};
 use throttlekit_conformance::stores::lend_storm;
@@ -16,19 +16,10 @@ async fn lends_the_limit_and_no_more(builder: Builder) {
     assert_eq!(seen.out, seen.limit, "{seen:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn lent_units_are_never_more_than_the_limit_and_none_is_lost_on_redis() {
-    lends_the_limit_and_no_more(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn lent_units_are_never_more_than_the_limit_and_none_is_lost_on_a_redis_cluster() {
-    lends_the_limit_and_no_more(cluster()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn lent_units_are_never_more_than_the_limit_and_none_is_lost_on_valkey() {
-    lends_the_limit_and_no_more(valkey()).await;
+on_each! { lends_the_limit_and_no_more:
+    single => lent_units_are_never_more_than_the_limit_and_none_is_lost_on_redis,
+    cluster => lent_units_are_never_more_than_the_limit_and_none_is_lost_on_a_redis_cluster,
+    valkey => lent_units_are_never_more_than_the_limit_and_none_is_lost_on_valkey,
 }
 
 /// One flight: the ask for a foreign key is told, the one for a limit that does not lend too, the others are lent.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{cluster, plain, policy, single, valkey};
+use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use throttlekit::store::{KeySpace, RegionAsk, RegionPool, StoreError};
 use throttlekit::{Limit, SharedFairLimiter};
 use throttlekit_conformance::regions::{examine_pool, pool_storm, tenants_storm};
@@ -20,19 +20,10 @@ async fn grants_as_the_rule_does(builder: Builder) {
     assert!(report.partial > 0 && report.refused > 0 && report.rolls > 0, "{report:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn fair_regions_a_pool_on_redis_grants_as_the_rule_does() {
-    grants_as_the_rule_does(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fair_regions_a_pool_on_a_redis_cluster_grants_as_the_rule_does() {
-    grants_as_the_rule_does(cluster()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fair_regions_a_pool_on_valkey_grants_as_the_rule_does() {
-    grants_as_the_rule_does(valkey()).await;
+on_each! { grants_as_the_rule_does:
+    single => fair_regions_a_pool_on_redis_grants_as_the_rule_does,
+    cluster => fair_regions_a_pool_on_a_redis_cluster_grants_as_the_rule_does,
+    valkey => fair_regions_a_pool_on_valkey_grants_as_the_rule_does,
 }
 
 async fn grants_the_limit_and_no_more(builder: Builder) {
@@ -42,14 +33,9 @@ async fn grants_the_limit_and_no_more(builder: Builder) {
     assert!(seen.granted.iter().all(|granted| granted.abs_diff(due) <= 1), "{seen:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn fair_regions_a_storm_is_granted_the_limit_exactly_on_redis() {
-    grants_the_limit_and_no_more(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fair_regions_a_storm_is_granted_the_limit_exactly_on_a_redis_cluster() {
-    grants_the_limit_and_no_more(cluster()).await;
+on_each! { grants_the_limit_and_no_more:
+    single => fair_regions_a_storm_is_granted_the_limit_exactly_on_redis,
+    cluster => fair_regions_a_storm_is_granted_the_limit_exactly_on_a_redis_cluster,
 }
 
 fn hour(units: u64) -> SharedForm {
@@ -127,14 +113,9 @@ async fn tenants_of_all_regions_get_the_limit(builder: Builder) {
     assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_redis() {
-    tenants_of_all_regions_get_the_limit(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_a_redis_cluster() {
-    tenants_of_all_regions_get_the_limit(cluster()).await;
+on_each! { tenants_of_all_regions_get_the_limit:
+    single => fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_redis,
+    cluster => fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_a_redis_cluster,
 }
 
 #[tokio::test(flavor = "multi_thread")]

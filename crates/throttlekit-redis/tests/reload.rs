@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{cluster, policy, single, valkey};
+use crate::common::{cluster, on_each, policy, single, valkey};
 use throttlekit::rate::Rate;
 use throttlekit::tier::{Batch, Mode, TwoTier};
 use throttlekit::{Limit, SharedLimiter};
@@ -20,19 +20,10 @@ async fn goes_on_from_what_was_used(builder: Builder) {
     assert!(report.at_other_pace > 100 && report.waits > 10, "{report:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn reload_room_on_redis() {
-    goes_on_from_what_was_used(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn reload_room_on_a_redis_cluster() {
-    goes_on_from_what_was_used(cluster()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn reload_room_on_valkey() {
-    goes_on_from_what_was_used(valkey()).await;
+on_each! { goes_on_from_what_was_used:
+    single => reload_room_on_redis,
+    cluster => reload_room_on_a_redis_cluster,
+    valkey => reload_room_on_valkey,
 }
 
 /// Nodes that are given another limit lease what is left of it: what was spent under the old one stays spent.

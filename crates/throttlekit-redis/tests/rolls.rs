@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{cluster, plain, policy, single, valkey};
+use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use crate::rig::Server;
 use throttlekit::ManualClock;
 use throttlekit::store::{Kept, KeySpace, ROLL_BYTES_MAX, RollStore, StoreError, Swapped, beat};
@@ -20,19 +20,10 @@ async fn swaps_as_promised(builder: Builder) {
     assert!(report.swapped > 50 && report.newer > 50, "{report:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn fleet_rolls_are_swapped_on_redis_as_promised() {
-    swaps_as_promised(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fleet_rolls_are_swapped_on_a_redis_cluster_as_promised() {
-    swaps_as_promised(cluster()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fleet_rolls_are_swapped_on_valkey_as_promised() {
-    swaps_as_promised(valkey()).await;
+on_each! { swaps_as_promised:
+    single => fleet_rolls_are_swapped_on_redis_as_promised,
+    cluster => fleet_rolls_are_swapped_on_a_redis_cluster_as_promised,
+    valkey => fleet_rolls_are_swapped_on_valkey_as_promised,
 }
 
 async fn loses_no_beat(builder: Builder) {
@@ -41,19 +32,10 @@ async fn loses_no_beat(builder: Builder) {
     assert!(seen.granted > 100 && seen.lost > 0, "{seen:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn fleet_rolls_lose_no_beat_of_a_race_on_redis() {
-    loses_no_beat(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fleet_rolls_lose_no_beat_of_a_race_on_a_redis_cluster() {
-    loses_no_beat(cluster()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fleet_rolls_lose_no_beat_of_a_race_on_valkey() {
-    loses_no_beat(valkey()).await;
+on_each! { loses_no_beat:
+    single => fleet_rolls_lose_no_beat_of_a_race_on_redis,
+    cluster => fleet_rolls_lose_no_beat_of_a_race_on_a_redis_cluster,
+    valkey => fleet_rolls_lose_no_beat_of_a_race_on_valkey,
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! `same-everywhere`: Redis, Redis Cluster and Valkey answer as the pure rules do, field by field, and keep the same
 //! states.
 
-use crate::common::{cluster, single, valkey};
+use crate::common::{cluster, on_each, single, valkey};
 use throttlekit_conformance::stores::{examine_store, examine_vectors};
 use throttlekit_redis::Builder;
 
@@ -19,17 +19,8 @@ async fn answers_as_the_rules_do(builder: Builder) {
     assert!(vectors.unwrap_or_else(|difference| panic!("{difference}")).timelines >= 28);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn same_everywhere_on_redis() {
-    answers_as_the_rules_do(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn same_everywhere_on_a_redis_cluster() {
-    answers_as_the_rules_do(cluster()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn same_everywhere_on_valkey() {
-    answers_as_the_rules_do(valkey()).await;
+on_each! { answers_as_the_rules_do:
+    single => same_everywhere_on_redis,
+    cluster => same_everywhere_on_a_redis_cluster,
+    valkey => same_everywhere_on_valkey,
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::common::{cluster, plain, policy, single, valkey};
+use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use throttlekit::ManualClock;
 use throttlekit::store::{
     Beat, KeySpace, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore, StoreError,
@@ -22,19 +22,10 @@ async fn answers_as_the_book_does(builder: Builder) {
     assert!(report.saw_all(), "{report:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn slots_on_redis_are_those_in_process() {
-    answers_as_the_book_does(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn slots_on_a_redis_cluster_are_those_in_process() {
-    answers_as_the_book_does(cluster()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn slots_on_valkey_are_those_in_process() {
-    answers_as_the_book_does(valkey()).await;
+on_each! { answers_as_the_book_does:
+    single => slots_on_redis_are_those_in_process,
+    cluster => slots_on_a_redis_cluster_are_those_in_process,
+    valkey => slots_on_valkey_are_those_in_process,
 }
 
 async fn holds_the_ceiling_and_leaks_nothing(builder: Builder) {
@@ -44,14 +35,9 @@ async fn holds_the_ceiling_and_leaks_nothing(builder: Builder) {
     assert!(seen.taken > 50 && seen.denied > 0, "{seen:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn slots_a_storm_holds_the_ceiling_on_redis() {
-    holds_the_ceiling_and_leaks_nothing(single()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn slots_a_storm_holds_the_ceiling_on_a_redis_cluster() {
-    holds_the_ceiling_and_leaks_nothing(cluster()).await;
+on_each! { holds_the_ceiling_and_leaks_nothing:
+    single => slots_a_storm_holds_the_ceiling_on_redis,
+    cluster => slots_a_storm_holds_the_ceiling_on_a_redis_cluster,
 }
 
 #[tokio::test]

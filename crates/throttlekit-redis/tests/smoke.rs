@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{self, cluster, env, sentinel, single, valkey};
+use crate::common::{self, cluster, env, on_each, sentinel, single, valkey};
 use throttlekit::{Ask, Limit, Rate, SharedLimiter};
 use throttlekit_redis::{Builder, RedisStore};
 
@@ -33,24 +33,11 @@ async fn answers_like_the_others(builder: Builder) {
     assert_eq!(limiter.check_all(ask(5)).await.unwrap().decision.remaining, 0);
 }
 
-#[tokio::test]
-async fn on_one_server() {
-    answers_like_the_others(single()).await;
-}
-
-#[tokio::test]
-async fn on_valkey() {
-    answers_like_the_others(valkey()).await;
-}
-
-#[tokio::test]
-async fn on_a_cluster() {
-    answers_like_the_others(cluster()).await;
-}
-
-#[tokio::test]
-async fn behind_sentinels() {
-    answers_like_the_others(sentinel()).await;
+on_each! { answers_like_the_others:
+    single => on_one_server,
+    valkey => on_valkey,
+    cluster => on_a_cluster,
+    sentinel => behind_sentinels,
 }
 
 #[cfg(feature = "tls-ring")]

@@ -1,13 +1,13 @@
 //! Counters of decisions: exact, whatever becomes of the events.
 
-use std::fmt;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use throttlekit::admission::{Axis, Event};
+use throttlekit::internals::Mutex;
 use throttlekit::{Guarantee, KeyHash, TrustedHash};
 
 /// The name under which all policies are counted that came when there were as many as are kept apart.
@@ -125,14 +125,7 @@ impl Counts {
     }
 }
 
-impl fmt::Debug for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counts")
-            .field("policies_max", &self.shared.policies_max)
-            .field("events_lost", &self.events_lost())
-            .finish_non_exhaustive()
-    }
-}
+throttlekit::debug_fields!([] Counts, |it| policies_max = it.shared.policies_max, events_lost = it.events_lost());
 
 impl Shared {
     /// Where this policy is counted.
@@ -171,7 +164,7 @@ impl Shared {
 
     /// Gives it the first gap from its home on. They are filled under the lock alone.
     fn enter(&self, name: &str) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if self.find(name).is_some() {
             return;
         }

@@ -1,13 +1,14 @@
 //! The queue of events, and the thread that dispatches them.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use throttlekit::admission::Event;
+use throttlekit::internals::Mutex;
 use throttlekit::{KeyHash, SecretHash};
 
 use crate::counts::{Counts, PolicyAt};
@@ -101,7 +102,7 @@ impl Queue {
     }
 
     pub(crate) fn top(&self) -> Top {
-        let top = self.link.top.as_ref().map(lock);
+        let top = self.link.top.as_ref().map(Mutex::lock);
         top.map(|top| top.read(&self.link.counts)).unwrap_or_default()
     }
 
@@ -144,7 +145,7 @@ impl Drop for Queue {
             // A subscriber held the last of it; the thread cannot wait for itself.
             return;
         }
-        let ended = lock(&self.done).recv_timeout(self.drain_max);
+        let ended = self.done.lock().recv_timeout(self.drain_max);
         if ended == Err(RecvTimeoutError::Timeout) {
             self.link.abandon.store(true, Relaxed);
         } else {
@@ -198,7 +199,7 @@ impl Dispatcher {
 
     fn tell(&mut self, note: &QueuedEvent) {
         if let Some(top) = &self.link.top {
-            lock(top).count(note);
+            top.lock().count(note);
         }
         self.subscribers.show(&note.event(&self.link.counts), &self.link.counts);
     }
@@ -206,8 +207,4 @@ impl Dispatcher {
     fn notes_left(&self) -> u64 {
         self.waiting.try_iter().filter(|item| matches!(item, Item::Event(_))).count() as u64
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -63,11 +63,7 @@ impl Observer for Telemetry {
     }
 }
 
-impl std::fmt::Debug for Telemetry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Telemetry").field("counts", &self.counts).finish_non_exhaustive()
-    }
-}
+throttlekit::debug_fields!([] Telemetry, |it| counts = it.counts);
 
 /// What a [`Telemetry`] can be told.
 pub struct Builder {
@@ -144,8 +140,4 @@ impl Builder {
     }
 }
 
-impl std::fmt::Debug for Builder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("subscribers", &self.subscribers.len()).finish_non_exhaustive()
-    }
-}
+throttlekit::debug_fields!([] Builder, |it| subscribers = it.subscribers.len());

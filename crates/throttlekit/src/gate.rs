@@ -1,14 +1,13 @@
 //! One limit without keys: for a process, a route, a backend.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::sync::{Mutex, PoisonError};
 
 use throttlekit_core::rate::word::{GcraWord, WindowWord, WordForm, WordRule};
 use throttlekit_core::rate::{Limit, LimitError, Rule, State};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 use crate::memory::word_form;
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, Mutex};
 use crate::{Clock, SystemClock};
 
 /// One limit for everything that passes through it: no keys, one word.
@@ -92,9 +91,7 @@ impl<C: Clock> Gate<C> {
         match &self.state {
             GateState::Gcra(rule, word) => check_word(rule, word, cost, now),
             GateState::Window(rule, word) => check_word(rule, word, cost, now),
-            GateState::Wide(state) => {
-                self.limit.check(&mut state.lock().unwrap_or_else(PoisonError::into_inner), cost, now)
-            }
+            GateState::Wide(state) => self.limit.check(&mut state.lock(), cost, now),
         }
     }
 
@@ -104,9 +101,7 @@ impl<C: Clock> Gate<C> {
         match &self.state {
             GateState::Gcra(rule, word) => rule.peek(word.load(Acquire), now),
             GateState::Window(rule, word) => rule.peek(word.load(Acquire), now),
-            GateState::Wide(state) => {
-                self.limit.peek(&state.lock().unwrap_or_else(PoisonError::into_inner), now)
-            }
+            GateState::Wide(state) => self.limit.peek(&state.lock(), now),
         }
     }
 

@@ -72,6 +72,9 @@
 //! * `full`: all of these.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[macro_use]
+mod macros;
+
 pub mod admission;
 mod ask;
 #[cfg(feature = "store")]
@@ -81,6 +84,8 @@ pub mod budget;
 mod builder;
 mod clock;
 pub mod fair;
+#[cfg(feature = "store")]
+mod fence;
 #[cfg(feature = "store")]
 pub mod fleet;
 mod gate;
@@ -140,6 +145,12 @@ pub use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};
 pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, price, rate};
 #[cfg(feature = "store")]
 pub use tier::TwoTier;
+
+/// Parts that the other crates of the workspace share. Not public API.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::sync::{Mutex, MutexGuard, RwLock};
+}
 
 /// The repository's README, run as doc tests. It shows the tower layer and a shared limiter too, so it takes both features.
 #[cfg(all(doctest, feature = "http", feature = "store"))]

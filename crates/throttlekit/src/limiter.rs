@@ -172,8 +172,4 @@ pub struct Charged {
     cost: Cost,
 }
 
-impl<C, H> std::fmt::Debug for Limiter<C, H> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Limiter").field("limit", self.keys.limit()).finish_non_exhaustive()
-    }
-}
+debug_fields!([C, H] Limiter<C, H>, |it| limit = it.keys.limit());

@@ -99,9 +99,7 @@ impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
     }
 }
 
-impl<const N: usize, C, H> std::fmt::Debug for Limits<N, C, H> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let limits = self.keys.each_ref().map(Keys::limit);
-        f.debug_struct("Limits").field("need", &self.need).field("limits", &limits).finish_non_exhaustive()
-    }
-}
+debug_fields!(
+    [const N: usize, C, H] Limits<N, C, H>,
+    |it| need = it.need, limits = it.keys.each_ref().map(Keys::limit)
+);

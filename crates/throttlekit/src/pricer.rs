@@ -1,9 +1,8 @@
 //! Prices that threads share.
 
-use std::sync::{Mutex, PoisonError, RwLock, TryLockError};
-
 use throttlekit_core::price::{Bid, Left, Prices, Refiner, Turn};
 
+use crate::sync::{Mutex, RwLock};
 use crate::{Clock, PreciseClock};
 
 /// Turns away asks that are worth less than what they would use, before a limit is asked.
@@ -78,20 +77,15 @@ impl<C: Clock> Pricer<C> {
     pub fn prices(&self) -> Prices {
         match &self.source {
             Source::Fixed(prices) => *prices,
-            Source::Refined { prices, .. } => *prices.read().unwrap_or_else(PoisonError::into_inner),
+            Source::Refined { prices, .. } => *prices.read(),
         }
     }
 
     fn observe(&self, bid: &Bid, left: impl FnOnce() -> Option<Left>) {
         let Source::Refined { refiner, prices, clock } = &self.source else { return };
-        let mut refiner = match refiner.try_lock() {
-            Ok(refiner) => refiner,
-            // The caller's own `left` panicked; nothing of ours was half done.
-            Err(TryLockError::Poisoned(refiner)) => refiner.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(mut refiner) = refiner.try_lock() else { return };
         if refiner.observe(bid, clock.now()) && refiner.reprice(left()) == Turn::Adopt {
-            *prices.write().unwrap_or_else(PoisonError::into_inner) = refiner.prices();
+            *prices.write() = refiner.prices();
         }
     }
 }

@@ -1,16 +1,68 @@
-//! The primitives that the lock-free part is built on, so that loom can take their place and run every
-//! interleaving.
+//! The primitives that everything else is built on: locks without poisoning, and the atomics that loom can replace to run
+//! every interleaving.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicU32, AtomicU64},
-};
+use loom::sync as primitives;
 #[cfg(not(loom))]
-pub(crate) use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicU32, AtomicU64},
-};
+use std::sync as primitives;
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+
+pub use primitives::MutexGuard;
+pub(crate) use primitives::atomic::{AtomicU32, AtomicU64};
+
+/// A mutex that ignores poisoning. What lies behind one is consistent after a panic: rules finish what they begin, and a
+/// map changes in one step.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(primitives::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// Creates a mutex around a value.
+    pub fn new(value: T) -> Self {
+        Self(primitives::Mutex::new(value))
+    }
+
+    /// Waits for the lock.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks it unless another thread has.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Returns the value without a lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A reader-writer lock that ignores poisoning, for the same reason. Not replaced by loom.
+#[derive(Debug, Default)]
+pub struct RwLock<T>(std::sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    /// Creates a lock around a value.
+    pub const fn new(value: T) -> Self {
+        Self(std::sync::RwLock::new(value))
+    }
+
+    /// Waits until nobody writes.
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody reads or writes.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[cfg(feature = "store")]
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};

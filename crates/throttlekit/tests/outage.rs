@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use std::time::Duration;
 
-use throttlekit::store::{
-    Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, LocalShares, MemoryStore, Outcome,
-};
+use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
 use throttlekit::store::{DebitId, Settlement, Sight, Store, StoreError};
 use throttlekit::tier::Mode;
-use throttlekit::{Ask, Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally, TwoTier};
+use throttlekit::{Ask, Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally, TwoTier, forward_store};
 
 /// A store that can be taken away.
 #[derive(Clone)]
@@ -72,9 +70,7 @@ impl Store for Flaky {
         self.kept.reset(keys).await
     }
 
-    fn local_shares(&self) -> Option<&LocalShares> {
-        self.kept.local_shares()
-    }
+    forward_store!(Store for self => self.kept; local_shares);
 }
 
 fn down() -> Flaky {

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use throttlekit::admission::{Axis, Call, SharedPolicy};
 use throttlekit::guard::Ending;
-use throttlekit::store::{Background, Outcome, Settlement, Sight, Store, StoreError};
-use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore};
-use throttlekit::{Guard, Limit, ManualClock, Rate, SharedLimiter, SharedSlots, Timestamp, TwoTier};
+use throttlekit::store::{Background, GiveBack, MemoryStore, Store, StoreError};
+use throttlekit::{
+    Guard, Limit, ManualClock, Rate, SharedLimiter, SharedSlots, Timestamp, TwoTier, forward_store,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
@@ -203,35 +204,13 @@ impl Deaf {
 }
 
 impl Store for Deaf {
-    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
-        self.store.admit(asks).await
-    }
-
-    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
-        self.store.debit(debits).await
-    }
-
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
-        self.store.peek(charges).await
-    }
-
-    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
-        self.store.settle(settlements).await
-    }
-
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
-        self.store.lease(asks).await
-    }
+    forward_store!(Store for self => self.store; admit, debit, peek, settle, lease, reset);
 
     async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
         if self.hears.load(Relaxed) {
             return self.store.give_back(backs).await;
         }
         Err(StoreError::unavailable("gone"))
-    }
-
-    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
-        self.store.reset(keys).await
     }
 
     fn background(&self) -> Background {

@@ -12,7 +12,7 @@ use throttlekit::slots::Fenced;
 use throttlekit::store::{
     Background, Beat, MemoryStore, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError,
 };
-use throttlekit::{Guarantee, Retry, SharedSlots};
+use throttlekit::{Guarantee, Retry, SharedSlots, forward_store};
 
 const LIVES: Duration = Duration::from_millis(300);
 
@@ -82,9 +82,7 @@ impl SlotStore for Far {
         self.store.release(leases).await
     }
 
-    async fn occupancy(&self, keys: &[&str]) -> Result<Vec<Occupancy>, StoreError> {
-        self.store.occupancy(keys).await
-    }
+    forward_store!(SlotStore for self => self.store; occupancy);
 }
 
 fn slots(far: &Far, most: u32) -> SharedSlots<Far> {

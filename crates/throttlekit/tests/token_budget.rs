@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::budget::{BudgetBuilder, Reservation, ReservationOptions, Reserve};
-use throttlekit::store::{Background, Settlement, Sight, Store, StoreError};
-use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
+use throttlekit::store::{Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Store, StoreError};
 use throttlekit::tier::Margin;
-use throttlekit::{Limit, ManualClock, OnOutage, Retry, Timestamp, TokenBudget, TokenStream};
+use throttlekit::{Limit, ManualClock, OnOutage, Retry, Timestamp, TokenBudget, TokenStream, forward_store};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const BUDGET: u64 = 1_000;
@@ -34,21 +33,11 @@ fn lost(counter: &AtomicU64) -> Result<(), StoreError> {
 }
 
 impl Store for Wire {
-    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
-        self.kept.admit(asks).await
-    }
+    forward_store!(Store for self => self.kept; admit, peek, settle, reset, background);
 
     async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
         let answers = self.kept.debit(debits).await;
         answers.into_iter().map(|answer| lost(&self.lose_debits).and(answer)).collect()
-    }
-
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
-        self.kept.peek(charges).await
-    }
-
-    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
-        self.kept.settle(settlements).await
     }
 
     async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
@@ -62,14 +51,6 @@ impl Store for Wire {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         self.kept.give_back(backs).await.and(lost(&self.lose_returns))
-    }
-
-    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
-        self.kept.reset(keys).await
-    }
-
-    fn background(&self) -> Background {
-        self.kept.background()
     }
 }
 

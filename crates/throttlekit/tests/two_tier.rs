@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::store::{Background, Settlement, Sight, Store, StoreError};
-use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
+use throttlekit::store::{Charges, Debit, Debited, LeaseAsk, Lent, MemoryStore, Outcome, Store, StoreError};
 use throttlekit::tier::{Batch, Margin, Mode, TierBuilder, TwoTier};
-use throttlekit::{Answer, Ask, Guarantee, Limit, ManualClock, Rate, Retry, Timestamp};
+use throttlekit::{Answer, Ask, Guarantee, Limit, ManualClock, Rate, Retry, Timestamp, forward_store};
 use tokio::sync::Semaphore;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -61,14 +60,6 @@ impl Store for Gate {
         }
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
-        self.kept.peek(charges).await
-    }
-
-    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
-        self.kept.settle(settlements).await
-    }
-
     async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
         self.leases.fetch_add(1, Relaxed);
         self.passes.acquire().await.unwrap().forget();
@@ -78,17 +69,7 @@ impl Store for Gate {
         }
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
-        self.kept.give_back(backs).await
-    }
-
-    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
-        self.kept.reset(keys).await
-    }
-
-    fn background(&self) -> Background {
-        self.kept.background()
-    }
+    forward_store!(Store for self => self.kept; peek, settle, give_back, reset, background);
 }
 
 /// The store's clock and the node's, which show quite different times.
@@ -97,6 +78,19 @@ fn clocks() -> (ManualClock, ManualClock) {
         ManualClock::at(Timestamp::from_millis(1_800_000_000_000)),
         ManualClock::at(Timestamp::from_millis(7_000)),
     )
+}
+
+fn world() -> ((ManualClock, ManualClock), Gate) {
+    let clocks = clocks();
+    let store = Gate::new(&clocks.0);
+    (clocks, store)
+}
+
+/// A node that leases ten units at a time, of so many a minute.
+fn one_node(units: u64) -> ((ManualClock, ManualClock), Gate, TwoTier<Gate, ManualClock>) {
+    let (clocks, store) = world();
+    let limiter = leased(store.clone(), per_minute(units), &clocks.1).build().unwrap();
+    (clocks, store, limiter)
 }
 
 fn advance(clocks: &(ManualClock, ManualClock), by: Duration) {
@@ -120,9 +114,7 @@ fn per_minute(units: u64) -> Limit {
 
 #[tokio::test]
 async fn a_batch_serves_many_and_the_limit_holds() {
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
-    let limiter = leased(store.clone(), per_minute(95), &clocks.1).build().unwrap();
+    let (clocks, store, limiter) = one_node(95);
     let mut allowed = 0;
     for _ in 0..120 {
         let answer = limiter.check("alice").await.unwrap();
@@ -143,8 +135,7 @@ async fn a_batch_serves_many_and_the_limit_holds() {
 /// Nodes that are given another limit lease what is left of it: what was spent under the old one stays spent.
 #[tokio::test]
 async fn reload_a_new_limit_leases_what_the_old_one_left() {
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
+    let (clocks, store) = world();
     let passes = async |units, asks| {
         let node = leased(store.clone(), per_minute(units), &clocks.1).build().unwrap();
         let mut allowed = 0;
@@ -164,8 +155,7 @@ async fn reload_a_new_limit_leases_what_the_old_one_left() {
 /// Debits of four tokens by three nodes: the store lends what the last is short of, and nobody else crosses the edge.
 #[tokio::test]
 async fn budget_of_a_window_is_crossed_once_however_many_nodes_lease() {
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
+    let (clocks, store) = world();
     let budget = Limit::token_budget(41, MINUTE).unwrap();
     let node = || leased(store.clone(), budget, &clocks.1).build().unwrap();
     let nodes = [node(), node(), node()];
@@ -184,8 +174,7 @@ async fn budget_of_a_window_is_crossed_once_however_many_nodes_lease() {
 
 #[tokio::test]
 async fn units_die_with_their_window_less_the_margin() {
-    let clocks = clocks();
-    let limiter = leased(Gate::new(&clocks.0), per_minute(100), &clocks.1).build().unwrap();
+    let (clocks, _, limiter) = one_node(100);
     limiter.check("alice").await.unwrap();
     let lasts = MINUTE - Duration::from_micros(60_970);
     advance(&clocks, lasts - Duration::from_millis(2));
@@ -238,9 +227,7 @@ async fn callers_that_go_away_take_nothing_and_keep_nobody_waiting() {
 
 #[tokio::test]
 async fn while_the_store_is_away_units_are_spent_and_then_the_outage_is_answered() {
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
-    let limiter = leased(store.clone(), per_minute(1_000), &clocks.1).build().unwrap();
+    let (_, store, limiter) = one_node(1_000);
     assert!(limiter.check("alice").await.unwrap().decision.allowed);
     store.away.store(true, Relaxed);
     for _ in 0..9 {
@@ -254,8 +241,7 @@ async fn while_the_store_is_away_units_are_spent_and_then_the_outage_is_answered
 
 #[tokio::test]
 async fn a_cached_denial_covers_only_what_costs_as_much() {
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
+    let (clocks, store) = world();
     let builder = leased(store.clone(), per_minute(10), &clocks.1).mode(Mode::CachedDeny);
     let limiter = builder.build().unwrap();
     let check = |cost| limiter.check(Ask::of("alice").cost(cost));
@@ -272,8 +258,7 @@ async fn a_cached_denial_covers_only_what_costs_as_much() {
 
 #[tokio::test]
 async fn cold_keys_are_asked_for_strictly_and_hot_ones_are_leased() {
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
+    let (clocks, store) = world();
     let limiter =
         TwoTier::builder(store, "api", per_minute(100_000)).clock(clocks.1.clone()).build().unwrap();
     for key in 0..100_u32 {
@@ -286,6 +271,18 @@ async fn cold_keys_are_asked_for_strictly_and_hot_ones_are_leased() {
     }
     let hot = limiter.stats();
     assert!(hot.store_calls() - cold.store_calls() < 200, "{hot:?}");
+}
+
+#[tokio::test]
+async fn a_forecast_sizes_the_first_batch_of_a_key_that_was_never_seen() {
+    let (clocks, store) = world();
+    let forecast = |key: &[u8]| if key == b"batch" { 5_000 } else { 2 };
+    let limiter = leased(store.clone(), per_minute(100_000), &clocks.1).forecast(forecast).build().unwrap();
+    for key in ["batch", "quiet"] {
+        assert!(limiter.check(key).await.unwrap().decision.allowed);
+    }
+    let [batch, quiet] = ["batch", "quiet"].map(|key| limiter.try_check(key).map(|told| told.remaining));
+    assert!(batch > Some(5) && quiet < batch, "{batch:?} and {quiet:?}");
 }
 
 #[tokio::test]
@@ -302,8 +299,7 @@ async fn keys_beyond_the_cap_are_asked_for_strictly() {
 
 #[tokio::test]
 async fn what_lies_idle_goes_back_and_others_spend_it() {
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
+    let (clocks, store) = world();
     let idle = leased(store.clone(), per_minute(10), &clocks.1).build().unwrap();
     let busy = leased(store, per_minute(10), &clocks.1).build().unwrap();
     assert!(idle.check("alice").await.unwrap().decision.allowed);
@@ -364,8 +360,7 @@ async fn rules_that_cannot_be_lent_are_refused_when_built_and_can_be_cached() {
 
 #[tokio::test]
 async fn a_held_key_and_its_tills_spend_what_the_node_holds() {
-    let clocks = clocks();
-    let limiter = leased(Gate::new(&clocks.0), per_minute(30), &clocks.1).build().unwrap();
+    let (.., limiter) = one_node(30);
     let held = limiter.hold(b"alice").unwrap();
     assert!(held.try_spend(1).is_none(), "nothing is held yet");
     assert!(held.check(1).await.unwrap().decision.allowed);
@@ -405,8 +400,7 @@ async fn a_till_keeps_nothing_that_is_carried_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {
     const LIMIT: u64 = 20_000;
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
+    let (clocks, store) = world();
     let admitted = Arc::new(AtomicU64::new(0));
     let nodes: Vec<_> = [1, 7, 50, 400]
         .map(|batch| {
@@ -441,8 +435,7 @@ async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn lease_coupled_holds_for_each_of_many_keys_that_share_few_places() {
     const LIMIT: u64 = 300;
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
+    let (clocks, store) = world();
     let builder = leased(store, per_minute(LIMIT), &clocks.1).batch(Batch::Fixed(5)).keys_max(8);
     let limiter = builder.refill_at_percent(50).build().unwrap();
     let admitted: Arc<Vec<AtomicU64>> = Arc::new((0..40).map(|_| AtomicU64::new(0)).collect());
@@ -486,8 +479,7 @@ fn a_background_runtime_that_has_ended_hangs_nobody() {
 
 #[tokio::test]
 async fn carried_units_are_never_more_than_the_answer_says() {
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
+    let (clocks, store) = world();
     let builder = leased(store, per_minute(100), &clocks.1).lease_max(1).carry(1);
     let limiter = builder.build().unwrap();
     // An ask that costs more than may be held goes to the store, so nothing of it is left when it goes away.
@@ -506,8 +498,7 @@ async fn carried_units_are_never_more_than_the_answer_says() {
 
 #[tokio::test]
 async fn tills_keep_nothing_that_is_too_little_for_them() {
-    let clocks = clocks();
-    let limiter = leased(Gate::new(&clocks.0), per_minute(1_000), &clocks.1).build().unwrap();
+    let (.., limiter) = one_node(1_000);
     let held = limiter.hold(b"alice").unwrap();
     assert!(held.check(1).await.unwrap().decision.allowed);
     let mut till = held.till(4);
@@ -558,8 +549,7 @@ async fn leases_that_could_never_be_spent_are_refused_when_built() {
 
 #[test]
 fn a_held_key_on_a_plain_thread_is_refilled_in_the_background() {
-    let clocks = clocks();
-    let limiter = leased(Gate::new(&clocks.0), per_minute(1_000), &clocks.1).build().unwrap();
+    let (.., limiter) = one_node(1_000);
     let held = limiter.hold(b"alice").unwrap();
     let (mut spent, until) = (0, tokio::time::Instant::now() + Duration::from_secs(30));
     while spent < 100 {
@@ -573,9 +563,7 @@ fn a_held_key_on_a_plain_thread_is_refilled_in_the_background() {
 
 #[tokio::test]
 async fn what_was_not_used_is_spent_again_or_goes_back_while_its_window_lives() {
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
-    let limiter = leased(store.clone(), per_minute(20), &clocks.1).build().unwrap();
+    let (.., limiter) = one_node(20);
     let ask = Ask::of("alice").cost(10);
     let charged = limiter.check(ask).await.unwrap();
     assert!(charged.decision.allowed && charged.receipt.is_none() && limiter.try_check("alice").is_none());
@@ -592,9 +580,7 @@ async fn what_was_not_used_is_spent_again_or_goes_back_while_its_window_lives() 
 
 #[tokio::test]
 async fn nothing_is_handed_back_into_a_later_window() {
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
-    let limiter = leased(store.clone(), per_minute(10), &clocks.1).build().unwrap();
+    let (clocks, _, limiter) = one_node(10);
     let charged = limiter.check(Ask::of("alice").cost(10)).await.unwrap().decision;
     advance(&clocks, MINUTE);
     limiter.refund("alice", 10, charged.reset_at);
@@ -610,9 +596,7 @@ async fn nothing_is_handed_back_into_a_later_window() {
 /// A denial of the next window says when that ends, while units of this one are still in the purse.
 #[tokio::test]
 async fn a_decision_names_the_window_of_the_units_that_were_spent() {
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
-    let limiter = leased(store.clone(), per_minute(10), &clocks.1).build().unwrap();
+    let (clocks, _, limiter) = one_node(10);
     let first = limiter.check("alice").await.unwrap().decision;
     // The store is a minute ahead, where another node has had everything.
     clocks.0.advance(MINUTE);
@@ -624,8 +608,7 @@ async fn a_decision_names_the_window_of_the_units_that_were_spent() {
 
 #[tokio::test]
 async fn units_that_are_not_lent_by_windows_lapse() {
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
+    let (clocks, store) = world();
     let rate = Limit::gcra(Rate::per_second(1).burst(10)).unwrap();
     let limiter = leased(store.clone(), rate, &clocks.1).build().unwrap();
     let charged = limiter.check(Ask::of("alice").cost(10)).await.unwrap().decision;
@@ -637,8 +620,7 @@ async fn units_that_are_not_lent_by_windows_lapse() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lease_coupled_holds_for_what_is_used_where_the_rest_is_handed_back() {
     const LIMIT: u64 = 2_000;
-    let clocks = clocks();
-    let store = Gate::new(&clocks.0);
+    let (clocks, store) = world();
     let used = Arc::new(AtomicU64::new(0));
     let mut callers = Vec::new();
     for _ in 0..3 {

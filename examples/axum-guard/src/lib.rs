@@ -5,7 +5,7 @@ mod load;
 mod show;
 
 pub use backend::Backend;
-pub use show::{drawn, table};
+pub use show::{csv, table};
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,9 +1,7 @@
-//! What was seen, as a table and as a picture.
+//! The moments, as a table and as CSV.
 
 use std::fmt::Write;
 use std::time::Duration;
-
-use picture::{Axis, Line, Panel, Picture, Scale};
 
 use crate::{Act, Moment};
 
@@ -39,60 +37,24 @@ pub fn table(acts: &[Act], moments: &[Moment]) -> String {
     table
 }
 
-/// Two panels over the same time: how many at a time, and how long it took.
-pub fn drawn(acts: &[Act], moments: &[Moment]) -> Picture {
-    let line = |name, colour, of: &dyn Fn(&Moment) -> Option<f64>| {
-        let point = |m: &Moment| Some((m.since.as_secs_f64(), of(m)?));
-        Line { name, colour, points: moments.iter().filter_map(point).collect() }
-    };
-    let (count, wait) = (
-        |acts: &[Act]| steps(acts, |act| act.at_a_time as f64),
-        |acts: &[Act]| steps(acts, |act| act.work.as_secs_f64() * 1e3),
-    );
-    let ends = acts.iter().map(|act| act.lasts).sum::<Duration>().as_secs_f64().ceil();
-    let seconds = || Axis::plain("seconds", Scale::Even, &[0.0, ends / 3.0, ends * 2.0 / 3.0, ends]);
-    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(1.0, f64::max);
-    let at_a_time = most(&mut moments.iter().map(|m| f64::from(m.limit.max(m.in_flight))));
-    let slowest = most(&mut moments.iter().filter_map(|m| m.latency).map(|l| l.as_secs_f64() * 1e3));
-    Picture {
-        panels: vec![
-            Panel {
-                title: "Requests at a time",
-                x: seconds(),
-                y: marked(at_a_time, 10.0),
-                lines: vec![
-                    Line { name: "best", colour: "#999", points: count(acts) },
-                    line("in flight", "#8ecae6", &|m| Some(f64::from(m.in_flight))),
-                    line("limit", "#d62828", &|m| Some(f64::from(m.limit))),
-                ],
-            },
-            Panel {
-                title: "Latency, ms",
-                x: seconds(),
-                y: marked(slowest, 50.0),
-                lines: vec![
-                    Line { name: "best", colour: "#999", points: wait(acts) },
-                    line("latency", "#2a6f97", &|m| m.latency.map(|l| l.as_secs_f64() * 1e3)),
-                ],
-            },
-        ],
+/// Each moment as a line of CSV: what the guard allowed and what there was, beside what would have been best.
+pub fn csv(acts: &[Act], moments: &[Moment]) -> String {
+    let millis = |time: Duration| time.as_secs_f64() * 1e3;
+    let mut csv = String::from("seconds,best,limit,in_flight,best_ms,latency_ms\n");
+    for Moment { since, limit, in_flight, latency, .. } in moments {
+        let (seconds, act) = (since.as_secs_f64(), act_at(acts, *since));
+        let _ = write!(csv, "{seconds:.3},{},{limit},{in_flight},{:.1},", act.at_a_time, millis(act.work));
+        csv += &latency.map_or(String::new(), |latency| format!("{:.1}", millis(latency)));
+        csv.push('\n');
     }
+    csv
 }
 
-fn steps(acts: &[Act], value: impl Fn(&Act) -> f64) -> Vec<(f64, f64)> {
-    let mut begins = 0.0;
-    let mut points = Vec::new();
-    for act in acts {
-        let ends = begins + act.lasts.as_secs_f64();
-        points.extend([(begins, value(act)), (ends, value(act))]);
-        begins = ends;
-    }
-    points
-}
-
-/// An axis from zero with a mark at each `step`, beyond what is the most.
-fn marked(most: f64, step: f64) -> Axis {
-    let step = step * (most / step / 6.0).ceil();
-    let marks: Vec<f64> = (0..=(most / step).ceil() as u32).map(|nth| f64::from(nth) * step).collect();
-    Axis::plain("", Scale::Even, &marks)
+fn act_at(acts: &[Act], since: Duration) -> &Act {
+    let mut ends = Duration::ZERO;
+    let runs = acts.iter().find(|act| {
+        ends += act.lasts;
+        since < ends
+    });
+    runs.unwrap_or(&acts[acts.len() - 1])
 }

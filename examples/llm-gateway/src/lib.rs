@@ -2,7 +2,6 @@
 //! compares three ways to meter.
 
 pub mod api;
-pub mod args;
 pub mod fields;
 pub mod gate;
 pub mod headers;

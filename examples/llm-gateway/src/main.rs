@@ -6,19 +6,23 @@
 //! llm-gateway load                              # both, three gateways, sixty-four streams, three meters: a table
 //! ```
 
-use anyhow::{Result, bail};
-use llm_gateway::args::Args;
+use anyhow::Result;
+use clap::Parser;
 use llm_gateway::{load, serve};
+
+/// A gateway for language models, its mock model, and a load that compares ways to meter.
+#[derive(Parser)]
+enum Command {
+    Mock(serve::Mock),
+    Serve(serve::Serve),
+    Load(load::Plan),
+}
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let mut words = std::env::args().skip(1);
-    let command = words.next().unwrap_or_default();
-    let args = Args::read(words)?;
-    match command.as_str() {
-        "mock" => serve::mock(args).await,
-        "serve" => serve::gateway(args).await,
-        "load" => load::run(load::Plan::read(args)?).await,
-        _ => bail!("llm-gateway mock | serve --config FILE | load"),
+    match Command::parse() {
+        Command::Mock(args) => serve::mock(args).await,
+        Command::Serve(args) => serve::gateway(args).await,
+        Command::Load(plan) => load::run(plan).await,
     }
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::picture::{Axis, Line, Panel, Picture, Scale};
 use anyhow::{Context, Result, ensure};
-use picture::{Axis, Line, Panel, Picture, Scale};
 use serde_json::{Value, json};
 
 use super::Part;

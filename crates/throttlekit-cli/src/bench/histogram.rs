@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-const SUB_BITS: u32 = 5;
-const SUBS: u64 = 1 << SUB_BITS;
+use throttlekit_server::telemetry::Scale;
+
 /// Up to 2⁴² ns, over an hour.
-const BITS_MAX: u32 = 42;
-const BUCKETS: usize = ((BITS_MAX - SUB_BITS + 1) as usize) << SUB_BITS;
+const SCALE: Scale = Scale { low_bits: 8, high_bits: 42, sub_bits: 5 };
 
 /// Times, counted.
 #[derive(Clone, Debug)]
@@ -19,14 +18,14 @@ pub(super) struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { counts: vec![0; BUCKETS].into(), sum: 0, n: 0, max: 0 }
+        Self { counts: vec![0; SCALE.buckets()].into(), sum: 0, n: 0, max: 0 }
     }
 }
 
 impl Histogram {
     pub(super) fn record(&mut self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.counts[bucket(nanos)] += 1;
+        self.counts[SCALE.bucket(nanos)] += 1;
         self.sum += u128::from(nanos);
         self.n += 1;
         self.max = self.max.max(nanos);
@@ -53,22 +52,18 @@ impl Histogram {
 
     /// What this part of them did not exceed.
     pub(super) fn quantile(&self, part: f64) -> Duration {
-        let rank = ((self.n as f64 * part).ceil() as u64).clamp(1, self.n.max(1));
-        let mut seen = 0;
-        let at = self.counts.iter().position(|count| {
-            seen += count;
-            seen >= rank
-        });
-        Duration::from_nanos(at.map_or(0, bound).min(self.max))
+        Duration::from_nanos(SCALE.quantile(&self.counts, self.n, part).min(self.max))
     }
 
     /// How many there were up to each doubling, from the first that has some to the last.
     pub(super) fn doublings(&self) -> Vec<(Duration, u64)> {
+        let (first, rest) = self.counts.split_at(1);
+        let doublings = std::iter::once(first).chain(rest.chunks(SCALE.subs())).enumerate();
         let mut all: Vec<(Duration, u64)> = Vec::new();
-        for (octave, counts) in self.counts.chunks(SUBS as usize).enumerate() {
+        for (doubling, counts) in doublings {
             let count = counts.iter().sum();
             if count > 0 || !all.is_empty() {
-                let last = bound((octave + 1) * SUBS as usize - 1);
+                let last = SCALE.bound(doubling * SCALE.subs());
                 all.push((Duration::from_nanos(last), count));
             }
         }
@@ -79,34 +74,9 @@ impl Histogram {
     }
 }
 
-/// The first 32 buckets are single nanoseconds; each doubling after them has 32.
-fn bucket(nanos: u64) -> usize {
-    if nanos < SUBS {
-        return nanos as usize;
-    }
-    let bits = nanos.ilog2();
-    let octave = u64::from(bits - SUB_BITS + 1);
-    let sub = (nanos >> (bits - SUB_BITS)) - SUBS;
-    ((octave * SUBS + sub) as usize).min(BUCKETS - 1)
-}
-
-/// The longest time of a bucket.
-fn bound(bucket: usize) -> u64 {
-    let (octave, sub) = (bucket as u64 / SUBS, bucket as u64 % SUBS);
-    if octave == 0 { sub } else { ((SUBS + sub + 1) << (octave - 1)) - 1 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bound_belongs_to_its_bucket_and_one_more_to_the_next() {
-        for at in 0..BUCKETS - 1 {
-            assert_eq!((bucket(bound(at)), bucket(bound(at) + 1)), (at, at + 1));
-        }
-        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
-    }
 
     #[test]
     fn quantiles_are_at_most_one_in_32_too_high_and_never_too_low() {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Sizer, SizerOptions};
+use super::{PredictiveSizer, Sizer, SizerOptions};
 use crate::{Cost, Timestamp};
 
 /// How large a batch is fetched at once. Whatever it is, the bound holds; it trades calls to the store against units
@@ -13,14 +13,25 @@ pub enum Batch {
     Fixed(Cost),
     /// Learned for each key from what it spends, window by window.
     Learned(Sizer),
+    /// Learned as well, and sized by a forecast of what the key will spend, as far as forecasts have been right. Who
+    /// drives the lease passes them to [`Sizing::expect`]; without one, the demand of the last period is expected again.
+    Predictive(PredictiveSizer),
 }
 
 impl Batch {
     /// Learned, by a learner that expects nothing of a key until it has seen it spend.
     pub fn learned() -> Self {
-        let options = SizerOptions { batch_start: 1, ..SizerOptions::default() };
-        Self::Learned(Sizer::new(options).unwrap_or_default())
+        Self::Learned(Sizer::new(untaught()).unwrap_or_default())
     }
+
+    /// Predictive, by a learner that trusts forecasts and what it has seen alike.
+    pub fn predictive() -> Self {
+        Self::Predictive(PredictiveSizer::new(untaught()).unwrap_or_default())
+    }
+}
+
+fn untaught() -> SizerOptions {
+    SizerOptions { batch_start: 1, ..SizerOptions::default() }
 }
 
 /// Within a period a batch is at least one part in so many of what the key has spent in it, so that a key which is
@@ -37,18 +48,35 @@ pub struct Sizing {
     period: Duration,
     ends: Timestamp,
     served: Cost,
+    /// What was expected of this period, and whether by a forecast.
+    expected: (Cost, bool),
 }
 
 impl Sizing {
     /// Of a key that has spent nothing yet. Demand is counted by periods of this length.
     pub fn new(batch: Batch, period: Duration) -> Self {
-        Self { untaught: batch.clone(), batch, period, ends: Timestamp::EPOCH, served: 0 }
+        Self {
+            untaught: batch.clone(),
+            batch,
+            period,
+            ends: Timestamp::EPOCH,
+            served: 0,
+            expected: (0, false),
+        }
     }
 
     /// Forgets the key.
     pub fn clear(&mut self) {
         self.batch = self.untaught.clone();
-        (self.ends, self.served) = (Timestamp::EPOCH, 0);
+        (self.ends, self.served, self.expected) = (Timestamp::EPOCH, 0, (0, false));
+    }
+
+    /// Calls `forecast` for the units that this period will need, once in each, where batches go by forecasts.
+    pub fn expect(&mut self, now: Timestamp, forecast: impl FnOnce() -> Cost) {
+        self.roll(now);
+        if matches!(self.batch, Batch::Predictive(_)) && !self.expected.1 {
+            self.expected = (forecast(), true);
+        }
     }
 
     /// Units were spent.
@@ -68,6 +96,7 @@ impl Sizing {
         match &self.batch {
             Batch::Fixed(units) => *units,
             Batch::Learned(learner) => learner.batch().max(self.served / GROWTH),
+            Batch::Predictive(learner) => learner.batch(self.expected.0).max(self.served / GROWTH),
         }
     }
 
@@ -76,13 +105,68 @@ impl Sizing {
         if now < self.ends {
             return;
         }
-        let begun = self.ends > Timestamp::EPOCH;
-        if let (Batch::Learned(learner), true) = (&mut self.batch, begun) {
-            learner.observe(self.served);
-            if now >= self.ends + self.period {
-                learner.observe(0);
+        if self.ends > Timestamp::EPOCH {
+            let ((expected, _), served, skipped) =
+                (self.expected, self.served, now >= self.ends + self.period);
+            match &mut self.batch {
+                Batch::Fixed(_) => {}
+                Batch::Learned(learner) => {
+                    learner.observe(served);
+                    if skipped {
+                        learner.observe(0);
+                    }
+                }
+                Batch::Predictive(learner) => {
+                    learner.observe(expected, served);
+                    if skipped {
+                        learner.observe(0, 0);
+                    }
+                }
             }
         }
-        (self.ends, self.served) = (now + self.period, 0);
+        (self.expected, self.ends, self.served) = ((self.served, false), now + self.period, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// The batch at the beginning of the last period of a demand that alternates, with this forecast of each.
+    fn batch_after(batch: Batch, forecast: impl Fn(Cost) -> Cost) -> Cost {
+        let (mut sizing, mut now, mut last) = (Sizing::new(batch, SECOND), Timestamp::from_millis(1_000), 0);
+        for period in 0..401 {
+            let demand = if period % 2 == 0 { 20_000 } else { 200 };
+            sizing.expect(now, || forecast(demand));
+            last = sizing.batch(now);
+            sizing.served(demand, now);
+            now = now + SECOND;
+        }
+        last
+    }
+
+    #[test]
+    fn a_forecast_sizes_batches_while_it_is_right() {
+        assert_eq!(batch_after(Batch::predictive(), |demand| demand), 200, "√(2 · 20,000)");
+        let learned = batch_after(Batch::learned(), |demand| demand);
+        let misled = batch_after(Batch::predictive(), |demand| 20_200 - demand);
+        assert!(misled.abs_diff(learned) <= learned / 10, "{misled} beside {learned}");
+    }
+
+    #[test]
+    fn a_forecast_is_asked_for_once_a_period_and_only_where_it_counts() {
+        let asked = |batch: Batch| {
+            let (mut sizing, mut asked) = (Sizing::new(batch, SECOND), 0);
+            for ms in [1_000, 1_001, 1_999, 2_000, 2_500] {
+                sizing.expect(Timestamp::from_millis(ms), || {
+                    asked += 1;
+                    7
+                });
+            }
+            asked
+        };
+        assert_eq!([Batch::predictive(), Batch::learned(), Batch::Fixed(7)].map(asked), [2, 0, 0]);
     }
 }

@@ -19,6 +19,7 @@ use crate::Timestamp;
 pub(super) const NANOS: u64 = 1_000;
 /// Sums of two such numbers are still exact in a double.
 const EXACT_MAX: u64 = 1 << 52;
+const MONTH_MICROS: i64 = 31 * 86_400 * 1_000_000;
 pub(super) const DEBT_MAX_MICROS: u64 = DEBT_MAX.as_micros() as u64;
 
 /// A limit that a shared store can keep.
@@ -157,6 +158,18 @@ impl SharedForm {
             Limit::SlidingWindow(rule) => Some((rule.length / NANOS, rule.buckets)),
             _ => None,
         }
+    }
+
+    /// How long a charge counts, in µs, rounded up.
+    pub fn counts_for_micros(&self) -> u64 {
+        let micros = match (self.kind(), &self.one[..]) {
+            (Kind::Gcra, [_, _, depth, ..]) => depth.saturating_add(1),
+            (Kind::Window | Kind::Budget | Kind::Log, [_, _, length, ..]) => *length,
+            (Kind::Sliding, [_, _, length, buckets]) => length + length / buckets + 1,
+            (Kind::Month | Kind::BudgetMonth, _) => MONTH_MICROS,
+            _ => i64::MAX,
+        };
+        natural(micros).unwrap_or(0)
     }
 
     /// The numbers of a charge of `cost`.
@@ -441,4 +454,20 @@ fn log(runs: impl Iterator<Item = Option<Run>>) -> Option<State> {
         log.push(run);
     }
     Some(State::Log(log))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::Rate;
+
+    #[test]
+    fn a_charge_counts_as_long_as_its_rule_remembers() {
+        let of = |limit: Limit| SharedForm::of(&limit).unwrap().counts_for_micros();
+        let minute = Duration::from_secs(60);
+        assert_eq!(of(Limit::fixed_window(5, minute).unwrap()), 60_000_000);
+        assert_eq!(of(Limit::sliding_log(5, minute).unwrap()), 60_000_000);
+        assert_eq!(of(Limit::gcra(Rate::per_second(1).burst(5)).unwrap()), 5_000_001);
+        assert!(of(Limit::sliding_window(5, minute).unwrap()) > 60_000_000);
+    }
 }

@@ -6,19 +6,17 @@
 //! these makes responses `bounded` until the longest limit in use has passed: then nothing that was lost counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throttlekit::Guarantee;
-use throttlekit::rate::shared::{Kind, SharedForm};
+use throttlekit::internals::Mutex;
+use throttlekit::rate::shared::SharedForm;
 use throttlekit::store::StoreError;
 use tokio::time::Instant;
 use tokio_postgres::types::PgLsn;
 
 use crate::batch::cut_short;
 use crate::seeded::{Seeded, SeededBug};
-
-const MONTH_MICROS: i64 = 31 * 86_400 * 1_000_000;
 
 /// What is known of the server's history. Shared by all calls of one store.
 #[derive(Default)]
@@ -72,18 +70,18 @@ impl Lineage {
 
     /// The generation that connections must belong to; zero while nothing is known.
     pub(crate) fn generation(&self) -> u64 {
-        self.state().generation
+        self.state.lock().generation
     }
 
     /// When the server was started, in µs of its clock, and on which timeline of which system it is.
     pub(crate) fn server(&self) -> (i64, History) {
-        let state = self.state();
+        let state = self.state.lock();
         (state.started, state.history)
     }
 
     /// The arguments of `lineage_check` after the instant: what this store remembers.
     pub(crate) fn remembered(&self) -> [i64; 5] {
-        let State { history, started, .. } = *self.state();
+        let State { history, started, .. } = *self.state.lock();
         let started = if self.seeded.has(SeededBug::CheckpointIgnored) { 0 } else { started };
         let flushed = if self.seeded.has(SeededBug::LogIgnored) { 0 } else { self.flushed.load(Relaxed) };
         [history.system, history.timeline, history.epoch, started, flushed as i64]
@@ -93,7 +91,7 @@ impl Lineage {
     pub(crate) fn learn(&self, reply: &[i64]) -> Result<u64, StoreError> {
         let &[system, timeline, epoch, since, now, started, flushed] = reply else { return Err(cut_short()) };
         let history = History { system, timeline, epoch };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.generation > 0 && state.history == history {
             state.started = started;
             self.flushed.fetch_max(flushed as u64, Relaxed);
@@ -112,7 +110,7 @@ impl Lineage {
     }
 
     pub(crate) fn before(&self) -> Before {
-        Before { history: self.state().history, flushed: self.flushed.load(Relaxed) }
+        Before { history: self.state.lock().history, flushed: self.flushed.load(Relaxed) }
     }
 
     /// Takes note of how far the server had flushed its log, over a connection of this generation.
@@ -127,7 +125,7 @@ impl Lineage {
     pub(crate) fn seen(&self, before: Before, seen: &[i64]) -> Result<bool, StoreError> {
         let &[system, timeline, epoch, flushed] = seen else { return Err(cut_short()) };
         let history = History { system, timeline, epoch };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let known = history == before.history || history == state.history;
         if !known || (flushed as u64) < before.flushed {
             self.note_change(&mut state, Duration::ZERO);
@@ -141,7 +139,7 @@ impl Lineage {
 
     /// Takes note of the limits that a call is about, before it is sent.
     pub(crate) fn uses<'a>(&self, forms: impl IntoIterator<Item = &'a SharedForm>) {
-        self.uses_for(forms.into_iter().map(memory_of).max().unwrap_or(0));
+        self.uses_for(forms.into_iter().map(SharedForm::counts_for_micros).max().unwrap_or(0));
     }
 
     /// The same for what counts for this long, in µs.
@@ -157,7 +155,7 @@ impl Lineage {
             return Guarantee::Exact;
         }
         let longest = Duration::from_micros(self.longest.load(Relaxed));
-        match self.state().change {
+        match self.state.lock().change {
             Some(change) if change.age.saturating_add(change.learned.elapsed()) < longest => {
                 Guarantee::Bounded(u64::MAX)
             }
@@ -169,23 +167,6 @@ impl Lineage {
         state.change = Some(Change { age, learned: Instant::now() });
         self.changed.store(true, Relaxed);
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// For how long a charge of this limit counts, in µs, rounded up.
-fn memory_of(form: &SharedForm) -> u64 {
-    let numbers = form.charge(1);
-    let micros = match (form.kind(), &numbers[..]) {
-        (Kind::Gcra, [_, _, depth, ..]) => depth.saturating_add(1),
-        (Kind::Window | Kind::Budget | Kind::Log, [_, _, length, ..]) => *length,
-        (Kind::Sliding, [_, _, length, buckets]) => length + length / buckets + 1,
-        (Kind::Month | Kind::BudgetMonth, _) => MONTH_MICROS,
-        _ => i64::MAX,
-    };
-    u64::try_from(micros).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the tests share: the server's address, a store in a schema of its own, and dice.
+//! What the tests share: the server's address, and a store in a schema of its own.
 
 use std::time::Duration;
 
@@ -61,20 +61,4 @@ pub(crate) async fn ask(
 pub(crate) async fn dump(client: &Client, schema: &str) -> Vec<String> {
     let text = format!("SELECT s::text || ' ' || s.ctid || ' ' || s.xmax FROM {schema}.state s ORDER BY key");
     client.query(&text, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
-}
-
-/// SplitMix64.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.roll() % n
-    }
 }

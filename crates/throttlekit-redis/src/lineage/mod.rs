@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use redis::Value;
 use throttlekit::Timestamp;
+use throttlekit::internals::RwLock;
 
 use crate::hash_slot::{SLOTS, slot_of};
 
@@ -83,7 +84,7 @@ pub(crate) enum Since {
 impl Records {
     /// What to say of the record in a call for this slot. `mode` is for `lineage` of the script.
     pub(crate) fn question(&self, slot: u16, mode: &'static str) -> Question {
-        let met = self.met.read().unwrap_or_else(PoisonError::into_inner);
+        let met = self.met.read();
         // A node that is being given a slot has another's record, or none yet.
         let met = met.get(&slot).filter(|_| mode != "?a").cloned();
         Question { slot, met, mode }
@@ -103,7 +104,7 @@ impl Records {
         };
         let since = Since::Instant(record.since);
         let changed = question.met.is_some_and(|met| met != record);
-        self.met.write().unwrap_or_else(PoisonError::into_inner).insert(question.slot, record);
+        self.met.write().insert(question.slot, record);
         Told { value, since, changed }
     }
 }

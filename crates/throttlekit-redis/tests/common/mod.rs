@@ -45,3 +45,16 @@ pub(crate) fn policy(name: &str) -> String {
 pub(crate) async fn plain(variable: &str) -> redis::aio::MultiplexedConnection {
     redis::Client::open(env(variable)).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
+
+/// A test of each name, which runs the same on another engine.
+#[allow(unused_macros, reason = "each test file takes what it needs")]
+macro_rules! on_each {
+    ($run:ident: $($engine:ident => $test:ident,)+) => {
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $test() {
+            $run($engine()).await;
+        })+
+    };
+}
+#[allow(unused_imports, reason = "each test file takes what it needs")]
+pub(crate) use on_each;

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome, ReturnId};
-use throttlekit::store::{Settlement, Sight, Store, StoreError};
-use throttlekit::{BootClock, Clock, LeaseClock, Timestamp};
+use throttlekit::store::{GiveBack, LeaseAsk, Lent, ReturnId, Store, StoreError};
+use throttlekit::{BootClock, Clock, LeaseClock, Timestamp, forward_store};
 use throttlekit_redis::RedisStore;
 
 /// A clock that shows one second for several.
@@ -67,32 +66,8 @@ pub(crate) struct AnchoredAtReply(pub(crate) RedisStore);
 /// Sends each return again under a name of its own, as one does who believes the first was lost.
 pub(crate) struct ReturnsTwice(pub(crate) RedisStore);
 
-macro_rules! as_the_store_does {
-    () => {
-        async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
-            self.0.admit(asks).await
-        }
-
-        async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
-            self.0.debit(debits).await
-        }
-
-        async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
-            self.0.peek(charges).await
-        }
-
-        async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
-            self.0.settle(settlements).await
-        }
-
-        async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
-            self.0.reset(keys).await
-        }
-    };
-}
-
 impl Store for AnchoredAtReply {
-    as_the_store_does!();
+    forward_store!(Store for self => self.0; admit, debit, peek, settle, give_back, reset);
 
     async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
         let sent = BootClock.now();
@@ -103,18 +78,10 @@ impl Store for AnchoredAtReply {
         }
         answers
     }
-
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
-        self.0.give_back(backs).await
-    }
 }
 
 impl Store for ReturnsTwice {
-    as_the_store_does!();
-
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
-        self.0.lease(asks).await
-    }
+    forward_store!(Store for self => self.0; admit, debit, peek, settle, lease, reset);
 
     async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
         self.0.give_back(backs).await?;

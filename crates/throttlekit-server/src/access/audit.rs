@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::{BootClock, Clock, Timestamp};
 
 use super::{Caller, Principal};
@@ -33,7 +33,7 @@ impl MonitorLog {
     }
 
     fn is_due(&self, principal: &Principal, address: Option<IpAddr>, now: Timestamp) -> bool {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock();
         let who = (principal.clone(), address);
         if logged.get(&who).is_some_and(|last| now.since(*last) < LOOKS_EVERY) {
             return false;
@@ -58,7 +58,7 @@ mod tests {
         assert!(due("b", at(2)));
         for name in 0..3 * LOOKS_MAX {
             assert!(due(&name.to_string(), at(700)));
-            assert!(log.logged.lock().unwrap().len() <= LOOKS_MAX);
+            assert!(log.logged.lock().len() <= LOOKS_MAX);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Admitted work: a permit, which debits borrow and which its end settles.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use throttlekit::admission::SharedPermit;
+use throttlekit::internals::Mutex;
 use throttlekit::slots::{Ending, Ends};
 use throttlekit::store::StoreError;
 use throttlekit::{Decision, Guarantee};
@@ -71,12 +72,12 @@ impl AdmittedWork {
     }
 
     pub(super) fn is_fenced(&self) -> bool {
-        matches!(&*lock(&self.stage), Stage::Held(permit) if permit.is_fenced())
+        matches!(&*self.stage.lock(), Stage::Held(permit) if permit.is_fenced())
     }
 
     /// Takes the permit for a debit. Nothing, if the work is over.
     fn borrow(&self) -> Result<Option<SharedPermit>, NotDebited> {
-        let mut stage = lock(&self.stage);
+        let mut stage = self.stage.lock();
         match std::mem::replace(&mut *stage, Stage::Debiting) {
             Stage::Held(permit) => Ok(Some(permit)),
             before @ (Stage::Debiting | Stage::Ending(_)) => {
@@ -104,7 +105,7 @@ impl AdmittedWork {
     }
 
     fn end(&self, how: How) {
-        let mut stage = lock(&self.stage);
+        let mut stage = self.stage.lock();
         let before = std::mem::replace(&mut *stage, Stage::Over);
         if let Stage::Debiting = before {
             *stage = Stage::Ending(how);
@@ -126,7 +127,7 @@ struct Borrowed<'a> {
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         let Some(permit) = self.permit.take() else { return };
-        let mut stage = lock(&self.work.stage);
+        let mut stage = self.work.stage.lock();
         match std::mem::replace(&mut *stage, Stage::Over) {
             Stage::Ending(how) => {
                 drop(stage);
@@ -162,9 +163,4 @@ fn settle(mut permit: SharedPermit, how: How) {
         Ended { latency: Some(latency), .. } => permit.success_after(latency),
         Ended { .. } => permit.success(),
     }
-}
-
-/// Nothing under this lock runs code of others, so a panic leaves nothing half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

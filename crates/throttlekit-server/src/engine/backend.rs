@@ -3,14 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
-use throttlekit::store::{
-    Background, Beat, Charge, Charges, Debit, Debited, GiveBack, Kept, LeaseAsk, Lent, LineStats,
-    LocalShares, MemoryStore, Occupancy, Outcome, RegionAsk, RegionGrant, RegionPool, RollStore, Settlement,
-    Sight, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError, Swapped,
-};
-use throttlekit::{Clock, Guarantee, KeyMemory, WallClock};
+use throttlekit::store::{LineStats, MemoryStore, RegionPool, RollStore, SlotStore, Store, StoreError};
+use throttlekit::{Clock, KeyMemory, WallClock, forward_store};
 use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
 
@@ -111,150 +106,41 @@ impl Counted {
     }
 }
 
+/// Asks whichever store it is about itself.
+macro_rules! see {
+    ($self:ident, $store:ident => $see:expr) => {
+        match &$self.backend {
+            Backend::Memory($store) => $see,
+            Backend::Redis($store) => $see,
+            Backend::Postgres($store) => $see,
+        }
+    };
+}
+
 /// Runs a call on whichever store it is, counts it, and notes if it failed.
 macro_rules! call {
     ($self:ident, $store:ident => $call:expr) => {{
         $self.calls.fetch_add(1, Relaxed);
-        $self.seen(match &$self.backend {
-            Backend::Memory($store) => $call,
-            Backend::Redis($store) => $call,
-            Backend::Postgres($store) => $call,
-        })
+        $self.seen(see!($self, $store => $call))
     }};
 }
 
-/// What the store's word is worth on this trait.
-macro_rules! guarantee {
-    ($trait:ident, $self:ident) => {
-        match &$self.backend {
-            Backend::Memory(store) => $trait::guarantee(store),
-            Backend::Redis(store) => $trait::guarantee(store),
-            Backend::Postgres(store) => $trait::guarantee(store),
-        }
-    };
-}
-
-/// Where the store's background work runs, on this trait.
-macro_rules! background {
-    ($trait:ident, $self:ident) => {
-        match &$self.backend {
-            Backend::Memory(store) => $trait::background(store),
-            Backend::Redis(store) => $trait::background(store),
-            Backend::Postgres(store) => $trait::background(store),
-        }
-    };
-}
-
 impl Store for Counted {
-    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
-        call!(self, store => store.admit(asks).await)
-    }
-
-    async fn admit_each(&self, asks: &[Charges<'_>]) -> Vec<Result<Outcome, StoreError>> {
-        call!(self, store => store.admit_each(asks).await)
-    }
-
-    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
-        call!(self, store => store.debit(debits).await)
-    }
-
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
-        call!(self, store => store.peek(charges).await)
-    }
-
-    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
-        call!(self, store => store.settle(settlements).await)
-    }
-
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
-        call!(self, store => store.lease(asks).await)
-    }
-
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
-        call!(self, store => store.give_back(backs).await)
-    }
-
-    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
-        call!(self, store => Store::reset(store, keys).await)
-    }
-
-    fn guarantee(&self) -> Guarantee {
-        guarantee!(Store, self)
-    }
-
-    fn background(&self) -> Background {
-        background!(Store, self)
-    }
-
-    fn local_shares(&self) -> Option<&LocalShares> {
-        match &self.backend {
-            Backend::Memory(store) => store.local_shares(),
-            Backend::Redis(store) => store.local_shares(),
-            Backend::Postgres(store) => store.local_shares(),
-        }
-    }
+    forward_store!(Store for self via call; admit, admit_each, debit, peek, settle, lease, give_back, reset);
+    forward_store!(Store for self via see; guarantee, background, local_shares);
 }
 
 impl SlotStore for Counted {
-    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
-        call!(self, store => store.acquire(ask).await)
-    }
-
-    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
-        call!(self, store => store.heartbeat(leases, lives).await)
-    }
-
-    async fn release(&self, leases: &[SlotLease<'_>]) -> Vec<Result<bool, StoreError>> {
-        call!(self, store => store.release(leases).await)
-    }
-
-    async fn occupancy(&self, keys: &[&str]) -> Result<Vec<Occupancy>, StoreError> {
-        call!(self, store => store.occupancy(keys).await)
-    }
-
-    fn guarantee(&self) -> Guarantee {
-        guarantee!(SlotStore, self)
-    }
-
-    fn background(&self) -> Background {
-        background!(SlotStore, self)
-    }
+    forward_store!(SlotStore for self via call; acquire, heartbeat, release, occupancy);
+    forward_store!(SlotStore for self via see; guarantee, background);
 }
 
 impl RollStore for Counted {
-    async fn load(&self, key: &str) -> Result<Kept, StoreError> {
-        call!(self, store => store.load(key).await)
-    }
-
-    async fn swap(
-        &self,
-        key: &str,
-        version: u64,
-        bytes: &[u8],
-        keeps: Duration,
-    ) -> Result<Swapped, StoreError> {
-        call!(self, store => store.swap(key, version, bytes, keeps).await)
-    }
-
-    fn guarantee(&self) -> Guarantee {
-        guarantee!(RollStore, self)
-    }
-
-    fn background(&self) -> Background {
-        background!(RollStore, self)
-    }
+    forward_store!(RollStore for self via call; load, swap);
+    forward_store!(RollStore for self via see; guarantee, background);
 }
 
 impl RegionPool for Counted {
-    async fn grant(&self, ask: &RegionAsk<'_>) -> Result<RegionGrant, StoreError> {
-        call!(self, store => store.grant(ask).await)
-    }
-
-    fn guarantee(&self) -> Guarantee {
-        guarantee!(RegionPool, self)
-    }
-
-    fn background(&self) -> Background {
-        background!(RegionPool, self)
-    }
+    forward_store!(RegionPool for self via call; grant);
+    forward_store!(RegionPool for self via see; guarantee, background);
 }

@@ -1,7 +1,6 @@
 //! The last time that the store failed.
 
-use std::sync::{Mutex, PoisonError};
-
+use throttlekit::internals::Mutex;
 use throttlekit::store::StoreError;
 use throttlekit::{Clock, Timestamp, WallClock};
 
@@ -22,12 +21,12 @@ impl Failures {
     pub(super) fn note(&self, error: &StoreError) {
         // A client that numbers its debits wrongly is no fault of the store.
         if !matches!(error, StoreError::Stale(_)) {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((WallClock.now(), error.clone()));
+            *self.0.lock() = Some((WallClock.now(), error.clone()));
         }
     }
 
     pub(super) fn last(&self) -> Option<StoreFailure> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = self.0.lock().clone();
         last.map(|(at, error)| StoreFailure { at, why: told(&error) })
     }
 }

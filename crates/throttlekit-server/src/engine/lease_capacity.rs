@@ -5,8 +5,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::{Owner, SLOTS_MAX};
 
 /// The leases that may be held, by all owners and by each.
@@ -50,7 +51,7 @@ impl LeaseCapacity {
     }
 
     pub(super) fn take(&self, owner: Owner) -> Result<LeaseSlot, Full> {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         if counts.taken >= self.all_max {
             return Err(Full::Server);
         }
@@ -64,19 +65,19 @@ impl LeaseCapacity {
 
     /// How many are held for work of a policy.
     pub(super) fn held(&self, policy: &str) -> u64 {
-        lock(&self.counts).policies.get(policy).copied().unwrap_or(0)
+        self.counts.lock().policies.get(policy).copied().unwrap_or(0)
     }
 
     /// How many are held for work of all policies.
     pub(super) fn all_held(&self) -> u64 {
-        lock(&self.counts).held
+        self.counts.lock().held
     }
 }
 
 impl LeaseSlot {
     /// Work of this policy was admitted, and is held here from now on.
     pub(super) fn held_for(&mut self, policy: &Arc<str>) {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         counts.held += 1;
         *counts.policies.entry(policy.clone()).or_default() += 1;
         drop(counts);
@@ -86,7 +87,7 @@ impl LeaseSlot {
 
 impl Drop for LeaseSlot {
     fn drop(&mut self) {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         counts.taken -= 1;
         one_less(&mut counts.owners, self.owner);
         if let Some(policy) = self.policy.take() {
@@ -110,11 +111,6 @@ fn one_less<K: Eq + Hash, N: Copy + PartialOrd + From<u8> + std::ops::SubAssign>
     }
 }
 
-/// Nothing under this lock runs code of others, so a panic leaves nothing half done.
-fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
-    counts.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,8 +125,8 @@ mod tests {
         drop(first);
         let fourth = capacity.take(eve).ok().unwrap();
         drop((second, third, fourth));
-        assert!(lock(&capacity.counts).owners.is_empty(), "who holds nothing is forgotten");
-        assert_eq!(lock(&capacity.counts).taken, 0);
+        assert!(capacity.counts.lock().owners.is_empty(), "who holds nothing is forgotten");
+        assert_eq!(capacity.counts.lock().taken, 0);
     }
 
     #[test]
@@ -142,7 +138,7 @@ mod tests {
         assert_eq!((capacity.held("p"), capacity.held("q"), capacity.all_held()), (1, 0, 1));
         drop((waits, held));
         assert_eq!((capacity.held("p"), capacity.all_held()), (0, 0));
-        assert!(lock(&capacity.counts).policies.is_empty());
+        assert!(capacity.counts.lock().policies.is_empty());
     }
 
     #[test]

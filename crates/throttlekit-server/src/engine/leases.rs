@@ -1,9 +1,10 @@
 //! The leases of admitted work, each bound to its owner.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::admission::SharedPermit;
+use throttlekit::internals::Mutex;
 use throttlekit::store::{Beat, LeaseId, Owner, Slot};
 use throttlekit::{Clock, Decision, Guarantee, SlotDesk, WallClock};
 
@@ -49,7 +50,7 @@ impl Leases {
     }
 
     fn registry(&self, lives: Duration) -> Arc<Registry> {
-        let mut registries = self.lock();
+        let mut registries = self.registries.lock();
         if let Some((_, registry)) = registries.iter().find(|(known, _)| *known == lives) {
             return registry.clone();
         }
@@ -61,12 +62,7 @@ impl Leases {
     }
 
     fn all(&self) -> Vec<Arc<Registry>> {
-        self.lock().iter().map(|(_, registry)| registry.clone()).collect()
-    }
-
-    /// Nothing under this lock runs code of others, so a panic leaves nothing half done.
-    fn lock(&self) -> MutexGuard<'_, Vec<(Duration, Arc<Registry>)>> {
-        self.registries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registries.lock().iter().map(|(_, registry)| registry.clone()).collect()
     }
 
     /// Ends a lease of this owner, and says whether there was one.

@@ -1,10 +1,10 @@
 //! Units that this instance has leased to clients, so that nobody returns more than it was given.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use throttlekit::Timestamp;
+use throttlekit::internals::Mutex;
 use throttlekit::store::{Epoch, Owner, random_name};
 
 use super::ask::Keys;
@@ -59,7 +59,7 @@ pub(super) struct UnitLease {
 impl UnitLeases {
     /// Remembers a loan, and says under which name. Nothing, if there are too many.
     pub(super) fn note(&self, loan: UnitLease, now: Timestamp) -> Option<u128> {
-        let mut registry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = self.0.lock();
         if registry.is_full_for(loan.owner) && now.since(registry.looked_at) >= LOOK_EVERY {
             registry.looked_at = now;
             let over: Vec<u128> =
@@ -77,7 +77,7 @@ impl UnitLeases {
 
     /// A loan that its owner returns something of: once.
     pub(super) fn take(&self, name: u128, owner: Owner, policy: &str, keys: &[&[u8]]) -> Option<UnitLease> {
-        let mut registry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = self.0.lock();
         let same = |loan: &UnitLease| loan.keys.iter().map(AsRef::as_ref).eq(keys.iter().copied());
         let mine = |loan: &UnitLease| loan.owner == owner && &*loan.policy == policy && same(loan);
         registry.leases.get(&name).is_some_and(mine).then(|| registry.forget(name)).flatten()

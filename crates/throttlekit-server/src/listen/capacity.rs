@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use throttlekit::internals::Mutex;
 
 use super::{Limits, Peer};
 
@@ -36,7 +38,7 @@ pub(super) struct ConnectionSlot {
 impl ConnectionCapacity {
     pub(super) fn acquire(self: &Arc<Self>, peer: &Peer, limits: &Limits) -> Result<ConnectionSlot, Full> {
         let network = peer.network();
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         if taken.total >= limits.connections_max {
             return Err(Full::All);
         }
@@ -52,7 +54,7 @@ impl ConnectionCapacity {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut taken = self.capacity.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.capacity.taken.lock();
         taken.total -= 1;
         if let Some(here) = taken.by_network.get_mut(&self.network) {
             *here -= 1;
@@ -83,7 +85,7 @@ mod tests {
             (0..1).map(|_| capacity.acquire(&peer("127.0.0.1:1"), &limits).unwrap()).collect();
         assert_eq!(capacity.acquire(&peer("192.0.2.3:1"), &limits).unwrap_err(), Full::All);
         drop((slots, other, local));
-        assert!(capacity.taken.lock().unwrap().by_network.is_empty());
+        assert!(capacity.taken.lock().by_network.is_empty());
         assert!(capacity.acquire(&a, &limits).is_ok());
     }
 

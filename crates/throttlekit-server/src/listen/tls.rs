@@ -164,13 +164,7 @@ impl Tls {
     }
 }
 
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls")
-            .field("demands_certificates", &self.demands_certificates())
-            .finish_non_exhaustive()
-    }
-}
+throttlekit::debug_fields!([] Tls, |it| demands_certificates = it.demands_certificates());
 
 impl Files {
     fn whole(given: &TlsFiles) -> Result<Option<Self>, String> {

@@ -10,9 +10,10 @@ mod tally;
 mod turns;
 mod who;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use throttlekit::internals::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -73,8 +74,8 @@ impl Shares {
 
     /// The load at this moment.
     pub(crate) fn load(&self) -> Load {
-        let (deciding, waiting) = lock(&self.turns).load();
-        let (body_bytes, health_streams) = (lock(&self.bodies).taken(), lock(&self.streams).taken());
+        let (deciding, waiting) = self.turns.lock().load();
+        let (body_bytes, health_streams) = (self.bodies.lock().taken(), self.streams.lock().taken());
         Load { deciding, waiting, body_bytes, health_streams }
     }
 
@@ -85,12 +86,12 @@ impl Shares {
 
     /// Takes room for bytes of an incomplete body, if there is enough for its caller.
     pub(crate) fn take_body_bytes(&self, who: &Who, bytes: u64) -> bool {
-        lock(&self.bodies).enter(who, bytes)
+        self.bodies.lock().enter(who, bytes)
     }
 
     /// Gives back room that an incomplete body took.
     pub(crate) fn give_back_body_bytes(&self, who: &Who, bytes: u64) {
-        lock(&self.bodies).leave(who, bytes);
+        self.bodies.lock().leave(who, bytes);
     }
 
     /// What each principal asked and got.
@@ -123,7 +124,7 @@ impl Shares {
     /// Waits for the turn of so many units. Whether it came.
     async fn comes(&self, who: &Who, units: u64) -> bool {
         let mut turn = None;
-        let asked = lock(&self.turns).ask(who, units, || {
+        let asked = self.turns.lock().ask(who, units, || {
             let (tell, told) = oneshot::channel();
             turn = Some(told);
             tell
@@ -139,17 +140,12 @@ impl Shares {
     }
 
     fn end(&self, who: &Who, units: u64) {
-        let told = lock(&self.turns).end(who, units);
+        let told = self.turns.lock().end(who, units);
         // Whoever stopped waiting meanwhile finds itself told, and ends its turn.
         for next in told {
             let _ = next.send(());
         }
     }
-}
-
-/// Nothing under these locks runs code of others, so a panic leaves nothing half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A request in line. Dropped, it leaves the line, or ends the turn that came in that instant.
@@ -167,7 +163,7 @@ impl Drop for Waiting<'_> {
         if self.is_over {
             return;
         }
-        let was_in_line = lock(&self.shares.turns).give_up(self.who, self.ticket);
+        let was_in_line = self.shares.turns.lock().give_up(self.who, self.ticket);
         if !was_in_line {
             self.shares.end(self.who, self.units);
         }
@@ -184,14 +180,14 @@ pub(crate) struct OpenStream {
 
 impl OpenStream {
     fn enter(shares: &Arc<Shares>, who: Who, of: fn(&Shares) -> &Mutex<Crowd>) -> Option<Self> {
-        let enters = lock(of(shares)).enter(&who, 1);
+        let enters = of(shares).lock().enter(&who, 1);
         enters.then(|| Self { shares: shares.clone(), who, of })
     }
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        lock((self.of)(&self.shares)).leave(&self.who, 1);
+        (self.of)(&self.shares).lock().leave(&self.who, 1);
     }
 }
 
@@ -214,7 +210,7 @@ impl Turn {
         if more > 0 {
             self.units.fetch_add(more, Relaxed);
             self.tally.weighed(more);
-            lock(&self.shares.turns).weigh(&self.who, more);
+            self.shares.turns.lock().weigh(&self.who, more);
         }
     }
 

@@ -5,18 +5,17 @@
 //! instead, and the runtime has no more of them at a time than it has threads. Whose runs next is decided as for turns
 //! ([`Turns`]): by the processor time that its group took, over its weight.
 
-use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::available_parallelism;
 
 use hyper::rt::Executor;
+use throttlekit::internals::Mutex;
 use throttlekit::{Clock, PreciseClock};
 use tokio::runtime::Handle;
 
-use super::lock;
 use super::turns::{Asked, Turns};
 use super::who::Who;
 
@@ -45,11 +44,7 @@ impl Default for Processor {
     }
 }
 
-impl fmt::Debug for Processor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Processor").finish_non_exhaustive()
-    }
-}
+throttlekit::debug_fields!([] Processor);
 
 impl Processor {
     fn of(threads: usize) -> Self {
@@ -71,7 +66,7 @@ impl Processor {
 
     /// The ticket of a task that waits, and those whose turn begins, itself perhaps.
     fn wait(&self, who: &Who, task: &Arc<Task>) -> (Option<u64>, Vec<Arc<Task>>) {
-        let mut line = lock(&self.line);
+        let mut line = self.line.lock();
         let Asked::Waits(ticket) = line.ask(who, 1, || task.clone()) else { return (None, Vec::new()) };
         self.waiting.fetch_add(1, SeqCst);
         (Some(ticket), self.next(&mut line))
@@ -79,7 +74,7 @@ impl Processor {
 
     /// Takes a task out of the line. Whether it was there: if not, it is being told to begin.
     fn give_up(&self, who: &Who, ticket: u64) -> bool {
-        let was_in_line = lock(&self.line).give_up(who, ticket);
+        let was_in_line = self.line.lock().give_up(who, ticket);
         self.waiting.fetch_sub(usize::from(was_in_line), SeqCst);
         was_in_line
     }
@@ -92,8 +87,8 @@ impl Processor {
             return;
         }
         let next = {
-            let mut line = lock(&self.line);
-            line.charge(&lock(&account.who), micros);
+            let mut line = self.line.lock();
+            line.charge(&account.who.lock(), micros);
             self.next(&mut line)
         };
         next.into_iter().for_each(|task| task.begin());
@@ -141,7 +136,7 @@ impl Account {
 
     /// Says who sends requests over it.
     pub(crate) fn belongs_to(&self, who: &Who) {
-        let mut known = lock(&self.who);
+        let mut known = self.who.lock();
         if (&known.group, known.weight) != (&who.group, who.weight) {
             *known = who.clone();
         }
@@ -202,7 +197,7 @@ impl Task {
             state.stands = Stands::Begun;
             return Vec::new();
         }
-        let who = lock(&self.account.who).clone();
+        let who = self.account.who.lock().clone();
         let (ticket, mut next) = processor.wait(&who, self);
         state.stands = match ticket {
             Some(ticket) => Stands::Waits(who, ticket),
@@ -219,7 +214,7 @@ impl Task {
 
     /// Begins its turn, for which it waited.
     fn begin(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         match &state.stands {
             Stands::Waits(..) => {
                 state.stands = Stands::Begun;
@@ -236,7 +231,7 @@ impl Task {
 
     /// Begins to run. Not if its turn has not come: then it is polled again when it has.
     fn runs(self: &Arc<Self>, waker: &Waker) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             state.waker = Some(waker.clone());
         }
@@ -252,7 +247,7 @@ impl Task {
 
     /// Ends the turn in which it was polled, and gets in line again if it was woken meanwhile.
     fn ran(self: &Arc<Self>, micros: u64) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let woken = matches!(state.stands, Stands::Runs(true));
         state.stands = Stands::Idle;
         drop(state);
@@ -264,7 +259,7 @@ impl Task {
 
     /// Leaves the line, or ends its turn.
     fn leave(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let processor = &self.account.processor;
         match std::mem::replace(&mut state.stands, Stands::Gone(false)) {
             Stands::Waits(who, ticket) => {
@@ -292,7 +287,7 @@ impl Wake for Task {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         match &mut state.stands {
             Stands::Idle => {
                 let next = self.ask(&mut state);
@@ -355,7 +350,7 @@ mod tests {
     }
 
     fn idle(processor: &Processor) -> bool {
-        let line = lock(&processor.line);
+        let line = processor.line.lock();
         (processor.running.load(SeqCst), processor.waiting.load(SeqCst)) == (0, 0) && line.load() == (0, 0)
     }
 

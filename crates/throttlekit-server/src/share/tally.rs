@@ -1,12 +1,12 @@
 //! Counts of requests and decisions by principal, for metrics.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 
+use throttlekit::internals::Mutex;
 use throttlekit_telemetry::OTHER;
 
-use super::lock;
 use super::who::Group;
 
 /// Principals with a label of their own, at the most: each is a few series for as long as the process lives.
@@ -78,7 +78,7 @@ impl Tallies {
             Group::Named(principal) => principal.name(),
             Group::At(_) => NOBODY,
         };
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         if let Some(kept) = all.get(name) {
             return kept.tally.clone();
         }
@@ -87,7 +87,7 @@ impl Tallies {
     }
 
     pub(super) fn seen(&self) -> Vec<PrincipalSeen> {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         let read = |count: &AtomicU64| count.load(Relaxed);
         let mut seen: Vec<_> = all
             .iter_mut()

@@ -1,9 +1,10 @@
 //! The latest denials, and those who watch for them. Lives on the telemetry's thread.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use throttlekit::admission::Event;
+use throttlekit::internals::Mutex;
 use throttlekit::{Clock, WallClock};
 
 use super::key_display::KeyDisplay;
@@ -68,7 +69,7 @@ impl Denials {
             denial.key = self.keys.show(event.key);
             denial
         });
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent.lock();
         // The oldest's memory serves the newest.
         let mut kept =
             if recent.len() == RECENT_MAX { recent.pop_front().unwrap_or_default() } else { Kept::default() };
@@ -80,7 +81,7 @@ impl Denials {
 
     /// The latest, the newest first.
     pub(super) fn recent(&self) -> Vec<Denial> {
-        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let recent = self.recent.lock().clone();
         let show = |kept: Kept| Denial { key: self.keys.show(&kept.key), ..kept.seen };
         recent.into_iter().rev().map(show).collect()
     }

@@ -6,8 +6,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use throttlekit::internals::Mutex;
 
 /// How long a slice is.
 pub(super) const SLICE: Duration = Duration::from_secs(5);
@@ -16,11 +17,8 @@ pub(super) const WINDOW: Duration = Duration::from_secs(60);
 const SLICES: usize = (WINDOW.as_secs() / SLICE.as_secs()) as usize;
 
 /// Up to 2⁸ ns is one bucket, beyond 2³⁶ ns (69 s) another.
-const LOW_BITS: u32 = 8;
-const HIGH_BITS: u32 = 36;
-const SUB_BITS: u32 = 3;
-const SUBS: usize = 1 << SUB_BITS;
-const BUCKETS: usize = (HIGH_BITS - LOW_BITS) as usize * SUBS + 2;
+const SCALE: Scale = Scale { low_bits: 8, high_bits: 36, sub_bits: 3 };
+const BUCKETS: usize = SCALE.buckets();
 
 /// What Prometheus is shown: every doubling from 2¹² ns (4 µs) to 2³⁴ ns (17 s).
 const SHOWN_BITS: std::ops::RangeInclusive<u32> = 12..=34;
@@ -83,7 +81,7 @@ impl Latency {
     #[inline]
     pub(super) fn record(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.buckets[bucket(nanos)].fetch_add(1, Relaxed);
+        self.buckets[SCALE.bucket(nanos)].fetch_add(1, Relaxed);
         self.sum.fetch_add(nanos, Relaxed);
         // Seldom a new one, and then worth the write.
         if nanos > self.max.load(Relaxed) {
@@ -93,7 +91,7 @@ impl Latency {
 
     /// Puts aside what came since the last time. The oldest slice is forgotten.
     pub(super) fn cut(&self) {
-        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut aside = self.aside.lock();
         let slice = self.since(&aside, self.max.swap(0, Relaxed));
         if let Some(counts) = &slice.counts {
             for (last, count) in aside.last.iter_mut().zip(counts) {
@@ -119,7 +117,7 @@ impl Latency {
 
     /// The last minute, to within a slice.
     pub(super) fn summary(&self) -> Summary {
-        let aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        let aside = self.aside.lock();
         let open = self.since(&aside, self.max.load(Relaxed));
         let (mut counts, mut sum, mut max) = ([0_u64; BUCKETS], 0_u64, 0);
         for slice in aside.slices.iter().chain([&open]) {
@@ -133,7 +131,7 @@ impl Latency {
         if n == 0 {
             return Summary::default();
         }
-        let quantile = |part: f64| Duration::from_nanos(quantile(&counts, n, part).min(max));
+        let quantile = |part: f64| Duration::from_nanos(SCALE.quantile(&counts, n, part).min(max));
         let (avg, max) = (Duration::from_nanos(sum / n), Duration::from_nanos(max));
         Summary { n, avg, p50: quantile(0.5), p99: quantile(0.99), max }
     }
@@ -145,7 +143,7 @@ impl Latency {
         let mut shown = Vec::with_capacity(SHOWN_BITS.count() + 1);
         for bits in SHOWN_BITS {
             // The first bucket ends at 2^LOW_BITS, and each doubling has its eight.
-            let upto = 1 + (bits - LOW_BITS) as usize * SUBS - (counts.len() - rest.len());
+            let upto = 1 + (bits - SCALE.low_bits) as usize * SCALE.subs() - (counts.len() - rest.len());
             let (these, later) = rest.split_at(upto);
             shown.push(((1_u64 << bits) as f64 / NANOS, these.iter().sum()));
             rest = later;
@@ -155,43 +153,64 @@ impl Latency {
     }
 }
 
-/// Which bucket a time is of. Bounds belong to the bucket below them.
-#[inline]
-fn bucket(nanos: u64) -> usize {
-    let below = nanos.saturating_sub(1);
-    if below >> LOW_BITS == 0 {
-        return 0;
-    }
-    let bits = below.ilog2();
-    if bits >= HIGH_BITS {
-        return BUCKETS - 1;
-    }
-    let sub = (below >> (bits - SUB_BITS)) as usize & (SUBS - 1);
-    1 + (bits - LOW_BITS) as usize * SUBS + sub
+/// Buckets of times: one up to 2^`low_bits` ns, one beyond 2^`high_bits` ns, and in between 2^`sub_bits` to a doubling. The
+/// bound of a bucket is at most one part in 2^`sub_bits` above a time in it. Bounds belong to the bucket below them.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    pub low_bits: u32,
+    pub high_bits: u32,
+    pub sub_bits: u32,
 }
 
-/// The longest time of a bucket.
-fn bound(bucket: usize) -> u64 {
-    match bucket {
-        0 => 1 << LOW_BITS,
-        _ if bucket == BUCKETS - 1 => u64::MAX,
-        _ => {
-            let (octave, sub) = ((bucket - 1) / SUBS, (bucket - 1) % SUBS);
-            ((SUBS + sub + 1) as u64) << (octave as u32 + LOW_BITS - SUB_BITS)
-        }
+#[doc(hidden)]
+impl Scale {
+    pub const fn buckets(self) -> usize {
+        (self.high_bits - self.low_bits) as usize * self.subs() + 2
     }
-}
 
-fn quantile(counts: &[u64; BUCKETS], n: u64, part: f64) -> u64 {
-    let rank = ((n as f64 * part).ceil() as u64).max(1);
-    let mut seen = 0;
-    for (at, count) in counts.iter().enumerate() {
-        seen += count;
-        if seen >= rank {
-            return bound(at);
+    /// The buckets of a doubling.
+    pub const fn subs(self) -> usize {
+        1 << self.sub_bits
+    }
+
+    /// The bucket that a time belongs to.
+    #[inline]
+    pub fn bucket(self, nanos: u64) -> usize {
+        let below = nanos.saturating_sub(1);
+        if below >> self.low_bits == 0 {
+            return 0;
+        }
+        let bits = below.ilog2();
+        if bits >= self.high_bits {
+            return self.buckets() - 1;
+        }
+        let sub = (below >> (bits - self.sub_bits)) as usize & (self.subs() - 1);
+        1 + (bits - self.low_bits) as usize * self.subs() + sub
+    }
+
+    /// The longest time of a bucket.
+    pub fn bound(self, bucket: usize) -> u64 {
+        match bucket {
+            0 => 1 << self.low_bits,
+            _ if bucket == self.buckets() - 1 => u64::MAX,
+            _ => {
+                let (octave, sub) = ((bucket - 1) / self.subs(), (bucket - 1) % self.subs());
+                ((self.subs() + sub + 1) as u64) << (octave as u32 + self.low_bits - self.sub_bits)
+            }
         }
     }
-    u64::MAX
+
+    /// What this part of `n` times in all buckets did not exceed.
+    pub fn quantile(self, counts: &[u64], n: u64, part: f64) -> u64 {
+        let rank = ((n as f64 * part).ceil() as u64).max(1);
+        let mut seen = 0;
+        let at = counts.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        });
+        at.map_or(u64::MAX, |at| self.bound(at))
+    }
 }
 
 #[cfg(test)]
@@ -200,10 +219,13 @@ mod tests {
 
     #[test]
     fn a_bound_belongs_to_its_bucket_and_one_more_to_the_next() {
-        for at in 0..BUCKETS - 1 {
-            assert_eq!((bucket(bound(at)), bucket(bound(at) + 1)), (at, at + 1));
+        for scale in [SCALE, Scale { sub_bits: 5, ..SCALE }] {
+            let (bucket, bound) = (|nanos| scale.bucket(nanos), |at| scale.bound(at));
+            for at in 0..scale.buckets() - 1 {
+                assert_eq!((bucket(bound(at)), bucket(bound(at) + 1)), (at, at + 1));
+            }
+            assert_eq!((bucket(0), bucket(u64::MAX)), (0, scale.buckets() - 1));
         }
-        assert_eq!((bucket(0), bucket(u64::MAX)), (0, BUCKETS - 1));
     }
 
     #[test]

@@ -219,11 +219,7 @@ impl Collector for Page {
     }
 }
 
-impl fmt::Debug for Page {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Page").field("policies", &self.policies.len()).finish_non_exhaustive()
-    }
-}
+throttlekit::debug_fields!([] Page, |it| policies = it.policies.len());
 
 /// Writes families under the names that all of ours begin with.
 struct Writer<'a, 'b>(&'a mut DescriptorEncoder<'b>);

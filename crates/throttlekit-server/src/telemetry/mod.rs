@@ -26,7 +26,7 @@ mod watch;
 
 pub use crate::share::{Load, PrincipalSeen, TooManyWatchers};
 pub use denials::Denial;
-pub use latency::Summary;
+pub use latency::{Scale, Summary};
 pub use logs::{LogFormat, flush_logs, logs};
 pub use metrics::{METRICS_CONTENT_TYPE, metrics};
 pub use pages::Pages;

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
 use throttlekit::admission::Event;
+use throttlekit::internals::Mutex;
 use throttlekit::{Clock, Decision, Guarantee, Timestamp, WallClock};
 use throttlekit_telemetry::{Counts, OTHER, PolicyCounts, Telemetry, Top};
 
@@ -142,12 +143,12 @@ impl ServerTelemetry {
     }
 
     pub(super) fn store(&self) -> StoreRecord {
-        *self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.store.lock()
     }
 
     /// Notes whether the store answers. Says since when it was away, if that has just changed.
     pub(super) fn store_serves(&self, serves: bool) -> Option<Timestamp> {
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut store = self.store.lock();
         let (was_away, now) = (store.away_since, WallClock.now());
         match (was_away, serves) {
             (None, false) => {

@@ -4,9 +4,10 @@
 
 use std::cell::LazyCell;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use throttlekit::internals::Mutex;
 use tokio::sync::Notify;
 
 use super::denials::Denial;
@@ -49,7 +50,7 @@ struct State {
 
 impl Watchers {
     pub(super) fn watch(self: &Arc<Self>, wants: Box<Wants>) -> Result<Watch, TooManyWatchers> {
-        let mut all = lock(&self.all);
+        let mut all = self.all.lock();
         if all.len() == WATCHERS_MAX {
             return Err(TooManyWatchers);
         }
@@ -64,7 +65,7 @@ impl Watchers {
     pub(super) fn tell(&self, policy: &str, second: u64, denial: impl FnOnce() -> Denial) {
         let denial = LazyCell::new(|| Arc::new(denial()));
         let mut dropped = 0;
-        for subscription in lock(&self.all).iter_mut().filter(|subscription| (subscription.wants)(policy)) {
+        for subscription in self.all.lock().iter_mut().filter(|subscription| (subscription.wants)(policy)) {
             let told =
                 subscription.may_hear(second) && subscription.watcher.tell(LazyCell::force(&denial).clone());
             dropped += u64::from(!told);
@@ -76,16 +77,16 @@ impl Watchers {
 
     /// Ends every watch: the server stops.
     pub(super) fn close(&self) {
-        let all = lock(&self.all);
+        let all = self.all.lock();
         self.over.store(true, Relaxed);
         for Subscription { watcher, .. } in all.iter() {
-            lock(&watcher.state).over = true;
+            watcher.state.lock().over = true;
             watcher.news.notify_one();
         }
     }
 
     pub(super) fn count(&self) -> usize {
-        lock(&self.all).len()
+        self.all.lock().len()
     }
 
     /// Denials that a watcher was not told of: too many in a second, or it read too slowly.
@@ -109,7 +110,7 @@ impl Subscription {
 impl Watcher {
     /// Says whether there was room: if not, the oldest made some.
     fn tell(&self, denial: Arc<Denial>) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let full = state.waiting.len() == QUEUE_MAX;
         if full {
             state.waiting.pop_front();
@@ -132,7 +133,7 @@ impl Watch {
     pub async fn next(&mut self) -> Option<Arc<Denial>> {
         loop {
             {
-                let mut state = lock(&self.watcher.state);
+                let mut state = self.watcher.state.lock();
                 if let Some(denial) = state.waiting.pop_front() {
                     return Some(denial);
                 }
@@ -147,12 +148,8 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        lock(&self.watchers.all).retain(|subscription| !Arc::ptr_eq(&subscription.watcher, &self.watcher));
+        self.watchers.all.lock().retain(|subscription| !Arc::ptr_eq(&subscription.watcher, &self.watcher));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

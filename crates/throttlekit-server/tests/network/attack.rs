@@ -89,6 +89,22 @@ impl Wire {
         !self.ended.is_finished() && self.write.lock().await.write_all(bytes).await.is_ok()
     }
 
+    /// Sends a burst of frames for each of so many streams, until the server takes no more. How many it took.
+    async fn send_streams(&self, streams: u32, burst: impl Fn(u32) -> Vec<u8>) -> u32 {
+        for number in 0..streams {
+            if !self.send(&burst(2 * number + 1)).await {
+                return number;
+            }
+        }
+        streams
+    }
+
+    /// The same. How many streams that took, if the server did end the connection.
+    async fn streams_until_ended(mut self, streams: u32, burst: impl Fn(u32) -> Vec<u8>) -> Option<u32> {
+        let sent = self.send_streams(streams, burst).await;
+        (sent < streams || self.ended_within(Duration::from_secs(1)).await).then_some(sent)
+    }
+
     /// How many pings it answered.
     pub(crate) fn pongs(&self) -> u32 {
         self.pongs.load(Ordering::Relaxed)
@@ -116,46 +132,32 @@ async fn next_frame(read: &mut (impl AsyncRead + Unpin)) -> io::Result<(u8, u8, 
     Ok((head.kind, head.flags, payload))
 }
 
+/// The frames of a whole request.
+fn whole(stream: u32, headers: &[u8], body: &[u8]) -> Vec<u8> {
+    [frame(HEADERS, END_HEADERS, stream, headers), frame(DATA, END_STREAM, stream, body)].concat()
+}
+
 /// Opens streams and takes them back at once, until the connection is ended. How many streams that took, if the
 /// server did end it.
 pub(crate) async fn rapid_reset(door: impl Into<Door>, streams: u32) -> io::Result<Option<u32>> {
     let door = door.into();
-    let mut wire = Wire::open(&door, &[]).await?;
     let (headers, ask) = (door.request_headers(CHECK), ask());
-    for number in 0..streams {
-        let stream = number * 2 + 1;
-        let burst = [
-            frame(HEADERS, END_HEADERS, stream, &headers),
-            frame(DATA, END_STREAM, stream, &ask),
-            frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()),
-        ]
-        .concat();
-        if !wire.send(&burst).await {
-            return Ok(Some(number));
-        }
-    }
-    let ended = wire.ended_within(Duration::from_secs(1)).await;
-    Ok(ended.then_some(streams))
+    let burst = |stream| {
+        let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+        [whole(stream, &headers, &ask), reset].concat()
+    };
+    Ok(Wire::open(&door, &[]).await?.streams_until_ended(streams, burst).await)
 }
 
 /// Sends requests that make the server end their streams: a window update of nothing is an error of the stream.
 pub(crate) async fn made_reset(door: impl Into<Door>, streams: u32) -> io::Result<Option<u32>> {
     let door = door.into();
-    let mut wire = Wire::open(&door, &[]).await?;
     let headers = door.request_headers(CHECK);
-    for number in 0..streams {
-        let stream = number * 2 + 1;
-        let burst = [
-            frame(HEADERS, END_HEADERS, stream, &headers),
-            frame(WINDOW_UPDATE, 0, stream, &0_u32.to_be_bytes()),
-        ]
-        .concat();
-        if !wire.send(&burst).await {
-            return Ok(Some(number));
-        }
-    }
-    let ended = wire.ended_within(Duration::from_secs(1)).await;
-    Ok(ended.then_some(streams))
+    let burst = |stream| {
+        let update = frame(WINDOW_UPDATE, 0, stream, &0_u32.to_be_bytes());
+        [frame(HEADERS, END_HEADERS, stream, &headers), update].concat()
+    };
+    Ok(Wire::open(&door, &[]).await?.streams_until_ended(streams, burst).await)
 }
 
 /// Goes on and on with the headers of one request. How many bytes it took, if the server ended it.
@@ -201,12 +203,7 @@ pub(crate) async fn zero_window(door: impl Into<Door>, streams: u32) -> io::Resu
     // SETTINGS_INITIAL_WINDOW_SIZE of 0.
     let wire = Wire::open(&door, &[0, 4, 0, 0, 0, 0]).await?;
     let (headers, ask) = (door.request_headers(CHECK), ask());
-    for number in 0..streams {
-        let stream = number * 2 + 1;
-        let burst =
-            [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &ask)].concat();
-        wire.send(&burst).await;
-    }
+    wire.send_streams(streams, |stream| whole(stream, &headers, &ask)).await;
     Ok(wire)
 }
 
@@ -215,12 +212,7 @@ pub(crate) async fn unread_watches(door: impl Into<Door>, streams: u32) -> io::R
     let door = door.into();
     let wire = Wire::open(&door, &[0, 4, 0, 0, 0, 0]).await?;
     let (headers, all) = (door.request_headers("/throttlekit.v1.Monitor/Watch"), framed(&[]));
-    for number in 0..streams {
-        let stream = number * 2 + 1;
-        let burst =
-            [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &all)].concat();
-        wire.send(&burst).await;
-    }
+    wire.send_streams(streams, |stream| whole(stream, &headers, &all)).await;
     Ok(wire)
 }
 
@@ -229,11 +221,7 @@ pub(crate) async fn withheld_bodies(door: impl Into<Door>, streams: u32) -> io::
     let door = door.into();
     let wire = Wire::open(&door, &[]).await?;
     let headers = door.request_headers(CHECK);
-    for stream in 0..streams {
-        if !wire.send(&frame(HEADERS, END_HEADERS, 2 * stream + 1, &headers)).await {
-            break;
-        }
-    }
+    wire.send_streams(streams, |stream| frame(HEADERS, END_HEADERS, stream, &headers)).await;
     Ok(wire)
 }
 
@@ -242,12 +230,7 @@ pub(crate) async fn health_watches(door: impl Into<Door>, streams: u32) -> io::R
     let door = door.into();
     let wire = Wire::open(&door, &[]).await?;
     let headers = door.request_headers("/grpc.health.v1.Health/Watch");
-    for stream in (0..streams).map(|stream| 2 * stream + 1) {
-        let asks = [frame(HEADERS, END_HEADERS, stream, &headers), frame(DATA, END_STREAM, stream, &[0; 5])];
-        if !wire.send(&asks.concat()).await {
-            break;
-        }
-    }
+    wire.send_streams(streams, |stream| whole(stream, &headers, &[0; 5])).await;
     Ok(wire)
 }
 

@@ -138,8 +138,4 @@ pub(super) fn checked(
     limits.into_iter().map(|(on, limit)| Ok((on, limit?))).collect()
 }
 
-impl<C> std::fmt::Debug for PolicyBuilder<C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PolicyBuilder").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+debug_fields!([C] PolicyBuilder<C>, |it| name = it.name);

@@ -20,6 +20,8 @@ mod policy;
 mod shared;
 mod slots;
 
+#[cfg(feature = "store")]
+pub use crate::fence::Fenced;
 pub use answer::Admission;
 pub use axis::{Axes, Axis, Dimension};
 pub use builder::{PolicyBuilder, Suiting};
@@ -28,7 +30,7 @@ pub use event::{Event, Observer};
 pub use permit::Permit;
 pub use policy::Policy;
 #[cfg(feature = "store")]
-pub use shared::{Fenced, SettleStats, SharedPermit, SharedPolicy, SharedPolicyBuilder, Slots};
+pub use shared::{SettleStats, SharedPermit, SharedPolicy, SharedPolicyBuilder, Slots};
 pub use slots::LocalSlots;
 
 /// The guide's code, run as doc tests.

@@ -1,6 +1,5 @@
 //! Proof of admission over all axes of a process, and how it is settled.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use super::fairness::Portion;
 use super::local::Marks;
 use super::meter::Meter;
 use super::slots::LocalSlot;
+use crate::guard::ending_without_a_word;
 use crate::{Clock, SystemClock};
 
 /// Proof that a call was admitted, held while its work runs. Settles every axis exactly once, however it goes.
@@ -105,32 +105,16 @@ impl<'a, C: Clock> Permit<'a, C> {
         self.books.meter.covered()
     }
 
-    /// The work was done. How long it took tells how loaded the backend is.
-    #[inline]
-    pub fn success(mut self) {
-        self.end(Ending::Success, None);
-    }
+    endings!();
 
-    /// The work was done, and took this long as far as the backend's load goes: the time to a first token, say.
     #[inline]
-    pub fn success_after(mut self, latency: Duration) {
-        self.end(Ending::Success, Some(latency));
-    }
-
-    /// The backend was too full for it: a timeout, a refusal, a crash.
-    pub fn dropped(mut self) {
-        self.end(Ending::Dropped, None);
-    }
-
-    /// It says nothing of the backend: the caller went away.
-    #[inline]
-    pub fn ignored(mut self) {
-        self.end(Ending::Ignored, None);
+    fn end(mut self, ending: Ending, latency: Option<Duration>) {
+        self.end_once(ending, latency);
     }
 
     /// The one way out. The slot is taken first: whatever panics after that, nothing ends twice.
     #[inline]
-    fn end(&mut self, ending: Ending, latency: Option<Duration>) {
+    fn end_once(&mut self, ending: Ending, latency: Option<Duration>) {
         let Some(slot) = self.slot.take() else { return };
         let (set_aside, last) = (self.books.meter.set_aside(), self.books.meter.last(ending));
         if set_aside != last {
@@ -160,21 +144,9 @@ impl<C: Clock> Drop for Permit<'_, C> {
     #[inline]
     fn drop(&mut self) {
         if self.slot.is_some() {
-            self.end(ending_without_a_word(), None);
+            self.end_once(ending_without_a_word(), None);
         }
     }
 }
 
-/// How a permit ends that nobody ends.
-pub(super) fn ending_without_a_word() -> Ending {
-    if std::thread::panicking() { Ending::Dropped } else { Ending::Ignored }
-}
-
-impl<C: Clock> fmt::Debug for Permit<'_, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit")
-            .field("meter", &self.books.meter)
-            .field("slot", &self.slot)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([C: Clock] Permit<'_, C>, |it| meter = it.books.meter, slot = it.slot);

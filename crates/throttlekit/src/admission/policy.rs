@@ -1,6 +1,5 @@
 //! What users hold where every axis is in this process.
 
-use std::fmt;
 use std::sync::Arc;
 
 use throttlekit_core::rate::Limit;
@@ -143,8 +142,4 @@ impl<C: Clock> Policy<C> {
     }
 }
 
-impl<C> fmt::Debug for Policy<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Policy").field("name", &self.name).field("slots", &self.slots).finish_non_exhaustive()
-    }
-}
+debug_fields!([C] Policy<C>, |it| name = it.name, slots = it.slots);

@@ -24,29 +24,23 @@ pub(super) enum Kind {
     Keyed(Arc<KeyedGuard>),
 }
 
-impl From<Guard> for LocalSlots {
-    fn from(guard: Guard) -> Self {
-        Arc::new(guard).into()
-    }
+macro_rules! from_guard {
+    ($($guard:ident => $kind:ident),+) => {$(
+        impl From<$guard> for LocalSlots {
+            fn from(guard: $guard) -> Self {
+                Arc::new(guard).into()
+            }
+        }
+
+        impl From<Arc<$guard>> for LocalSlots {
+            fn from(guard: Arc<$guard>) -> Self {
+                Self(Kind::$kind(guard))
+            }
+        }
+    )+};
 }
 
-impl From<Arc<Guard>> for LocalSlots {
-    fn from(guard: Arc<Guard>) -> Self {
-        Self(Kind::Guard(guard))
-    }
-}
-
-impl From<KeyedGuard> for LocalSlots {
-    fn from(guard: KeyedGuard) -> Self {
-        Arc::new(guard).into()
-    }
-}
-
-impl From<Arc<KeyedGuard>> for LocalSlots {
-    fn from(guard: Arc<KeyedGuard>) -> Self {
-        Self(Kind::Keyed(guard))
-    }
-}
+from_guard!(Guard => Guard, KeyedGuard => Keyed);
 
 /// A slot that is held. Given back when it is ended or dropped, once.
 #[derive(Debug)]
@@ -109,21 +103,11 @@ pub(super) fn admitted((limit, in_flight): (u32, u32)) -> Decision {
 impl LocalSlot<'_> {
     #[inline]
     pub(super) fn end(self, ending: Ending, latency: Option<Duration>) {
-        macro_rules! end {
-            ($permit:expr) => {
-                match (ending, latency) {
-                    (Ending::Success, Some(latency)) => $permit.success_after(latency),
-                    (Ending::Success, None) => $permit.success(),
-                    (Ending::Dropped, _) => $permit.dropped(),
-                    (Ending::Ignored, _) => $permit.ignored(),
-                }
-            };
-        }
         match self {
             Self::None => {}
-            Self::Guard(permit) => end!(permit),
-            Self::Owned(permit) => end!(permit),
-            Self::Keyed(permit) => end!(permit),
+            Self::Guard(permit) => permit.end(ending, latency),
+            Self::Owned(permit) => permit.end(ending, latency),
+            Self::Keyed(permit) => permit.end(ending, latency),
         }
     }
 }

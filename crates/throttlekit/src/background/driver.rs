@@ -1,8 +1,8 @@
 //! The driver thread of the process.
 
 use std::process;
-use std::sync::{PoisonError, RwLock};
 
+use crate::sync::RwLock;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 /// The driver of this process, once somebody needed it.
@@ -21,7 +21,7 @@ struct Driver {
 /// If the operating system gives no thread.
 pub(super) fn handle() -> Handle {
     let process = process::id();
-    let known = DRIVER.read().unwrap_or_else(PoisonError::into_inner);
+    let known = DRIVER.read();
     match &*known {
         Some(driver) if driver.process == process => driver.runtime.handle().clone(),
         _ => {
@@ -34,7 +34,7 @@ pub(super) fn handle() -> Handle {
 /// Starts the driver, unless another thread just did.
 #[cold]
 fn start(process: u32) -> Handle {
-    let mut driver = DRIVER.write().unwrap_or_else(PoisonError::into_inner);
+    let mut driver = DRIVER.write();
     if let Some(driver) = driver.as_ref().filter(|driver| driver.process == process) {
         return driver.runtime.handle().clone();
     }

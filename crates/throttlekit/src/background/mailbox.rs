@@ -1,8 +1,8 @@
 //! The queue of a task that takes what others leave.
 
 use std::process;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::sync::Mutex;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 /// The way to a background task. The first item starts the task; if the task has ended, the next item starts another. The
@@ -38,11 +38,11 @@ impl<T: Send + 'static> Mailbox<T> {
 
     /// Whether the task runs, as far as it has not been dropped.
     pub(crate) fn is_open(&self) -> bool {
-        self.lock().as_ref().is_some_and(Open::is_taken_from)
+        self.open.lock().as_ref().is_some_and(Open::is_taken_from)
     }
 
     fn sender(&self) -> Sender<T> {
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         if let Some(open) = open.as_ref().filter(|open| open.is_taken_from()) {
             return open.sender.clone();
         }
@@ -51,10 +51,6 @@ impl<T: Send + 'static> Mailbox<T> {
         drop(open);
         (self.start)(queue);
         sender
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Open<T>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

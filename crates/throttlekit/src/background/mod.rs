@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
 
 pub(crate) use self::mailbox::Mailbox;
 pub use self::task_slot::TaskSlot;
@@ -96,6 +96,21 @@ impl Background {
         joined(task.await)
     }
 
+    /// Makes a request in a task of its own, for up to one deadline, and calls `land` with the result: once, however the
+    /// request ends. Must not be called under a lock that `land` takes: a runtime that takes no more tasks drops this one
+    /// at once, and `land` is called before this returns.
+    pub(crate) fn request<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+        land: impl FnOnce(Result<T, StoreError>) + Send + 'static,
+    ) {
+        let (deadline, landing) = (self.deadline, Landing(Some(Box::new(land))));
+        self.spawn(async move {
+            let answer = timeout(deadline, request).await;
+            landing.end(answer.unwrap_or(Err(StoreError::Deadline(deadline))));
+        });
+    }
+
     /// Waits for what a background task will do, for up to `deadlines` deadlines and one of slack: the task has its own
     /// deadline, and this one counts only where that is missed, as when its thread is blocked.
     pub async fn wait<T>(&self, deadlines: u32, done: impl Future<Output = T>) -> Result<T, StoreError> {
@@ -136,6 +151,29 @@ struct AbortOnDrop(AbortHandle);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// What to do with the result of a request. A request that is dropped before its answer came panicked, or its runtime ended.
+struct Landing<T>(Option<Land<T>>);
+
+type Land<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
+
+impl<T> Landing<T> {
+    fn end(mut self, answer: Result<T, StoreError>) {
+        self.land(answer);
+    }
+
+    fn land(&mut self, answer: Result<T, StoreError>) {
+        if let Some(land) = self.0.take() {
+            land(answer);
+        }
+    }
+}
+
+impl<T> Drop for Landing<T> {
+    fn drop(&mut self) {
+        self.land(Err(StoreError::unavailable("the request was dropped before it was answered")));
     }
 }
 

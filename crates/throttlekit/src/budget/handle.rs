@@ -71,7 +71,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
 
     /// What has been done.
     pub fn stats(&self) -> BudgetStats {
-        self.ledger.counters.read(self.ledger.open_now())
+        BudgetStats { open: self.ledger.open_now() as u64, ..self.ledger.counters.read() }
     }
 
     /// The limiter that asks the store.
@@ -89,14 +89,6 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
     }
 }
 
-impl<S, C> Clone for TokenBudget<S, C> {
-    fn clone(&self) -> Self {
-        Self { ledger: self.ledger.clone(), returns: self.returns.clone() }
-    }
-}
+clone_fields!([S, C] TokenBudget<S, C>, ledger, returns);
 
-impl<S: Store, C: LeaseClock + 'static> std::fmt::Debug for TokenBudget<S, C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TokenBudget").field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
+debug_fields!([S: Store, C: LeaseClock + 'static] TokenBudget<S, C>, |it| stats = it.stats());

@@ -4,7 +4,6 @@
 //! learns from its own streams alone: nothing that one key does changes what another reserves. A key without a learner
 //! needs none: what matters near the end of a budget is known by then from the streams that used it up.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throttlekit_core::Cost;
@@ -13,6 +12,7 @@ use throttlekit_core::lease::Want;
 
 use super::builder::Reserve;
 use super::throughput::Throughput;
+use crate::sync::Mutex;
 
 /// Beyond, the learners alone would fill a node's memory.
 const KEYS_CAP: usize = 1 << 24;
@@ -41,8 +41,8 @@ impl Learners {
         match self {
             Self::Fixed(tokens) => Want::whole((*tokens).min(budget)),
             // Any key may have taught it anything.
-            Self::Shared(learner) => Want::guessed(lock(learner).reserve(hint), budget),
-            Self::PerKey(sets) => lock(sets).want(key, hint, budget, left),
+            Self::Shared(learner) => Want::guessed(learner.lock().reserve(hint), budget),
+            Self::PerKey(sets) => sets.lock().want(key, hint, budget, left),
         }
     }
 
@@ -50,8 +50,8 @@ impl Learners {
     pub(super) fn observe(&self, key: u64, hint: Option<u64>, produced: Cost, lasted: Duration) {
         match self {
             Self::Fixed(_) => {}
-            Self::Shared(learner) => lock(learner).observe(hint, produced),
-            Self::PerKey(sets) => lock(sets).observe(key, hint, produced, lasted),
+            Self::Shared(learner) => learner.lock().observe(hint, produced),
+            Self::PerKey(sets) => sets.lock().observe(key, hint, produced, lasted),
         }
     }
 }
@@ -133,11 +133,6 @@ impl Sets {
     }
 }
 
-/// A learner finishes what it begins, so a panic elsewhere leaves nothing half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,7 +187,7 @@ mod tests {
             let learners = per_key(keys_max);
             (0..1_000).for_each(|key| observe(&learners, key, 1));
             let Learners::PerKey(sets) = &learners else { unreachable!("it was made per key") };
-            let kept: usize = lock(sets).sets.iter().map(Vec::len).sum();
+            let kept: usize = sets.lock().sets.iter().map(Vec::len).sum();
             assert!(kept >= keys_max / 2 && kept <= keys_max.max(1), "{kept} of {keys_max}");
         }
     }

@@ -1,8 +1,8 @@
 //! What all streams of a budget share: the store, and which streams are open.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throttlekit_core::lease::{Epoch, Margin, Purse, Return, ReturnId, Term, UNITS_HELD_MAX, Want};
@@ -14,7 +14,7 @@ use super::learners::Learners;
 use super::stats::Counters;
 use crate::hash::random_u128;
 use crate::store::{Background, GiveBack, LeaseAsk, Lent, Store, StoreError};
-use crate::sync::SharedWord;
+use crate::sync::{Mutex, SharedWord};
 use crate::{KeyHash, LeaseClock, SecretHash, SharedLimiter};
 
 /// How often a return is sent. It has a name and counts once, however often it arrives.
@@ -81,14 +81,14 @@ struct Counted {
 
 impl Counted {
     fn new(returning: &Returning, key: &Arc<str>, units: Cost) -> Arc<Self> {
-        *all_of(returning).entry(key.clone()).or_default() += units;
+        *returning.lock().entry(key.clone()).or_default() += units;
         Arc::new(Self { returning: returning.clone(), key: key.clone(), units })
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let mut all = all_of(&self.returning);
+        let mut all = self.returning.lock();
         if let Some(units) = all.get_mut(&self.key) {
             *units -= self.units;
             if *units == 0 {
@@ -96,11 +96,6 @@ impl Drop for Counted {
             }
         }
     }
-}
-
-/// Nothing under it runs code of others, so a panic leaves nothing half done.
-fn all_of(returning: &Returning) -> MutexGuard<'_, BTreeMap<Arc<str>, Cost>> {
-    returning.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<S: Store, C: LeaseClock> Ledger<S, C> {
@@ -168,7 +163,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
             epoch: AtomicU64::new(Epoch::NONE.0),
             stirred_at: AtomicU64::new(self.clock.now().as_nanos()),
         });
-        let mut open = self.streams();
+        let mut open = self.open.lock();
         if open.len() >= self.streams_max {
             return None;
         }
@@ -189,14 +184,14 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     pub(super) fn credit(&self, slip: &Slip, lent: &Lent, sent: Timestamp) {
         let Some(lives) = lent.loan.lives else { return };
         self.counters.tokens_reserved.fetch_add(lent.loan.granted, Relaxed);
-        let _one_at_a_time = self.streams();
+        let _one_at_a_time = self.open.lock();
         slip.epoch.store(lent.loan.epoch.0, Relaxed);
         slip.purse.fill(lent.loan.granted, self.margin.deadline(sent, lives), false);
     }
 
     /// Strikes a stream off, and says what is left of what was set aside for it.
     pub(super) fn leave(&self, stream: u128, key: &Arc<str>) -> Option<Owed> {
-        let mut open = self.streams();
+        let mut open = self.open.lock();
         open.remove(&(key.clone(), stream))?.hand_in(self.clock.now(), &self.returning)
     }
 
@@ -204,15 +199,15 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     /// back.
     pub(super) fn held_for(&self, key: &Arc<str>) -> Cost {
         let now = self.clock.now();
-        let open = self.streams();
+        let open = self.open.lock();
         let of_key = open.range((key.clone(), 0)..=(key.clone(), u128::MAX)).take(LOOKED_AT_MAX);
         let held = of_key.map(|(_, slip)| slip.purse.left(now)).fold(0, Cost::saturating_add);
-        held.saturating_add(all_of(&self.returning).get(key).copied().unwrap_or(0))
+        held.saturating_add(self.returning.lock().get(key).copied().unwrap_or(0))
     }
 
     /// What is set aside for streams that have fallen silent.
     pub(super) fn silent(&self, now: Timestamp) -> Vec<Owed> {
-        let open = self.streams();
+        let open = self.open.lock();
         let silent = open.values().filter(|slip| now.since(slip.stirred_at()) >= self.silence_max);
         let owed: Vec<_> = silent.filter_map(|slip| slip.hand_in(now, &self.returning)).collect();
         self.counters.silenced.fetch_add(owed.len() as u64, Relaxed);
@@ -242,12 +237,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     }
 
     pub(super) fn open_now(&self) -> usize {
-        self.streams().len()
-    }
-
-    /// Nothing under it runs code of others, so a panic leaves nothing half done.
-    fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().len()
     }
 }
 

@@ -247,14 +247,10 @@ impl<S: Store, C: LeaseClock + 'static> Drop for TokenStream<S, C> {
     }
 }
 
-impl<S: Store, C: LeaseClock + 'static> std::fmt::Debug for TokenStream<S, C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TokenStream")
-            .field("produced", &self.produced)
-            .field("reserved", &self.reserved())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(
+    [S: Store, C: LeaseClock + 'static] TokenStream<S, C>,
+    |it| produced = it.produced, reserved = it.reserved()
+);
 
 /// Tokens taken out for a chunk. If that does not pass, or is not waited for, they go back where they came from.
 struct Drawn<'a> {

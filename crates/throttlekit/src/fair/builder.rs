@@ -61,8 +61,4 @@ impl<C: Clock, H: KeyHash> FairBuilder<C, H> {
     }
 }
 
-impl<C, H> std::fmt::Debug for FairBuilder<C, H> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FairBuilder").field("tenants_max", &self.tenants_max).finish_non_exhaustive()
-    }
-}
+debug_fields!([C, H] FairBuilder<C, H>, |it| tenants_max = it.tenants_max);

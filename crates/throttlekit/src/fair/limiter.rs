@@ -1,6 +1,5 @@
 //! What users hold: one budget that tenants share.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throttlekit_core::fair::Weight;
@@ -8,6 +7,7 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 
 use super::tenants::Tenants;
 use super::{FairBuilder, FairRule};
+use crate::sync::Mutex;
 use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 
 /// How much a tenant weighs, by its name.
@@ -84,7 +84,7 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
     pub fn check_weighing<'a>(&self, ask: impl Into<Ask<'a>>, weight: Weight) -> Decision {
         let Ask { key, cost } = ask.into();
         let (name, now) = (self.hash.fingerprint(key), self.clock.now());
-        self.lock().check(name, weight, cost, now)
+        self.tenants.lock().check(name, weight, cost, now)
     }
 
     /// Hands units of an admitted ask back that were not used, into the window that ends at `reset_at`, as its decision
@@ -94,7 +94,7 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
     /// What each is promised, what is left and what may be borrowed are then as if the units had not been asked for.
     pub fn refund(&self, tenant: &(impl AsRef<[u8]> + ?Sized), units: Cost, reset_at: Timestamp) {
         let (name, now) = (self.hash.fingerprint(tenant.as_ref()), self.clock.now());
-        self.lock().refund(name, units, reset_at, now);
+        self.tenants.lock().refund(name, units, reset_at, now);
     }
 
     /// Takes units that were used and not asked for, in this window. They may go beyond what the tenant is promised and
@@ -108,7 +108,7 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
     pub fn owe_weighing<'a>(&self, used: impl Into<Ask<'a>>, weight: Weight) {
         let Ask { key, cost } = used.into();
         let (name, now) = (self.hash.fingerprint(key), self.clock.now());
-        self.lock().owe(name, weight, cost, now);
+        self.tenants.lock().owe(name, weight, cost, now);
     }
 
     /// How much a tenant weighs.
@@ -119,20 +119,20 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
     /// Forgets a tenant: what it has used in this window is handed back, and its next ask is its first.
     pub fn reset(&self, tenant: &(impl AsRef<[u8]> + ?Sized)) {
         let (name, now) = (self.hash.fingerprint(tenant.as_ref()), self.clock.now());
-        self.lock().remove(name, now);
+        self.tenants.lock().remove(name, now);
     }
 
     /// Changes the limit, of this window and all that follow. Nothing is taken back: below what has been admitted,
     /// nothing is left.
     pub fn set_limit(&self, limit: u64) {
         let now = self.clock.now();
-        self.lock().rule(now).roster_mut().set_limit(limit);
+        self.tenants.lock().rule(now).roster_mut().set_limit(limit);
     }
 
     /// What is on the books now.
     pub fn stats(&self) -> FairStats {
         let now = self.clock.now();
-        let mut tenants = self.lock();
+        let mut tenants = self.tenants.lock();
         let roster = tenants.rule(now).roster();
         let (limit, used) = (roster.limit(), roster.used());
         FairStats { limit, used, tenants: tenants.names().len(), displaced: tenants.names().displaced() }
@@ -141,22 +141,13 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
     /// How long a window is; a calendar month counts as 31 days.
     pub fn period(&self) -> Duration {
         let now = self.clock.now();
-        self.lock().rule(now).period()
+        self.tenants.lock().rule(now).period()
     }
 
     /// The instant now, by the clock this limiter goes by.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
-
-    // A rule does not panic between two of its writes, so whatever a caller's panic left is whole.
-    fn lock(&self) -> MutexGuard<'_, Tenants> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl<C, H> std::fmt::Debug for FairLimiter<C, H> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FairLimiter").finish_non_exhaustive()
-    }
-}
+debug_fields!([C, H] FairLimiter<C, H>);

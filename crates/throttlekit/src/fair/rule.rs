@@ -26,20 +26,24 @@ impl From<FairShare> for FairRule {
     }
 }
 
+/// Does the same with whichever rule it is.
+macro_rules! either {
+    ($self:ident, $rule:ident => $does:expr) => {
+        match $self {
+            FairRule::Escrow($rule) => $does,
+            FairRule::Share($rule) => $does,
+        }
+    };
+}
+
 impl FairRule {
     /// Moves to `now`. True if a new window has begun and nobody has joined it yet.
     pub(super) fn advance(&mut self, now: Timestamp) -> bool {
-        match self {
-            Self::Escrow(rule) => rule.advance(now),
-            Self::Share(rule) => rule.advance(now),
-        }
+        either!(self, rule => rule.advance(now))
     }
 
     pub(super) fn check(&mut self, member: Member, weight: Weight, cost: Cost) -> Decision {
-        match self {
-            Self::Escrow(rule) => rule.check(member, weight, cost),
-            Self::Share(rule) => rule.check(member, weight, cost),
-        }
+        either!(self, rule => rule.check(member, weight, cost))
     }
 
     /// What an ask of nothing would say to a tenant that is not active and would join.
@@ -102,40 +106,25 @@ impl FairRule {
 
     /// Takes units that a member has used and did not ask for.
     pub(super) fn owe(&mut self, member: Member, weight: Weight, units: Cost) {
-        match self {
-            Self::Escrow(rule) => rule.owe(member, weight, units),
-            Self::Share(rule) => rule.owe(member, weight, units),
-        }
+        either!(self, rule => rule.owe(member, weight, units));
     }
 
     /// When the window ends.
     pub(super) fn ends_at(&self) -> Timestamp {
-        match self {
-            Self::Escrow(rule) => rule.ends_at(),
-            Self::Share(rule) => rule.ends_at(),
-        }
+        either!(self, rule => rule.ends_at())
     }
 
     /// Who shares the window.
     #[inline]
     pub(super) fn roster(&self) -> &Roster {
-        match self {
-            Self::Escrow(rule) => rule.roster(),
-            Self::Share(rule) => rule.roster(),
-        }
+        either!(self, rule => rule.roster())
     }
 
     pub(super) fn roster_mut(&mut self) -> &mut Roster {
-        match self {
-            Self::Escrow(rule) => rule.roster_mut(),
-            Self::Share(rule) => rule.roster_mut(),
-        }
+        either!(self, rule => rule.roster_mut())
     }
 
     pub(super) fn period(&self) -> Duration {
-        match self {
-            Self::Escrow(rule) => rule.period(),
-            Self::Share(rule) => rule.period(),
-        }
+        either!(self, rule => rule.period())
     }
 }

@@ -1,12 +1,11 @@
 //! One budget under nested weights: region → org → team → user.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use hashbrown::HashTable;
 use throttlekit_core::fair::{Group, Leaf, MEMBERS_MAX, Tree, TreeDecision, Weight};
 use throttlekit_core::{Cost, Timestamp};
 
 use crate::builder::KEYS_MAX_DEFAULT;
+use crate::sync::Mutex;
 use crate::{Clock, KeyHash, SecretHash, SystemClock, WallClock};
 
 /// How much the last name of a path weighs among its siblings; nothing for a group that weighs what is active in it.
@@ -68,11 +67,10 @@ impl<C: Clock, H: KeyHash> FairTree<C, H> {
 
     /// How many names of one window are kept apart, groups and leaves together. Whoever comes when there are as many
     /// shares one place with the other newcomers of its group, so that nobody gets a budget anew.
-    pub fn names_max(self, names: usize) -> Self {
-        let mut places = self.places.into_inner().unwrap_or_else(PoisonError::into_inner);
+    pub fn names_max(mut self, names: usize) -> Self {
         // Beside each name there may be the place that newcomers of its group share.
-        places.names_max = names.clamp(1, MEMBERS_MAX / 2);
-        Self { places: Mutex::new(places), ..self }
+        self.places.get_mut().names_max = names.clamp(1, MEMBERS_MAX / 2);
+        self
     }
 
     /// Which clock to read, instead of civil time.
@@ -92,7 +90,7 @@ impl<C: Clock, H: KeyHash> FairTree<C, H> {
     /// [`DEPTH_MAX`](throttlekit_core::fair::DEPTH_MAX) ends there, in the place that newcomers share.
     pub fn check(&self, path: &[&str], cost: Cost) -> TreeDecision {
         let now = self.clock.now();
-        let mut places = self.lock();
+        let mut places = self.places.lock();
         places.advance(now);
         let leaf = places.find(path, &self.hash, &self.weight_of);
         places.tree.check(leaf, cost)
@@ -101,21 +99,13 @@ impl<C: Clock, H: KeyHash> FairTree<C, H> {
     /// What has been admitted in this window.
     pub fn used(&self) -> u64 {
         let now = self.clock.now();
-        let mut places = self.lock();
+        let mut places = self.places.lock();
         places.advance(now);
         places.tree.used()
     }
-
-    fn lock(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl<C, H> std::fmt::Debug for FairTree<C, H> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FairTree").finish_non_exhaustive()
-    }
-}
+debug_fields!([C, H] FairTree<C, H>);
 
 /// A tree, and who stands where in it. A name is known by its group and its fingerprint.
 struct Places {

@@ -1,6 +1,6 @@
 //! The choices a fleet guard is made of.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit_core::concurrency::fleet::{Beats, Fold, Folded, Node, NodeId, Split};
@@ -15,6 +15,7 @@ use super::stats::FleetStats;
 use crate::guard::{GuardBuilder, GuardLimit};
 use crate::hash::random_u64;
 use crate::store::{KeySpace, ROLL_KEPT_DEFAULT, RollStore};
+use crate::sync::Mutex;
 use crate::{Guard, LeaseClock};
 
 /// The clock that a grant is held by, unless chosen otherwise: one that costs a few nanoseconds.

@@ -70,7 +70,7 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         } else if !self.fenced && self.shared.is_dead(now) {
             self.guard.cap(self.shared.local);
             self.fenced = true;
-            self.shared.stats().fences += 1;
+            self.shared.stats.lock().fences += 1;
         }
     }
 
@@ -82,7 +82,7 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         let wants = self.meter.wants(&self.shared.demand, asked, now);
         let wants = wants.min(self.fold.most.saturating_mul(WANTS_MAX));
         let limit = if self.infers { inferred(&seen) } else { 0 };
-        let mut stats = self.shared.stats();
+        let mut stats = self.shared.stats.lock();
         (stats.wants, stats.inferred) = (wants, limit);
         Occupancy { in_flight, limit, wants }
     }
@@ -97,13 +97,13 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
             Either::This(()) => Err(StoreError::Deadline(deadline)),
             Either::That(answer) => answer,
         };
-        self.shared.stats().beats += 1;
+        self.shared.stats.lock().beats += 1;
         match answer {
             Ok(Heard { beat: Beat::Grant(grant), races, .. }) => {
                 // Read when the answer is there: if the grant before still lives, the store had not given it away.
                 let now = self.shared.clock.now();
                 let counts = self.node.handle_grant(grant, sent, now);
-                let mut stats = self.shared.stats();
+                let mut stats = self.shared.stats.lock();
                 stats.races += u64::from(races);
                 if counts {
                     (stats.grants, stats.grant) = (stats.grants + 1, Some(grant));
@@ -122,7 +122,7 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
     fn put_in_force(&mut self, ceiling: u32, now: Timestamp) {
         let broken = self.shared.is_dead(now);
         if broken && !self.fenced {
-            self.shared.stats().fences += 1;
+            self.shared.stats.lock().fences += 1;
         }
         match self.infers {
             true => self.guard.cap_of(self.node.share(now), ceiling),
@@ -134,7 +134,7 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
 
     fn failed(&mut self, sent: Timestamp, count: impl FnOnce(&mut super::FleetStats)) {
         self.node.handle_failure(sent);
-        count(&mut self.shared.stats());
+        count(&mut self.shared.stats.lock());
     }
 
     /// Until the next beat is due; but looks a few times in between for work that has ended and demand that has come,

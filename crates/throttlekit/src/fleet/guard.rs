@@ -1,7 +1,7 @@
 //! What users hold: this node's part of a ceiling that a fleet shares.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use throttlekit_core::{Decision, Retry, Timestamp};
 use tokio::sync::watch;
@@ -14,6 +14,7 @@ use super::permit::{FleetPermit, OwnedFleetPermit};
 use super::stats::FleetStats;
 use crate::guard::{Class, Full, GuardLimit, Permit};
 use crate::store::{Background, RollStore};
+use crate::sync::Mutex;
 use crate::{BootClock, Guarantee, Guard, LeaseClock};
 
 /// At most so many at a time, by all nodes of a fleet together. See the [module](super) for what is promised.
@@ -142,7 +143,7 @@ impl<C: LeaseClock> FleetGuard<C> {
         let (limit, in_flight) = self.guard.snapshot();
         let fenced = self.shared.is_dead(self.shared.clock.now());
         let denied = self.shared.demand.denied_so_far();
-        FleetStats { limit, in_flight, fenced, denied, ..*self.shared.stats() }
+        FleetStats { limit, in_flight, fenced, denied, ..*self.shared.stats.lock() }
     }
 }
 
@@ -171,10 +172,6 @@ impl<C: LeaseClock> Shared<C> {
 
     pub(super) fn is_dead(&self, now: Timestamp) -> bool {
         now >= self.lease.dies()
-    }
-
-    pub(super) fn stats(&self) -> MutexGuard<'_, FleetStats> {
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -211,8 +208,4 @@ impl fmt::Display for NotLetIn {
 
 impl std::error::Error for NotLetIn {}
 
-impl<C: LeaseClock> fmt::Debug for FleetGuard<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FleetGuard").field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
+debug_fields!([C: LeaseClock] FleetGuard<C>, |it| stats = it.stats());

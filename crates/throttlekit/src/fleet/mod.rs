@@ -48,8 +48,10 @@ mod tests;
 
 pub use builder::{FleetBuilder, FleetClock};
 pub use guard::{FleetGuard, NotLetIn};
-pub use permit::{Fenced, FleetPermit, OwnedFleetPermit};
+pub use permit::{FleetPermit, OwnedFleetPermit};
 pub use stats::FleetStats;
 pub use throttlekit_core::concurrency::fleet::{
     Beat, Fold, Folded, Grant, NODES_MAX, NodeId, NotARoll, Report, Roll, Split,
 };
+
+pub use crate::fence::Fenced;

@@ -1,17 +1,15 @@
 //! Proof of admission to a fleet's ceiling, and the end of it where the fleet must be told nothing more.
 
-use std::fmt;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
+use throttlekit_core::concurrency::Ending;
 
 use super::builder::FleetClock;
 use super::guard::Shared;
 use super::lease::Row;
+use crate::fence::{Fenced, run_unless_fenced};
 use crate::guard::{OwnedPermit, Permit};
 use crate::{BootClock, Guarantee, LeaseClock};
 
@@ -28,18 +26,6 @@ pub struct OwnedFleetPermit<C: LeaseClock = FleetClock> {
     permit: OwnedPermit<BootClock>,
     hold: Hold<Arc<Shared<C>>>,
 }
-
-/// The grant under which work was let in has died: others may have the slot. What was under way was stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fenced;
-
-impl fmt::Display for Fenced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this node was cut off from its fleet, and its slots may be in use elsewhere")
-    }
-}
-
-impl std::error::Error for Fenced {}
 
 /// Under what a permit stands.
 #[derive(Clone)]
@@ -73,18 +59,6 @@ impl<C: LeaseClock, S: std::ops::Deref<Target = Shared<C>>> Hold<S> {
             self.shared.background.sleep(wait).await;
         }
     }
-
-    /// Looks at the clock before each step of the work: a process that was stopped may be woken for it before its timers
-    /// are.
-    async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
-        let (mut fenced, mut work) = (pin!(self.fenced()), pin!(work));
-        poll_fn(|cx| match fenced.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(Fenced)),
-            Poll::Pending if !self.stands() => Poll::Ready(Err(Fenced)),
-            Poll::Pending => work.as_mut().poll(cx).map(Ok),
-        })
-        .await
-    }
 }
 
 /// A clock that reads behind shows an end that has come a little later; to look without a pause would be to spin.
@@ -93,27 +67,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 macro_rules! permit {
     ($name:ident $(<$life:lifetime>)?) => {
         impl<$($life,)? C: LeaseClock> $name<$($life,)? C> {
-            /// The work was done. How long it took tells how loaded the backend is.
-            #[inline]
-            pub fn success(self) {
-                self.permit.success();
-            }
+            endings!();
 
-            /// The work was done, and took this long as far as the backend's load goes.
             #[inline]
-            pub fn success_after(self, latency: Duration) {
-                self.permit.success_after(latency);
-            }
-
-            /// The backend was too full for it: a timeout, a refusal, a crash.
-            pub fn dropped(self) {
-                self.permit.dropped();
-            }
-
-            /// It says nothing of the backend: another axis denied, or the caller went away.
-            #[inline]
-            pub fn ignored(self) {
-                self.permit.ignored();
+            pub(crate) fn end(self, ending: Ending, latency: Option<Duration>) {
+                self.permit.end(ending, latency);
             }
 
             /// What it is worth: as much as the roll of the fleet, or one of this node's local share.
@@ -141,15 +99,11 @@ macro_rules! permit {
 
             /// Does the work, but no longer than it may be done: then it is dropped where it stands.
             pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
-                self.hold.run(work).await
+                run_unless_fenced(work, || self.is_fenced(), self.fenced()).await
             }
         }
 
-        impl<$($life,)? C: LeaseClock> fmt::Debug for $name<$($life,)? C> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($name)).field("dies", &self.dies()).finish_non_exhaustive()
-            }
-        }
+        debug_fields!([$($life,)? C: LeaseClock] $name<$($life,)? C>, |it| dies = it.dies());
     };
 }
 

@@ -1,10 +1,11 @@
 //! The guards of keys: at most `n`, and none that is held is ever dropped.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use hashbrown::HashTable;
 
 use super::Guard;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Below this many keys one lock is enough; above there are several, each for a part of the keys.
 const KEYS_FOR_SHARDS: usize = 4_096;
@@ -47,14 +48,12 @@ impl<C> KeyGuards<C> {
     pub(super) fn lock(&self, fingerprint: u64) -> MutexGuard<'_, Shard<C>> {
         // As many as a power of two.
         let shard = (fingerprint >> 32) as usize & (self.shards.len() - 1);
-        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[shard].lock()
     }
 
     /// How many keys have a guard of their own.
     pub(super) fn count(&self) -> usize {
-        let count =
-            |shard: &Mutex<Shard<C>>| shard.lock().unwrap_or_else(PoisonError::into_inner).entries.len();
-        self.shards.iter().map(count).sum()
+        self.shards.iter().map(|shard| shard.lock().entries.len()).sum()
     }
 }
 

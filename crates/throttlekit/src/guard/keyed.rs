@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit_core::concurrency::Ending;
+
 use super::key_guards::KeyGuards;
 use super::overflow::{Guest, Overflow};
 use super::{Class, Full, Guard, GuardBuilder, GuardLimit, KeyedGuardBuilder, OwnedPermit};
@@ -188,31 +190,13 @@ impl<C: Clock> KeyedPermit<C> {
         self.own.elapsed()
     }
 
-    /// See [`Permit::success`](super::Permit::success).
-    pub fn success(self) {
-        self.end(OwnedPermit::success);
-    }
-
-    /// See [`Permit::success_after`](super::Permit::success_after).
-    pub fn success_after(self, latency: Duration) {
-        self.end(|permit| permit.success_after(latency));
-    }
-
-    /// See [`Permit::dropped`](super::Permit::dropped).
-    pub fn dropped(self) {
-        self.end(OwnedPermit::dropped);
-    }
-
-    /// See [`Permit::ignored`](super::Permit::ignored).
-    pub fn ignored(self) {
-        self.end(OwnedPermit::ignored);
-    }
+    endings!();
 
     /// Ends both, and says last that the key is no longer in the shared guard.
-    fn end(self, how: impl Fn(OwnedPermit<C>)) {
+    pub(crate) fn end(self, ending: Ending, latency: Option<Duration>) {
         let Self { own, total, guest } = self;
-        how(own);
-        total.into_iter().for_each(how);
+        own.end(ending, latency);
+        total.into_iter().for_each(|total| total.end(ending, latency));
         drop(guest);
     }
 }
@@ -236,14 +220,6 @@ impl fmt::Display for KeyedFull {
 
 impl std::error::Error for KeyedFull {}
 
-impl<C: Clock> fmt::Debug for KeyedPermit<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedPermit").field("shared", &self.guest.is_some()).finish_non_exhaustive()
-    }
-}
+debug_fields!([C: Clock] KeyedPermit<C>, |it| shared = it.guest.is_some());
 
-impl<C, H> fmt::Debug for KeyedGuard<C, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedGuard").field("keys", &self.guards.count()).finish_non_exhaustive()
-    }
-}
+debug_fields!([C, H] KeyedGuard<C, H>, |it| keys = it.guards.count());

@@ -1,6 +1,5 @@
 //! The choices a keyed guard is made of.
 
-use std::fmt;
 use std::marker::PhantomData;
 
 use super::keyed::{Each, LimitOf};
@@ -84,13 +83,7 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuardBuilder<C, H> {
     }
 }
 
-impl<C: fmt::Debug, H> fmt::Debug for KeyedGuardBuilder<C, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { each, total, keys_max, .. } = self;
-        f.debug_struct("KeyedGuardBuilder")
-            .field("each", each)
-            .field("total", total)
-            .field("keys_max", keys_max)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(
+    [C: std::fmt::Debug, H] KeyedGuardBuilder<C, H>,
+    |it| each = it.each, total = it.total, keys_max = it.keys_max
+);

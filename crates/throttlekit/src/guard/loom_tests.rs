@@ -73,6 +73,15 @@ impl Waiter {
     }
 }
 
+/// Does something with the slots on another thread.
+fn beside<T: 'static>(
+    slots: &Arc<Slots>,
+    work: impl FnOnce(&Slots) -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
+    let slots = slots.clone();
+    thread::spawn(move || work(&slots))
+}
+
 /// Nothing is in flight, nobody waits, and the word says so.
 fn assert_at_rest(slots: &Slots, limit: u32) {
     let seen = slots.count.seen();
@@ -105,17 +114,14 @@ fn loom_no_more_are_let_in_than_the_limit_in_force() {
 fn loom_a_limit_that_falls_holds_for_whoever_enters_after_it() {
     explore(|| {
         let slots = slots(2);
-        let lowered = {
-            let slots = slots.clone();
-            thread::spawn(move || {
-                let _ = slots.set_limit(1);
-                // Whoever was in stays; nobody may come beside them.
-                let before = slots.count.seen().in_flight();
-                let now = slots.enter(Class::FIRST);
-                assert!(before == 0 || now.is_err() || slots.count.seen().in_flight() <= 1);
-                now.map(|entry| assert!(entry.in_flight <= 1 && entry.allowed == 1)).is_ok()
-            })
-        };
+        let lowered = beside(&slots, |slots| {
+            let _ = slots.set_limit(1);
+            // Whoever was in stays; nobody may come beside them.
+            let before = slots.count.seen().in_flight();
+            let now = slots.enter(Class::FIRST);
+            assert!(before == 0 || now.is_err() || slots.count.seen().in_flight() <= 1);
+            now.map(|entry| assert!(entry.in_flight <= 1 && entry.allowed == 1)).is_ok()
+        });
         let entered = [slots.enter(Class::FIRST), slots.enter(Class::FIRST)];
         for entry in entered.iter().flatten() {
             assert!(entry.in_flight <= entry.allowed, "{entry:?}");
@@ -133,10 +139,7 @@ fn loom_a_slot_given_back_reaches_whoever_waits() {
     explore(|| {
         let slots = slots(1);
         slots.enter(Class::FIRST).unwrap();
-        let leaver = {
-            let slots = slots.clone();
-            thread::spawn(move || slots.leave())
-        };
+        let leaver = beside(&slots, Slots::leave);
         let mut waiter = Waiter::of(Class::FIRST);
         let at_once = waiter.ask(&slots);
         leaver.join().unwrap();
@@ -156,10 +159,7 @@ fn loom_a_slot_granted_to_one_who_gives_up_goes_to_the_next() {
         slots.enter(Class::FIRST).unwrap();
         let (mut one, mut two) = (Waiter::of(Class::FIRST), Waiter::of(BATCH));
         assert!(!one.ask(&slots) && !two.ask(&slots));
-        let leaver = {
-            let slots = slots.clone();
-            thread::spawn(move || slots.leave())
-        };
+        let leaver = beside(&slots, Slots::leave);
         one.give_up(&slots);
         leaver.join().unwrap();
         assert!(two.was_woken() && two.ask(&slots), "a slot was lost with the waiter");
@@ -175,14 +175,8 @@ fn loom_nobody_overtakes_and_nobody_is_forgotten() {
         slots.enter(Class::FIRST).unwrap();
         let mut waiter = Waiter::of(Class::FIRST);
         assert!(!waiter.ask(&slots));
-        let leaver = {
-            let slots = slots.clone();
-            thread::spawn(move || slots.leave())
-        };
-        let newcomer = {
-            let slots = slots.clone();
-            thread::spawn(move || slots.enter(Class::FIRST).is_ok())
-        };
+        let leaver = beside(&slots, Slots::leave);
+        let newcomer = beside(&slots, |slots| slots.enter(Class::FIRST).is_ok());
         leaver.join().unwrap();
         assert!(!newcomer.join().unwrap(), "a newcomer overtook");
         assert!(waiter.was_woken() && waiter.ask(&slots));
@@ -196,20 +190,14 @@ fn loom_coming_going_and_giving_up_at_once_leak_nothing() {
     explore(|| {
         let slots = slots(1);
         slots.enter(Class::FIRST).unwrap();
-        let leaver = {
-            let slots = slots.clone();
-            thread::spawn(move || slots.leave())
-        };
-        let quitter = {
-            let slots = slots.clone();
-            thread::spawn(move || {
-                let mut waiter = Waiter::of(BATCH);
-                if waiter.ask(&slots) {
-                    slots.leave();
-                }
-                waiter.give_up(&slots);
-            })
-        };
+        let leaver = beside(&slots, Slots::leave);
+        let quitter = beside(&slots, |slots| {
+            let mut waiter = Waiter::of(BATCH);
+            if waiter.ask(slots) {
+                slots.leave();
+            }
+            waiter.give_up(slots);
+        });
         let mut waiter = Waiter::of(Class::FIRST);
         let at_once = waiter.ask(&slots);
         leaver.join().unwrap();
@@ -226,14 +214,11 @@ fn loom_coming_going_and_giving_up_at_once_leak_nothing() {
 fn loom_a_limit_that_rises_wakes_as_many_as_fit() {
     explore(|| {
         let slots = slots(0);
-        let raiser = {
-            let slots = slots.clone();
-            thread::spawn(move || {
-                if slots.set_limit(2) {
-                    slots.hand_over();
-                }
-            })
-        };
+        let raiser = beside(&slots, |slots| {
+            if slots.set_limit(2) {
+                slots.hand_over();
+            }
+        });
         let mut waiters = [Waiter::of(Class::FIRST), Waiter::of(Class::FIRST)];
         let at_once: Vec<bool> = waiters.iter_mut().map(|waiter| waiter.ask(&slots)).collect();
         raiser.join().unwrap();
@@ -299,10 +284,7 @@ fn loom_finds_the_planted_bug_of_a_waiter_who_does_not_look_again() {
     explore(|| {
         let slots = slots(1);
         slots.enter(Class::FIRST).unwrap();
-        let leaver = {
-            let slots = slots.clone();
-            thread::spawn(move || slots.leave())
-        };
+        let leaver = beside(&slots, Slots::leave);
         let mut waiter = Waiter::of(Class::FIRST);
         let at_once = wait_without_a_second_look(&slots, &mut waiter);
         leaver.join().unwrap();

@@ -60,6 +60,7 @@ pub use class::Class;
 pub use guarded::{Full, Guard, GuardStats};
 pub use keyed::{KeyedFull, KeyedGuard, KeyedPermit};
 pub use keyed_builder::KeyedGuardBuilder;
+pub(crate) use permit::ending_without_a_word;
 pub use permit::{OwnedPermit, Permit};
 pub use throttlekit_core::concurrency::{Ceiling, Ending};
 pub use wait::Acquire;

@@ -3,10 +3,11 @@
 //! A key that holds or awaits a slot here stays here until it has none, or it would have a second ceiling beside this.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Full, Guard};
+use crate::sync::Mutex;
 
 /// The one guard, and how often each key is in it.
 pub(super) struct Overflow<C> {
@@ -30,12 +31,12 @@ impl<C> Overflow<C> {
 
     /// Whether the key has anything here. Right for who holds the lock of the key's shard: nobody comes meanwhile.
     pub(super) fn has(&self, fingerprint: u64) -> bool {
-        self.count.load(Acquire) > 0 && self.lock().contains_key(&fingerprint)
+        self.count.load(Acquire) > 0 && self.guests.lock().contains_key(&fingerprint)
     }
 
     /// Counts an ask of the key, unless it has `most` here already. Only under the lock of the key's shard.
     pub(super) fn enter(self: &Arc<Self>, fingerprint: u64, most: u32) -> Result<Guest<C>, Full> {
-        let mut guests = self.lock();
+        let mut guests = self.guests.lock();
         let in_flight = guests.get(&fingerprint).copied().unwrap_or(0);
         if in_flight >= most {
             return Err(Full { limit: most, in_flight });
@@ -49,15 +50,11 @@ impl<C> Overflow<C> {
     pub(super) fn count(&self) -> usize {
         self.count.load(Acquire)
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, u32>> {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<C> Drop for Guest<C> {
     fn drop(&mut self) {
-        let mut guests = self.overflow.lock();
+        let mut guests = self.overflow.guests.lock();
         if let Some(count) = guests.get_mut(&self.fingerprint) {
             *count -= 1;
             if *count == 0 {

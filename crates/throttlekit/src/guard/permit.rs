@@ -36,32 +36,11 @@ impl<'a, C: Clock> Permit<'a, C> {
         Self { guard, slot }
     }
 
-    /// The work was done. How long it took tells how loaded the backend is.
-    #[inline]
-    pub fn success(self) {
-        self.end(Ending::Success, None);
-    }
-
-    /// The work was done, and took this long as far as the backend's load goes: the time to a first token, say.
-    #[inline]
-    pub fn success_after(self, latency: Duration) {
-        self.end(Ending::Success, Some(latency));
-    }
-
-    /// The backend was too full for it: a timeout, a refusal, a crash.
-    pub fn dropped(self) {
-        self.end(Ending::Dropped, None);
-    }
-
-    /// It says nothing of the backend: another axis denied, or the caller went away.
-    #[inline]
-    pub fn ignored(self) {
-        self.end(Ending::Ignored, None);
-    }
+    endings!();
 
     /// Forgets itself first: a waker that panics must not make it end twice.
     #[inline(always)]
-    fn end(self, ending: Ending, latency: Option<Duration>) {
+    pub(crate) fn end(self, ending: Ending, latency: Option<Duration>) {
         let guard = self.guard;
         guard.end(self.into_slot(), ending, latency);
     }
@@ -113,27 +92,13 @@ impl<C: Clock> OwnedPermit<C> {
         }
     }
 
-    /// See [`Permit::success`].
-    pub fn success(mut self) {
-        self.end(Ending::Success, None);
+    endings!();
+
+    pub(crate) fn end(mut self, ending: Ending, latency: Option<Duration>) {
+        self.end_once(ending, latency);
     }
 
-    /// See [`Permit::success_after`].
-    pub fn success_after(mut self, latency: Duration) {
-        self.end(Ending::Success, Some(latency));
-    }
-
-    /// See [`Permit::dropped`].
-    pub fn dropped(mut self) {
-        self.end(Ending::Dropped, None);
-    }
-
-    /// See [`Permit::ignored`].
-    pub fn ignored(mut self) {
-        self.end(Ending::Ignored, None);
-    }
-
-    fn end(&mut self, ending: Ending, latency: Option<Duration>) {
+    fn end_once(&mut self, ending: Ending, latency: Option<Duration>) {
         if let Some(guard) = self.guard.take() {
             guard.end(self.slot, ending, latency);
         }
@@ -142,12 +107,13 @@ impl<C: Clock> OwnedPermit<C> {
 
 impl<C: Clock> Drop for OwnedPermit<C> {
     fn drop(&mut self) {
-        self.end(ending_without_a_word(), None);
+        self.end_once(ending_without_a_word(), None);
     }
 }
 
+/// How a permit ends that nobody ends.
 #[inline(always)]
-fn ending_without_a_word() -> Ending {
+pub(crate) fn ending_without_a_word() -> Ending {
     if std::thread::panicking() { Ending::Dropped } else { Ending::Ignored }
 }
 

@@ -4,13 +4,12 @@
 //! it in the same step, and hands over under that lock. So no slot is free beside a waiter who may have it, except in
 //! the steps between the two.
 
-use std::sync::PoisonError;
 use std::task::{Poll, Waker};
 
 use super::class::{Class, Classes, Kept};
 use super::count::{Count, Entry, Seen};
 use super::wait_queue::{Left, Ticket, Turn, WaitQueue};
-use crate::sync::{AtomicU32, Mutex, MutexGuard};
+use crate::sync::{AtomicU32, Mutex};
 
 #[derive(Debug)]
 pub(super) struct Slots {
@@ -47,7 +46,7 @@ impl Slots {
         if !seen.somebody_waits() || i64::from(seen.in_flight()) >= kept.leaves(i64::from(seen.limit())) {
             return Err(seen);
         }
-        let line = self.lock();
+        let line = self.line.lock();
         if line.is_ahead_of(self.classes.place(class)) {
             return Err(seen);
         }
@@ -83,7 +82,7 @@ impl Slots {
 
     /// Gives a slot to the first in line. Where there is none for them there is none for anybody after them.
     fn grant_next(&self) -> Option<Waker> {
-        let mut line = self.lock();
+        let mut line = self.line.lock();
         let place = line.first()?;
         let entry = self.count.enter_beside_line(self.classes.kept_at(place)).ok()?;
         let waker = line.grant(place, entry);
@@ -108,7 +107,7 @@ impl Slots {
             return Poll::Ready(Ok(entry));
         }
         let (place, waker) = (self.classes.place(class), waker.clone());
-        let mut line = self.lock();
+        let mut line = self.line.lock();
         if line.is_full(place) {
             return Poll::Ready(Err(self.count.seen()));
         }
@@ -125,7 +124,7 @@ impl Slots {
 
     fn poll_turn(&self, ticket: &mut Option<Ticket>, waker: Waker) -> Poll<Entry> {
         let Some(held) = ticket.take() else { return Poll::Pending };
-        let turn = self.lock().look(held, waker);
+        let turn = self.line.lock().look(held, waker);
         match turn {
             Turn::Come(entry) => Poll::Ready(entry),
             Turn::Wait(held, _before) => {
@@ -138,7 +137,7 @@ impl Slots {
     /// Leaves the line. A slot that was granted meanwhile goes to the next.
     pub(super) fn give_up(&self, ticket: Ticket) {
         let left = {
-            let mut line = self.lock();
+            let mut line = self.line.lock();
             let left = line.leave(ticket);
             self.tell(&line);
             left
@@ -152,13 +151,13 @@ impl Slots {
     /// A planted bug: says that somebody waits, and does not look again.
     #[cfg(all(test, loom))]
     pub(super) fn wait_blindly(&self, ticket: &mut Option<Ticket>, waker: &Waker) {
-        let mut line = self.lock();
+        let mut line = self.line.lock();
         self.count.set_waits(true);
         *ticket = Some(line.enter(0, waker.clone()));
     }
 
     pub(super) fn waiting(&self) -> u32 {
-        self.lock().waiting()
+        self.line.lock().waiting()
     }
 
     /// Keeps the word's flag in step with the line, whose lock is held.
@@ -166,9 +165,5 @@ impl Slots {
         if line.is_empty() {
             self.count.set_waits(false);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, WaitQueue<Entry>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,6 @@
 //! The limit of a guard: the inference, the share from outside, and the least of both.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
-use std::sync::{PoisonError, TryLockError};
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Estimator, Sample};
@@ -76,7 +75,7 @@ impl Tuner {
 
     /// At most so many, whatever is inferred.
     pub(super) fn cap(&self, share: u32, now: Timestamp, slots: &Slots) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.share, state.whole) = (share, None);
         self.leave(state, now, slots);
     }
@@ -84,7 +83,7 @@ impl Tuner {
     /// A share of a ceiling that others use as well. What is inferred here is of all of it, and not far above it.
     #[cfg(feature = "store")]
     pub(super) fn cap_of(&self, share: u32, ceiling: u32, now: Timestamp, slots: &Slots) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.share, state.whole) = (share, Some(ceiling));
         if let Own::Inferred(estimator) = &mut state.own {
             estimator.at_most(ceiling.saturating_add((ceiling / 8).max(2)));
@@ -94,7 +93,7 @@ impl Tuner {
 
     /// So many, fixed.
     pub(super) fn fix(&self, limit: u32, now: Timestamp, slots: &Slots) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.own = Own::Fixed(limit.min(LIMIT_MAX));
         slots.timed.store(0, Relaxed);
         self.leave(state, now, slots);
@@ -102,7 +101,7 @@ impl Tuner {
 
     /// Work was done.
     pub(super) fn success(&self, sample: Sample, now: Timestamp, slots: &Slots) {
-        if let Some(mut state) = self.try_lock() {
+        if let Some(mut state) = self.state.try_lock() {
             state.learn(sample, now, slots);
             self.leave(state, now, slots);
         }
@@ -111,14 +110,14 @@ impl Tuner {
     /// Work was dropped.
     pub(super) fn dropped(&self, now: Timestamp, slots: &Slots) {
         self.drops.fetch_add(1, AcqRel);
-        if let Some(state) = self.try_lock() {
+        if let Some(state) = self.state.try_lock() {
             self.leave(state, now, slots);
         }
     }
 
     /// What was learnt, the drops until now among it.
     pub(super) fn learnt(&self, now: Timestamp, slots: &Slots) -> Learnt {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.take_drops(&self.drops, now, slots);
         let learnt = Learnt { own: state.own.limit(), samples: state.samples, dropped: state.dropped };
         self.leave(state, now, slots);
@@ -141,7 +140,7 @@ impl Tuner {
             if self.drops.fetch_add(0, AcqRel) == 0 {
                 return;
             }
-            let Some(again) = self.try_lock() else { return };
+            let Some(again) = self.state.try_lock() else { return };
             state = again;
         }
     }
@@ -153,18 +152,6 @@ impl Tuner {
         drop(state);
         if more {
             slots.hand_over();
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TunerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn try_lock(&self) -> Option<MutexGuard<'_, TunerState>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
         }
     }
 }

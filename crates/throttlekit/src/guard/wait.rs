@@ -1,6 +1,5 @@
 //! Waiting for a slot.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -46,11 +45,4 @@ impl<C: Clock> Drop for Acquire<'_, C> {
     }
 }
 
-impl<C: Clock> fmt::Debug for Acquire<'_, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquire")
-            .field("class", &self.class)
-            .field("ticket", &self.ticket)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([C: Clock] Acquire<'_, C>, |it| class = it.class, ticket = it.ticket);

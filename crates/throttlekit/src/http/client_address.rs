@@ -1,6 +1,5 @@
 //! The client's address, told apart from what the client says it is.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -119,15 +118,7 @@ impl Identify for ClientAddress {
     }
 }
 
-impl fmt::Debug for ClientAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientAddress")
-            .field("trust", &self.trust)
-            .field("header", &self.header)
-            .field("ipv6_prefix", &self.ipv6_prefix)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([] ClientAddress, |it| trust = it.trust, header = it.header, ipv6_prefix = it.ipv6_prefix);
 
 fn leading_bits(address: Ipv6Addr, bits: u8) -> Ipv6Addr {
     let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);

@@ -1,6 +1,5 @@
 //! One request on its way through the layer.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -147,8 +146,4 @@ fn taken<T>(held: &mut Option<T>) -> T {
     held.take().expect("a future is not polled again after it is done")
 }
 
-impl<A: Admit, S: Service<Request<B>>, B, R> fmt::Debug for AdmitFuture<A, S, B, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdmitFuture").finish_non_exhaustive()
-    }
-}
+debug_fields!([A: Admit, S: Service<Request<B>>, B, R] AdmitFuture<A, S, B, R>);

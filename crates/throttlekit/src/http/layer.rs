@@ -1,6 +1,5 @@
 //! The layer as users build it.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,17 +111,9 @@ impl<S, A> Layer<S> for AdmitLayer<A> {
     }
 }
 
-impl<A> Clone for AdmitLayer<A> {
-    fn clone(&self) -> Self {
-        Self { settings: Arc::clone(&self.settings) }
-    }
-}
+clone_fields!([A] AdmitLayer<A>, settings);
 
-impl<A> fmt::Debug for AdmitLayer<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdmitLayer").finish_non_exhaustive()
-    }
-}
+debug_fields!([A] AdmitLayer<A>);
 
 /// A wait that ends: [`AdmitLayer::delay`].
 pub(super) type Delay = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -140,15 +131,4 @@ pub(super) struct Settings<A> {
     pub(super) delay: Option<Arc<dyn Fn(Duration) -> Delay + Send + Sync>>,
 }
 
-impl<A> Clone for Settings<A> {
-    fn clone(&self) -> Self {
-        Self {
-            choose: Arc::clone(&self.choose),
-            cost: Arc::clone(&self.cost),
-            exempt: Arc::clone(&self.exempt),
-            failure: Arc::clone(&self.failure),
-            delay: self.delay.clone(),
-            ..*self
-        }
-    }
-}
+clone_fields!([A] Settings<A>, choose, cost, exempt, failure, delay, missing, style);

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -10,6 +10,7 @@ use http::HeaderValue;
 use super::admit::Admit;
 use super::headers;
 use super::key::Key;
+use crate::sync::Mutex;
 use crate::{Cost, Decision, Limiter, Timestamp};
 
 /// A named limit, such as `free` or `pro`: the name stands in the headers and in the answer to a denied request.
@@ -61,12 +62,8 @@ impl<A> Plan<A> {
     }
 }
 
-/// By hand, since the gate need not be `Clone`.
-impl<A> Clone for Plan<A> {
-    fn clone(&self) -> Self {
-        Self { terms: Arc::clone(&self.terms), gate: Arc::clone(&self.gate) }
-    }
-}
+// The gate need not be `Clone`.
+clone_fields!([A] Plan<A>, terms, gate);
 
 /// What a plan tells clients.
 pub(super) struct Terms {
@@ -92,7 +89,7 @@ impl Terms {
     /// The value of `RateLimit-Policy` for the limit as it is now.
     pub(super) fn policy(&self) -> HeaderValue {
         let numbers = (self.numbers)();
-        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policy = self.policy.lock();
         if policy.0 != numbers {
             *policy = (numbers, headers::policy(&self.name, numbers.0, numbers.1));
         }
@@ -106,11 +103,7 @@ impl Terms {
     }
 }
 
-impl fmt::Debug for Terms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Terms").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+debug_fields!([] Terms, |it| name = it.name);
 
 /// Of two decisions about one request, the one that leaves less.
 ///

@@ -1,7 +1,5 @@
 //! A secret as a key, without keeping the secret.
 
-use std::fmt;
-
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderName;
 use http::request::Parts;
@@ -38,12 +36,8 @@ impl Identify for SecretHeader {
     }
 }
 
-/// Says the header, hides the pepper.
-impl fmt::Debug for SecretHeader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SecretHeader").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+// Shows the header, hides the pepper.
+debug_fields!([] SecretHeader, |it| name = it.name);
 
 fn hex(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);

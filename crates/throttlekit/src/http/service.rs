@@ -89,14 +89,6 @@ impl<A: Admit> Routing<A> {
     }
 }
 
-impl<S: Clone, A> Clone for AdmitService<S, A> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), settings: Arc::clone(&self.settings) }
-    }
-}
+clone_fields!([S: Clone, A] AdmitService<S, A>, inner, settings);
 
-impl<S: fmt::Debug, A> fmt::Debug for AdmitService<S, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdmitService").field("inner", &self.inner).finish_non_exhaustive()
-    }
-}
+debug_fields!([S: fmt::Debug, A] AdmitService<S, A>, |it| inner = it.inner);

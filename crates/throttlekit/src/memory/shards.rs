@@ -5,7 +5,7 @@
 //! exact. A state that outgrows the budget goes to the sketch as well.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::rate::State;
@@ -15,6 +15,7 @@ use super::budget::{Account, Budget};
 use super::key_memory::{Collisions, KeyMemory};
 use super::sketch::{Sketch, SketchSize};
 use super::trie::{NoRoom, Node};
+use crate::sync::{Mutex, MutexGuard};
 
 /// What the allocator needs beside a state's own bytes.
 const ALLOCATION_BYTES: usize = 16;
@@ -82,7 +83,7 @@ impl<T> Shards<T> {
     pub(crate) fn lock(&self, key: u64) -> LockedKey<'_, T> {
         // The tables inside a shard go by other bits.
         let index = (key >> 32) as usize & (self.shards.len() - 1);
-        LockedKey { shard: lock(&self.shards[index]), shards: self, key }
+        LockedKey { shard: self.shards[index].lock(), shards: self, key }
     }
 
     pub(crate) fn remove(&self, key: u64, owing: &impl Owing<T>) {
@@ -95,7 +96,7 @@ impl<T> Shards<T> {
     pub(crate) fn live(&self, owing: &impl Owing<T>, now: Timestamp) -> usize {
         let mut live = 0;
         self.shards.iter().for_each(|shard| {
-            lock(shard).keys.for_each(&mut |kept| live += usize::from(owing.idle_at(kept) > now));
+            shard.lock().keys.for_each(&mut |kept| live += usize::from(owing.idle_at(kept) > now));
         });
         live
     }
@@ -104,7 +105,7 @@ impl<T> Shards<T> {
     #[cfg(feature = "store")]
     pub(crate) fn is_idle(&self, owing: &impl Owing<T>, now: Timestamp) -> bool {
         let estimates = owing.estimates();
-        self.shards.iter().map(lock).all(|shard| {
+        self.shards.iter().map(Mutex::lock).all(|shard| {
             shard.keys.all(&|kept| owing.idle_at(kept) <= now) && !shard.sketch.is_alive(&estimates, now)
         })
     }
@@ -112,7 +113,7 @@ impl<T> Shards<T> {
     /// How full it is at `now`. Looks at every key.
     pub(crate) fn memory(&self, owing: &impl Owing<T>, now: Timestamp) -> KeyMemory {
         let (estimates, mut collisions, mut estimated) = (owing.estimates(), Collisions::default(), 0);
-        for shard in self.shards.iter().map(lock) {
+        for shard in self.shards.iter().map(Mutex::lock) {
             shard.sketch.add_to(&mut collisions, &estimates, now);
             estimated += shard.sketch.estimated;
         }
@@ -126,11 +127,6 @@ impl<T> Shards<T> {
             strangers_short_ppm: collisions.ppm(),
         }
     }
-}
-
-// A panic cannot leave a shard half written: rules are pure and the map is changed after they return.
-fn lock<T>(shard: &Mutex<Shard<T>>) -> MutexGuard<'_, Shard<T>> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes that a state takes beside its place in the table.

@@ -11,7 +11,6 @@
 //! The word of a key that lost its cell when it owed nothing is kept in a sketch as well, so that no key comes back to a
 //! fresh budget when the clock steps back to a time at which it still owed.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
 use throttlekit_core::rate::Mark;
@@ -300,7 +299,7 @@ impl<R: WordRule> WordTable<R> {
 
     fn adding(&self, key: u64) -> MutexGuard<'_, ()> {
         let stripe = &self.adding[self.lines.home(key) / LINES_PER_STRIPE];
-        stripe.lock().unwrap_or_else(PoisonError::into_inner)
+        stripe.lock()
     }
 }
 

@@ -1,6 +1,5 @@
 //! The limiter for floods: the busiest keys exactly, all others in a sketch.
 
-use std::fmt;
 use std::time::Duration;
 
 use throttlekit_core::overload::{FloodWindow, Hot, SketchError, SketchLimit};
@@ -93,10 +92,4 @@ impl<C: Clock, H: KeyHash> FloodLimiter<C, H> {
     }
 }
 
-impl<C, H> fmt::Debug for FloodLimiter<C, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rule = self.keys.rule();
-        let mut told = f.debug_struct("FloodLimiter");
-        told.field("limit", rule.limit()).field("bytes", &rule.bytes()).finish_non_exhaustive()
-    }
-}
+debug_fields!([C, H] FloodLimiter<C, H>, |it| limit = it.keys.rule().limit(), bytes = it.keys.rule().bytes());

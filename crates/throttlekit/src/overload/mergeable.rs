@@ -1,11 +1,9 @@
 //! What a fleet saw of a key.
 
-use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use throttlekit_core::overload::{LinearSketch, MergeError, Merged, Shape, SnapshotError};
 
 use crate::hash::random_u64;
+use crate::sync::Mutex;
 use crate::{KeyHash, SecretHash};
 
 /// Counts what comes, in fixed memory, and can be added to what other nodes counted.
@@ -57,12 +55,12 @@ impl MergeableSketch {
     /// Counts units for a key, admitted or not.
     pub fn observe(&self, key: &(impl AsRef<[u8]> + ?Sized), units: u64) {
         let hash = self.hash.fingerprint(key.as_ref());
-        self.lock().observe(hash, units);
+        self.counts.lock().observe(hash, units);
     }
 
     /// What was counted here for a key, or more.
     pub fn estimate(&self, key: &(impl AsRef<[u8]> + ?Sized)) -> u32 {
-        self.estimate_in(&self.lock(), key)
+        self.estimate_in(&self.counts.lock(), key)
     }
 
     /// What was counted for a key in a sketch of the same seed: a sum over the fleet, say.
@@ -72,17 +70,17 @@ impl MergeableSketch {
 
     /// All units counted here.
     pub fn total(&self) -> u64 {
-        self.lock().total()
+        self.counts.lock().total()
     }
 
     /// What was counted so far; [`LinearSketch::to_bytes`] makes it ready to send.
     pub fn snapshot(&self) -> LinearSketch {
-        self.lock().clone()
+        self.counts.lock().clone()
     }
 
     /// What was counted so far, and begins anew.
     pub fn take(&self) -> LinearSketch {
-        let mut counts = self.lock();
+        let mut counts = self.counts.lock();
         let taken = counts.clone();
         counts.clear();
         taken
@@ -90,21 +88,13 @@ impl MergeableSketch {
 
     /// Adds what another node counted to what was counted here.
     pub fn merge(&self, other: &LinearSketch) -> Result<Merged, MergeError> {
-        self.lock().merge(other)
+        self.counts.lock().merge(other)
     }
 
     /// The sketch that these bytes of another node say.
     pub fn read(bytes: &[u8]) -> Result<LinearSketch, SnapshotError> {
         LinearSketch::from_bytes(bytes)
     }
-
-    fn lock(&self) -> MutexGuard<'_, LinearSketch> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl fmt::Debug for MergeableSketch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MergeableSketch").field("shape", &self.lock().shape()).finish_non_exhaustive()
-    }
-}
+debug_fields!([] MergeableSketch, |it| shape = it.counts.lock().shape());

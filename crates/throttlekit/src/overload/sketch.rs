@@ -1,6 +1,5 @@
 //! A limit over any number of keys, in the memory of one sketch.
 
-use std::fmt;
 use std::time::Duration;
 
 use throttlekit_core::overload::{Shape, SketchError, SketchLimit, SketchWindow};
@@ -77,10 +76,4 @@ impl<C: Clock, H: KeyHash> SketchLimiter<C, H> {
     }
 }
 
-impl<C, H> fmt::Debug for SketchLimiter<C, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rule = self.keys.rule();
-        let mut told = f.debug_struct("SketchLimiter");
-        told.field("limit", rule.limit()).field("shape", &rule.shape()).finish_non_exhaustive()
-    }
-}
+debug_fields!([C, H] SketchLimiter<C, H>, |it| limit = it.keys.rule().limit(), shape = it.keys.rule().shape());

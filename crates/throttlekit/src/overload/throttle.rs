@@ -1,12 +1,11 @@
 //! Shedding at the client of a backend that is full.
 
-use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throttlekit_core::overload::{Priority, Throttle, ThrottleError};
 
 use crate::hash::random_u64;
+use crate::sync::Mutex;
 use crate::{Clock, PreciseClock};
 
 /// K unless stated: the backend gets up to twice what it accepts.
@@ -69,18 +68,14 @@ impl<C: Clock> AdaptiveThrottle<C> {
     /// Whether a call may be sent. Nothing if it is shed.
     pub fn admit(&self, priority: Priority) -> Option<Attempt<'_, C>> {
         let now = self.clock.now();
-        let (throttle, dice) = &mut *self.lock();
+        let (throttle, dice) = &mut *self.state.lock();
         throttle.admit(priority, dice.roll(), now).then_some(Attempt { throttle: self })
     }
 
     /// How many of a million calls of this priority are shed now: for dashboards.
     pub fn shed_per_million(&self, priority: Priority) -> u32 {
         let now = self.clock.now();
-        self.lock().0.shed_per_million(priority, now)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (Throttle, Dice)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().0.shed_per_million(priority, now)
     }
 }
 
@@ -88,15 +83,11 @@ impl<C: Clock> Attempt<'_, C> {
     /// The backend took the call.
     pub fn accepted(self) {
         let now = self.throttle.clock.now();
-        self.throttle.lock().0.accept(now);
+        self.throttle.state.lock().0.accept(now);
     }
 }
 
-impl<C> fmt::Debug for AdaptiveThrottle<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdaptiveThrottle").finish_non_exhaustive()
-    }
-}
+debug_fields!([C] AdaptiveThrottle<C>);
 
 /// SplitMix64: nobody gains by guessing it.
 struct Dice(u64);

@@ -387,7 +387,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     /// The answer to an ask for which the store has none.
     pub(crate) fn without_store(&self, asks: [Ask<'_>; N], error: StoreError) -> Result<Answer, StoreError> {
         if !error.is_outage() {
-            self.tallies.count_error();
+            self.tallies.errors.fetch_add(1, Relaxed);
             return Err(error);
         }
         let now = self.now();
@@ -415,8 +415,4 @@ fn no_answer() -> StoreError {
     StoreError::bad_state("the store left an ask without an answer")
 }
 
-impl<S, const N: usize> std::fmt::Debug for SharedLimiter<S, N> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedLimiter").field("limits", &limits_of(&self.forms)).finish_non_exhaustive()
-    }
-}
+debug_fields!([S, const N: usize] SharedLimiter<S, N>, |it| limits = limits_of(&it.forms));

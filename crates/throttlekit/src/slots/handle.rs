@@ -209,20 +209,6 @@ impl<C: LeaseClock> Admission<C> {
     }
 }
 
-impl<S, C> Clone for SharedSlots<S, C> {
-    fn clone(&self) -> Self {
-        Self {
-            renewer: self.renewer.clone(),
-            keys: self.keys.clone(),
-            most: self.most.clone(),
-            margin: self.margin,
-            leaves: self.leaves.clone(),
-        }
-    }
-}
+clone_fields!([S, C] SharedSlots<S, C>, renewer, keys, most, margin, leaves);
 
-impl<S: SlotStore, C: LeaseClock + 'static> std::fmt::Debug for SharedSlots<S, C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedSlots").field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
+debug_fields!([S: SlotStore, C: LeaseClock + 'static] SharedSlots<S, C>, |it| stats = it.stats());

@@ -1,11 +1,7 @@
 //! A slot that a caller holds while work runs.
 
-use std::fmt;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::Poll;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
@@ -13,6 +9,7 @@ use throttlekit_core::concurrency::Hold;
 use tokio::sync::oneshot;
 
 use super::slot_registry::{Leave, Leaves, SlotRegistry, Ticket};
+use crate::fence::{Fenced, run_unless_fenced};
 use crate::store::StoreError;
 use crate::{BootClock, LeaseClock};
 
@@ -34,10 +31,6 @@ pub struct HeldSlot<C: LeaseClock = BootClock> {
     /// Whether the store may know of it.
     owed: bool,
 }
-
-/// The slot is not held any more: the deadline passed, or the store gave it to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fenced;
 
 impl<C: LeaseClock> HeldSlot<C> {
     pub(super) fn asked_for(
@@ -90,14 +83,7 @@ impl<C: LeaseClock> HeldSlot<C> {
     /// The clock is looked at before every step, so that a process which was paused past its deadline does not take
     /// another.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
-        let (mut work, mut fenced) = (pin!(work), pin!(self.fenced()));
-        poll_fn(|context| {
-            if self.is_fenced() || fenced.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Err(Fenced));
-            }
-            work.as_mut().poll(context).map(Ok)
-        })
-        .await
+        run_unless_fenced(work, || self.is_fenced(), self.fenced()).await
     }
 
     /// Gives the slot back, and says whether it was held to the end. If this is dropped while it waits, the slot goes back
@@ -134,19 +120,4 @@ impl<C: LeaseClock> Drop for HeldSlot<C> {
     }
 }
 
-impl<C: LeaseClock> fmt::Debug for HeldSlot<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldSlot")
-            .field("key", &self.ticket.key)
-            .field("deadline", &self.deadline())
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Display for Fenced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the slot is not held any more: stop, and ask for another")
-    }
-}
-
-impl std::error::Error for Fenced {}
+debug_fields!([C: LeaseClock] HeldSlot<C>, |it| key = it.ticket.key, deadline = it.deadline());

@@ -46,7 +46,9 @@ mod stats;
 
 pub use builder::SlotsBuilder;
 pub use handle::{Admission, SharedSlots};
-pub use held_slot::{Fenced, HeldSlot};
+pub use held_slot::HeldSlot;
 pub use lease_registry::{Ends, SlotDesk};
 pub use stats::SlotStats;
 pub use throttlekit_core::concurrency::Ending;
+
+pub use crate::fence::Fenced;

@@ -44,9 +44,8 @@ pub(super) struct Renewer<S, C> {
 pub(super) fn mailbox<S: SlotStore, C: LeaseClock + 'static>(renewer: &Arc<Renewer<S, C>>) -> Mailbox<Leave> {
     let renewer = renewer.clone();
     Mailbox::new(QUEUED_MAX, move |queue| {
-        let counters = &renewer.registry.counters;
-        counters.keepers.fetch_add(1, Relaxed);
-        counters.round_at.store(renewer.clock.now().as_nanos(), Relaxed);
+        renewer.registry.counters.keepers.fetch_add(1, Relaxed);
+        renewer.registry.round_at.store(renewer.clock.now().as_nanos(), Relaxed);
         renewer.registry.background.spawn(run(renewer.clone(), queue));
     })
 }
@@ -54,7 +53,7 @@ pub(super) fn mailbox<S: SlotStore, C: LeaseClock + 'static>(renewer: &Arc<Renew
 impl<S, C: LeaseClock> Renewer<S, C> {
     /// Whether the last round began so lately that no lease is in danger: within a quarter of a life.
     pub(super) fn is_on_time(&self) -> bool {
-        let round_at = Timestamp::from_nanos(self.registry.counters.round_at.load(Relaxed));
+        let round_at = Timestamp::from_nanos(self.registry.round_at.load(Relaxed));
         self.clock.now().since(round_at) < self.lives / LATE_PART
     }
 }
@@ -82,7 +81,7 @@ pub(super) async fn run<S: SlotStore, C: LeaseClock + 'static>(
         let now = renewer.clock.now();
         if now.since(looked_at) >= round {
             looked_at = now;
-            renewer.registry.counters.round_at.store(now.as_nanos(), Relaxed);
+            renewer.registry.round_at.store(now.as_nanos(), Relaxed);
             start_beats(&renewer, &beats, now);
         }
     }

@@ -1,8 +1,8 @@
 //! The slots that this process holds.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
@@ -13,6 +13,7 @@ use super::stats::{Counters, SlotStats};
 use crate::background::Mailbox;
 use crate::hash::{random_u64, random_u128};
 use crate::store::{Background, SlotLease, StoreError};
+use crate::sync::Mutex;
 
 /// Every slot of this process that is held or asked for, so that one task beats for all.
 pub(super) struct SlotRegistry {
@@ -21,6 +22,8 @@ pub(super) struct SlotRegistry {
     slots_max: usize,
     pub(super) background: Background,
     pub(super) counters: Counters,
+    /// When the renewer's last round began, by the clock of the slots, in nanoseconds.
+    pub(super) round_at: AtomicU64,
 }
 
 /// One slot, while it is held or asked for.
@@ -51,6 +54,7 @@ impl SlotRegistry {
             slots_max,
             background,
             counters: Counters::default(),
+            round_at: AtomicU64::new(0),
         }
     }
 
@@ -58,7 +62,7 @@ impl SlotRegistry {
     pub(super) fn enter(&self, key: Arc<str>) -> Option<Arc<Ticket>> {
         let lease = LeaseId(random_u128());
         let ticket = Arc::new(Ticket { key, lease, hold: Mutex::default(), bell: Notify::new() });
-        let mut tickets = self.tickets();
+        let mut tickets = self.tickets.lock();
         if tickets.len() >= self.slots_max {
             return None;
         }
@@ -67,13 +71,13 @@ impl SlotRegistry {
     }
 
     pub(super) fn strike(&self, lease: LeaseId) {
-        self.tickets().remove(&lease);
+        self.tickets.lock().remove(&lease);
     }
 
     /// Up to `most` slots whose beat is due now, those of one key beside each other.
     pub(super) fn due(&self, most: usize, now: Timestamp) -> Vec<Arc<Ticket>> {
         let mut due = Vec::new();
-        for ticket in self.tickets().values() {
+        for ticket in self.tickets.lock().values() {
             if due.len() >= most {
                 break;
             }
@@ -86,37 +90,32 @@ impl SlotRegistry {
     }
 
     pub(super) fn stats(&self) -> SlotStats {
-        self.counters.read(self.tickets().len())
-    }
-
-    /// Nothing under it runs code of others, so a panic leaves nothing half done.
-    fn tickets(&self) -> MutexGuard<'_, HashMap<LeaseId, Arc<Ticket>>> {
-        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+        SlotStats { held: self.tickets.lock().len() as u64, ..self.counters.read() }
     }
 }
 
 impl Ticket {
     /// The slot was admitted.
     pub(super) fn begin(&self, hold: Hold) {
-        *self.hold() = Some(hold);
+        *self.hold.lock() = Some(hold);
     }
 
     /// Whether work has to stop. A slot that is only asked for is nobody's to work in.
     pub(super) fn is_fenced(&self, now: Timestamp) -> bool {
-        self.hold().as_mut().is_none_or(|hold| hold.is_fenced(now))
+        self.hold.lock().as_mut().is_none_or(|hold| hold.is_fenced(now))
     }
 
     pub(super) fn deadline(&self) -> Timestamp {
-        self.hold().map_or(Timestamp::EPOCH, |hold| hold.deadline())
+        self.hold.lock().map_or(Timestamp::EPOCH, |hold| hold.deadline())
     }
 
     fn is_due(&self, now: Timestamp) -> bool {
-        self.hold().as_mut().is_some_and(|hold| hold.poll_beat(random_u64() as u32, now))
+        self.hold.lock().as_mut().is_some_and(|hold| hold.poll_beat(random_u64() as u32, now))
     }
 
     /// The beat that was sent at `sent` was answered; says whether the slot was lost by it.
     pub(super) fn beaten(&self, sent: Timestamp, lives: Option<Duration>, now: Timestamp) {
-        if let Some(hold) = self.hold().as_mut() {
+        if let Some(hold) = self.hold.lock().as_mut() {
             hold.handle_beat(sent, lives, now);
         }
         self.bell.notify_waiters();
@@ -125,10 +124,6 @@ impl Ticket {
     /// The lease as the store knows it.
     pub(super) fn lease(&self, owner: Owner) -> SlotLease<'_> {
         SlotLease { key: &self.key, lease: self.lease, owner }
-    }
-
-    fn hold(&self) -> MutexGuard<'_, Option<Hold>> {
-        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

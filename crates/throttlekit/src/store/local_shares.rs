@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use throttlekit_core::rate::{Limit, Need, Verdict};
 use throttlekit_core::{Decision, Timestamp};
 
 use super::KeySpace;
 use crate::memory::{Capacity, HeldKey, Keys};
+use crate::sync::Mutex;
 use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 
 /// Below this many limits nobody looks for those that are gone.
@@ -32,7 +33,7 @@ struct Known {
 impl LocalShares {
     /// The share of the limit that is kept under this name: the one that is there, or else a fresh one.
     pub(crate) fn of(&self, space: &KeySpace, limit: Limit, nodes: NonZeroU32) -> Arc<LocalShare> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let same = |share: &Arc<LocalShare>| share.limit == limit && share.nodes == nodes;
         let there = known.by_space.get(space).and_then(|all| all.iter().filter_map(Weak::upgrade).find(same));
         there.unwrap_or_else(|| known.add(space, limit, nodes))
@@ -170,7 +171,7 @@ mod tests {
         for turn in 0..10_000 {
             shares.of(&space(&turn.to_string()), limit(10), NODES);
         }
-        assert!(shares.0.lock().unwrap().by_space.len() <= KNOWN_MIN + 1);
+        assert!(shares.0.lock().by_space.len() <= KNOWN_MIN + 1);
         assert!(Arc::ptr_eq(&kept, &shares.of(&space("kept"), limit(10), NODES)));
     }
 

@@ -8,7 +8,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::fleet::{NODES_MAX, Roll};
 
 use super::{Background, StoreError};
-use crate::Guarantee;
+use crate::{Guarantee, forward_store};
 
 /// How long a roll is kept after the last beat, unless chosen otherwise. A roll that begins anew lets no share rise for
 /// one lifetime of a grant, so it is kept for much longer than a fleet is ever silent.
@@ -82,27 +82,7 @@ impl Kept {
 }
 
 impl<R: RollStore> RollStore for Arc<R> {
-    fn load(&self, key: &str) -> impl Future<Output = Result<Kept, StoreError>> + Send {
-        (**self).load(key)
-    }
-
-    fn swap(
-        &self,
-        key: &str,
-        version: u64,
-        bytes: &[u8],
-        keeps: Duration,
-    ) -> impl Future<Output = Result<Swapped, StoreError>> + Send {
-        (**self).swap(key, version, bytes, keeps)
-    }
-
-    fn guarantee(&self) -> Guarantee {
-        (**self).guarantee()
-    }
-
-    fn background(&self) -> Background {
-        (**self).background()
-    }
+    forward_store!(RollStore for self => **self; load, swap, guarantee, background);
 }
 
 /// How many rolls are kept in this process's memory. Beyond, the first to be kept no longer make room.

@@ -8,6 +8,7 @@
 mod breaker;
 mod debit;
 mod endpoint;
+mod forward;
 mod heartbeat;
 mod key;
 mod lease;
@@ -39,7 +40,7 @@ pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
 pub use crate::background::{Background, TaskSlot};
 pub use crate::store_error::StoreError;
 
-use crate::Guarantee;
+use crate::{Guarantee, forward_store};
 
 /// A name that nobody guesses, for a stream of debits, a return or a lease.
 pub fn random_name() -> u128 {
@@ -109,50 +110,6 @@ pub trait Store: Send + Sync + 'static {
 }
 
 impl<S: Store> Store for std::sync::Arc<S> {
-    fn admit(&self, asks: &[Charges<'_>]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send {
-        (**self).admit(asks)
-    }
-
-    fn admit_each(
-        &self,
-        asks: &[Charges<'_>],
-    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
-        (**self).admit_each(asks)
-    }
-
-    fn debit(&self, debits: &[Debit<'_>]) -> impl Future<Output = Vec<Result<Debited, StoreError>>> + Send {
-        (**self).debit(debits)
-    }
-
-    fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Sight, StoreError>> + Send {
-        (**self).peek(charges)
-    }
-
-    fn settle(&self, settlements: &[Settlement<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send {
-        (**self).settle(settlements)
-    }
-
-    fn lease(&self, asks: &[LeaseAsk<'_>]) -> impl Future<Output = Vec<Result<Lent, StoreError>>> + Send {
-        (**self).lease(asks)
-    }
-
-    fn give_back(&self, backs: &[GiveBack<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send {
-        (**self).give_back(backs)
-    }
-
-    fn reset(&self, keys: &[&str]) -> impl Future<Output = Result<(), StoreError>> + Send {
-        (**self).reset(keys)
-    }
-
-    fn guarantee(&self) -> Guarantee {
-        (**self).guarantee()
-    }
-
-    fn local_shares(&self) -> Option<&LocalShares> {
-        (**self).local_shares()
-    }
-
-    fn background(&self) -> Background {
-        (**self).background()
-    }
+    forward_store!(Store for self => **self; admit, admit_each, debit, peek, settle, lease, give_back, reset);
+    forward_store!(Store for self => **self; guarantee, local_shares, background);
 }

@@ -9,7 +9,7 @@ use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_core::{Cost, Timestamp};
 
 use super::{Background, StoreError};
-use crate::Guarantee;
+use crate::{Guarantee, forward_store};
 
 /// Shares one budget per window among regions, by weight: [`Pool`] kept where all of them can ask.
 ///
@@ -88,17 +88,7 @@ impl RegionGrant {
 }
 
 impl<P: RegionPool> RegionPool for Arc<P> {
-    fn grant(&self, ask: &RegionAsk<'_>) -> impl Future<Output = Result<RegionGrant, StoreError>> + Send {
-        (**self).grant(ask)
-    }
-
-    fn guarantee(&self) -> Guarantee {
-        (**self).guarantee()
-    }
-
-    fn background(&self) -> Background {
-        (**self).background()
-    }
+    forward_store!(RegionPool for self => **self; grant, guarantee, background);
 }
 
 #[cfg(test)]

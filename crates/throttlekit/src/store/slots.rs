@@ -7,7 +7,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Beat, LeaseId, Owner, SLOTS_MAX, Slot, SlotSight, SlotStep};
 
 use super::{Background, StoreError};
-use crate::Guarantee;
+use crate::{Guarantee, forward_store};
 
 /// The shortest life of a lease that a store takes.
 pub const LIVES_MIN: Duration = Duration::from_millis(10);
@@ -164,36 +164,8 @@ fn disagree(key: &str) -> StoreError {
 }
 
 impl<P: SlotStore> SlotStore for Arc<P> {
-    fn acquire(&self, ask: &SlotAsk<'_>) -> impl Future<Output = Result<SlotAnswer, StoreError>> + Send {
-        (**self).acquire(ask)
-    }
-
-    fn heartbeat(
-        &self,
-        leases: &[SlotLease<'_>],
-        lives: Duration,
-    ) -> impl Future<Output = Vec<Result<Beat, StoreError>>> + Send {
-        (**self).heartbeat(leases, lives)
-    }
-
-    fn release(
-        &self,
-        leases: &[SlotLease<'_>],
-    ) -> impl Future<Output = Vec<Result<bool, StoreError>>> + Send {
-        (**self).release(leases)
-    }
-
-    fn occupancy(&self, keys: &[&str]) -> impl Future<Output = Result<Vec<Occupancy>, StoreError>> + Send {
-        (**self).occupancy(keys)
-    }
-
-    fn guarantee(&self) -> Guarantee {
-        (**self).guarantee()
-    }
-
-    fn background(&self) -> Background {
-        (**self).background()
-    }
+    forward_store!(SlotStore for self => **self; acquire, heartbeat, release, occupancy);
+    forward_store!(SlotStore for self => **self; guarantee, background);
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What can be chosen.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit_core::lease::{Authority, Batch, Margin, Plan, Term, UNITS_HELD_MAX};
@@ -41,6 +42,7 @@ pub struct TierBuilder<S, C = BootClock> {
 pub(super) struct Chosen {
     pub(super) mode: Mode,
     pub(super) batch: Batch,
+    pub(super) forecast: Option<Forecast>,
     pub(super) lease_max: Cost,
     pub(super) share: u64,
     pub(super) hold: Duration,
@@ -52,6 +54,14 @@ pub(super) struct Chosen {
     pub(super) denial_max: Duration,
     pub(super) keys_max: usize,
 }
+
+/// A forecast of the units that a key will spend.
+#[derive(Clone)]
+pub(super) struct Forecast(pub(super) Arc<ForecastOf>);
+
+type ForecastOf = dyn Fn(&[u8]) -> Cost + Send + Sync;
+
+debug_fields!([] Forecast);
 
 const LEASE_MAX: Cost = 1_000_000;
 const HOLD: Duration = Duration::from_millis(100);
@@ -68,6 +78,7 @@ impl<S: Store> TierBuilder<S> {
         let chosen = Chosen {
             mode: Mode::default(),
             batch: Batch::learned(),
+            forecast: None,
             lease_max: LEASE_MAX,
             share: SHARE,
             hold: HOLD,
@@ -93,6 +104,31 @@ impl<S: Store, C: LeaseClock> TierBuilder<S, C> {
     /// How many units are fetched at once. Unless chosen, learned for each key.
     pub fn batch(mut self, batch: Batch) -> Self {
         self.chosen.batch = batch;
+        self
+    }
+
+    /// Sizes batches by a forecast, as far as forecasts have been right: [`Batch::Predictive`]. The hook returns how many
+    /// units this node will spend of a key in the period that begins now: the window of the limit, or the hold time of a
+    /// smooth rate. It is called once for each key and period, under the lock of the key, and must not block.
+    ///
+    /// A wrong forecast costs calls to the store or idle units. It never lets more pass than the limit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttlekit::{Limit, TwoTier, store::MemoryStore};
+    ///
+    /// let limit = Limit::fixed_window(10_000, Duration::from_secs(60))?;
+    /// // The batch job announces itself; everyone else is quiet.
+    /// let limiter = TwoTier::builder(MemoryStore::new(), "api", limit)
+    ///     .forecast(|key| if key == b"nightly-batch" { 5_000 } else { 20 })
+    ///     .build()?;
+    /// # Ok::<(), throttlekit::LimitError>(())
+    /// ```
+    pub fn forecast(mut self, forecast: impl Fn(&[u8]) -> Cost + Send + Sync + 'static) -> Self {
+        if !matches!(self.chosen.batch, Batch::Predictive(_)) {
+            self.chosen.batch = Batch::predictive();
+        }
+        self.chosen.forecast = Some(Forecast(Arc::new(forecast)));
         self
     }
 

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use throttlekit_core::lease::{Authority, Plan, Request, Sizing, Spend, Term, Turn, UNITS_HELD_MAX};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
-use super::builder::{Chosen, Mode};
-use super::fetch::Fetch;
+use super::builder::{Chosen, Forecast, Mode};
 use super::key_state::{Failed, KeySlot, KeyState};
 use super::returner;
 use super::stats::Counters;
@@ -128,7 +127,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     /// The key's slot, which stays its own while `pins` counts whoever relies on that.
     pub(super) fn pin(&self, fingerprint: u64) -> Option<Arc<KeySlot>> {
         let place = self.place(fingerprint)?;
-        let mut state = place.slot.state();
+        let mut state = place.slot.state.lock();
         if !place.is_mine() {
             return None;
         }
@@ -159,12 +158,13 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         let slot = place.slot;
         let mut bell = pin!(slot.bell.notified());
         let (awaited, fetch) = {
-            let mut state = slot.state();
+            let mut state = slot.state.lock();
             if !place.is_mine() {
                 return Round::Again;
             }
             let now = self.clock.now();
             state.greet(now);
+            self.expect(&mut state.sizing, ask.key, now);
             if self.is_cold(&mut state.sizing, now) {
                 return state.holder.denied(ask.cost, now).map_or(Round::Strict, Round::Answer);
             }
@@ -184,7 +184,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         let _waiting = Waiting(slot);
         self.fetch(place, fetch);
         match self.background.wait(1, bell).await {
-            Ok(()) => match &slot.state().failed {
+            Ok(()) => match &slot.state.lock().failed {
                 Some((id, Failed::Outage(error))) if Some(*id) == awaited => Round::Outage(error.clone()),
                 Some((id, Failed::Lapsed)) if Some(*id) == awaited => Round::Strict,
                 _ => Round::Again,
@@ -197,7 +197,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     /// sends another; what it may still bring lapses.
     #[cold]
     fn give_up(&self, place: &Place<'_>, awaited: Option<u64>, late: StoreError) -> Round {
-        let mut state = place.slot.state();
+        let mut state = place.slot.state.lock();
         if !place.is_mine() || awaited.is_none() || state.holder.asking() != awaited {
             return Round::Again;
         }
@@ -206,6 +206,12 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         drop(state);
         place.slot.bell.notify_waiters();
         Round::Outage(late)
+    }
+
+    fn expect(&self, sizing: &mut Sizing, key: &[u8], now: Timestamp) {
+        if let Some(Forecast(forecast)) = &self.chosen.forecast {
+            sizing.expect(now, || forecast(key));
+        }
     }
 
     /// Whether a batch would save nothing for this key now.
@@ -221,7 +227,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     async fn strict_remembered(&self, place: &Place<'_>, ask: Ask<'_>) -> Result<Answer, StoreError> {
         let sent = self.clock.now();
         let answer = self.strict(ask).await?;
-        let mut state = place.slot.state();
+        let mut state = place.slot.state.lock();
         if place.is_mine() && answer.outage.is_none() {
             if answer.decision.allowed {
                 state.sizing.served(ask.cost, self.clock.now());
@@ -235,7 +241,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     /// Fetches units ahead of need, unless someone has the state locked.
     #[cold]
     fn refill(self: &Arc<Self>, place: &Place<'_>, key: &[u8]) {
-        let Some(mut state) = place.slot.try_state() else { return };
+        let Some(mut state) = place.slot.state.try_lock() else { return };
         if !place.is_mine() {
             return;
         }
@@ -264,6 +270,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         now: Timestamp,
     ) -> Option<(Arc<str>, Request)> {
         let id = self.request_ids.fetch_add(1, Relaxed);
+        self.expect(&mut state.sizing, key, now);
         let batch = state.sizing.batch(now);
         let request = state.holder.poll_request(&place.slot.purse, id, batch, now)?;
         Some((state.key.get_or_insert_with(|| self.shared.key(key).into()).clone(), request))
@@ -272,7 +279,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     fn fetch(self: &Arc<Self>, place: &Place<'_>, fetch: Option<(Arc<str>, Request)>) {
         if let Some((key, request)) = fetch {
             returner::ensure(self);
-            Fetch::start(self, place.fingerprint(), key, request);
+            self.send(place, key, request);
         }
     }
 }
@@ -290,6 +297,6 @@ struct Waiting<'a>(&'a KeySlot);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.state().waiting -= 1;
+        self.0.state.lock().waiting -= 1;
     }
 }

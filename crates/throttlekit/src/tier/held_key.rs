@@ -68,7 +68,7 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
 
 impl<S: Store, C: LeaseClock + 'static> Drop for HeldKey<S, C> {
     fn drop(&mut self) {
-        self.slot.state().pins -= 1;
+        self.slot.state.lock().pins -= 1;
     }
 }
 

@@ -1,7 +1,7 @@
 //! The state of one key on a node.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throttlekit_core::lease::{Epoch, Holder, Plan, Purse, Reply, Return, Sizing, Turn};
 use throttlekit_core::{Cost, Timestamp};
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::Clock;
 use crate::store::{Lent, StoreError};
-use crate::sync::SharedWord;
+use crate::sync::{Mutex, SharedWord};
 
 /// How often units of one key go back within one window.
 const RETURNS_PER_WINDOW_MAX: u32 = 16;
@@ -32,7 +32,7 @@ pub(super) struct KeySlot {
     /// a window it names that window.
     reset_at: AtomicU64,
     refill_at_percent: u64,
-    state: Mutex<KeyState>,
+    pub(super) state: Mutex<KeyState>,
     /// Rings when a request has come back.
     pub(super) bell: Notify,
 }
@@ -87,18 +87,9 @@ impl KeySlot {
         Timestamp::from_nanos(self.reset_at.load(Acquire))
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, KeyState> {
-        // The machine is pure and finishes what it begins, so a panic elsewhere leaves nothing half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn try_state(&self) -> Option<MutexGuard<'_, KeyState>> {
-        self.state.try_lock().ok()
-    }
-
     /// The instant since which nobody locked the state, if the key holds nothing and nobody relies on it.
     pub(super) fn idle_since(&self, now: Timestamp) -> Option<Timestamp> {
-        let state = self.try_state()?;
+        let state = self.state.try_lock()?;
         state.is_free(self, now).then_some(state.asked_at)
     }
 
@@ -108,7 +99,7 @@ impl KeySlot {
     /// emptied first: units taken out by a thread that found the slot before do not belong with the deadline which
     /// that thread has read.
     pub(super) fn clear(&self, now: Timestamp, disown: impl FnOnce()) -> bool {
-        let Some(mut state) = self.try_state() else { return false };
+        let Some(mut state) = self.state.try_lock() else { return false };
         if !state.is_free(self, now) {
             return false;
         }

@@ -48,7 +48,7 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
         if let Some(decision) = self.tier.spend(&place, ask) {
             return Some(decision);
         }
-        let state = place.slot.try_state()?;
+        let state = place.slot.state.try_lock()?;
         state.holder.denied(ask.cost, self.tier.clock.now()).filter(|_| place.is_mine())
     }
 
@@ -81,7 +81,7 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
     pub fn refund(&self, key: impl AsRef<[u8]>, units: Cost, reset_at: Timestamp) {
         let tier = &self.tier;
         let Some(place) = tier.table.find(tier.hash.fingerprint(key.as_ref())) else { return };
-        let mut state = place.slot.state();
+        let mut state = place.slot.state.lock();
         if place.is_mine() {
             state.refund(place.slot, units, reset_at, tier.clock.now());
         }
@@ -116,14 +116,6 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
     }
 }
 
-impl<S, C> Clone for TwoTier<S, C> {
-    fn clone(&self) -> Self {
-        Self { tier: self.tier.clone() }
-    }
-}
+clone_fields!([S, C] TwoTier<S, C>, tier);
 
-impl<S, C> std::fmt::Debug for TwoTier<S, C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TwoTier").field("chosen", &self.tier.chosen).finish_non_exhaustive()
-    }
-}
+debug_fields!([S, C] TwoTier<S, C>, |it| chosen = it.tier.chosen);

@@ -46,7 +46,7 @@ pub use builder::{Mode, TierBuilder};
 pub use held_key::{HeldKey, Till};
 pub use limiter::TwoTier;
 pub use stats::TierStats;
-pub use throttlekit_core::lease::{Batch, Margin, Sizer, SizerOptions, SizingError};
+pub use throttlekit_core::lease::{Batch, Margin, PredictiveSizer, Sizer, SizerOptions, SizingError};
 
 #[cfg(all(test, loom))]
 mod loom_tests;

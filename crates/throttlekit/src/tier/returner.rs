@@ -42,7 +42,7 @@ pub(super) async fn give_back<S: Store, C: LeaseClock + 'static>(
     from: impl Fn(&KeySlot, &mut KeyState, Timestamp) -> Option<Return>,
 ) -> Result<(), StoreError> {
     let take = |place: Place<'_>| {
-        let mut state = place.slot.state();
+        let mut state = place.slot.state.lock();
         let back = if place.is_mine() { from(place.slot, &mut state, tier.clock.now()) } else { None };
         back.zip(state.key.clone())
     };

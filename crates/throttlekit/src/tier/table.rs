@@ -1,11 +1,12 @@
 //! Which keys this node keeps something about: a fixed number, found without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use throttlekit_core::Timestamp;
 
 use super::key_state::KeySlot;
+use crate::sync::Mutex;
 
 /// Places a key may be at. Their fingerprints fill one cache line.
 const WAYS: usize = 8;
@@ -71,7 +72,7 @@ impl Table {
             return Some(place);
         }
         let set = self.set(fingerprint);
-        let _giving = set.giving.lock().unwrap_or_else(PoisonError::into_inner);
+        let _giving = set.giving.lock();
         if let Some(place) = self.find(fingerprint) {
             return Some(place);
         }

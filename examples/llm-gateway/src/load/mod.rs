@@ -39,7 +39,7 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 pub async fn run(plan: Plan) -> Result<()> {
     let binary = std::env::current_exe()?;
     let mut all = Vec::new();
-    for &meter in &plan.meters {
+    for meter in plan.meters() {
         eprintln!("{}: {} windows of {} ms", meter.label(), plan.windows, plan.window_ms);
         all.push(played(&plan, meter, &binary).await?);
     }

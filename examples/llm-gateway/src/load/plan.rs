@@ -1,8 +1,7 @@
 //! What is played: who asks, how much there is, how the model behaves.
 
-use anyhow::Result;
+use clap::Parser;
 
-use crate::args::Args;
 use crate::gate::Meter;
 use crate::tenants::{Config, Tenant};
 
@@ -15,37 +14,52 @@ const BOUND_WEIGHTS: [u64; 3] = [2, 2, 4];
 const PROMPT_MAX: u64 = 16;
 
 /// One run of the load.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Parser)]
 pub struct Plan {
-    /// The meters to compare.
-    pub meters: Vec<Meter>,
+    /// The meter to run: stream, reserve or count. Default: all of them, one after the other.
+    #[arg(long)]
+    pub meter: Option<Meter>,
     /// Where the store is.
+    #[arg(long, env = "THROTTLEKIT_REDIS", default_value = "redis://127.0.0.1:6379")]
     pub redis: String,
     /// How many gateway processes there are.
+    #[arg(long, default_value_t = 3)]
     pub gateways: usize,
     /// How many streams run at a time.
+    #[arg(long, default_value_t = 64)]
     pub streams: usize,
     /// How many whole windows are looked at.
+    #[arg(long, default_value_t = 4)]
     pub windows: u64,
     /// How long each is.
+    #[arg(long, default_value_t = 10_000)]
     pub window_ms: u64,
     /// How many tokens the model gives in each.
+    #[arg(long, default_value_t = 48_000)]
     pub capacity: u64,
     /// In multiples of how many tokens gateways fetch of them.
+    #[arg(long, default_value_t = 64)]
     pub quantum: u64,
     /// The most that is set aside for a stream before it runs.
+    #[arg(long, default_value_t = 128)]
     pub set_aside_max: u64,
     /// The most that a stream may generate.
+    #[arg(long, default_value_t = 4_096)]
     pub max_tokens: u64,
     /// How many tokens a chunk has.
+    #[arg(long, default_value_t = 8)]
     pub chunk: u64,
     /// How long the model takes for one.
+    #[arg(long, default_value_t = 20)]
     pub delay_ms: u64,
     /// Where its dice begin.
+    #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// What part of the capacity has to be used at least.
-    pub used_min: f64,
+    /// What part of the capacity has to be used at least. Default: 0.85, and 0.5 for windows of less than ten seconds.
+    #[arg(long)]
+    pub used_min: Option<f64>,
     /// Where to write the figures, a line of JSON for each meter; `-` is standard output.
+    #[arg(long)]
     pub json: Option<String>,
 }
 
@@ -54,32 +68,14 @@ impl Plan {
     /// bound on shares is close enough to tell weights from none.
     pub const SHORT: &str = "--meter stream --windows 1 --window-ms 8000 --capacity 8000 --streams 24 --set-aside-max 8 --quantum 8";
 
-    /// From the command line.
-    pub fn read(mut args: Args) -> Result<Self> {
-        let meters: Option<Meter> = args.take("meter")?;
-        let redis = std::env::var("THROTTLEKIT_REDIS");
-        let window_ms = args.or("window-ms", 10_000)?;
-        // Of short windows more is lost where they begin and end.
-        let used_min = if window_ms < 10_000 { 0.5 } else { 0.85 };
-        let plan = Self {
-            meters: meters.map_or(Meter::ALL.to_vec(), |one| vec![one]),
-            redis: args.or("redis", redis.unwrap_or("redis://127.0.0.1:6379".to_owned()))?,
-            gateways: args.or("gateways", 3)?,
-            streams: args.or("streams", 64)?,
-            windows: args.or("windows", 4)?,
-            window_ms,
-            capacity: args.or("capacity", 48_000)?,
-            quantum: args.or("quantum", 64)?,
-            set_aside_max: args.or("set-aside-max", 128)?,
-            max_tokens: args.or("max-tokens", 4_096)?,
-            chunk: args.or("chunk", 8)?,
-            delay_ms: args.or("delay-ms", 20)?,
-            seed: args.or("seed", 1)?,
-            used_min: args.or("used-min", used_min)?,
-            json: args.take("json")?,
-        };
-        args.done()?;
-        Ok(plan)
+    /// The meters to compare.
+    pub(super) fn meters(&self) -> Vec<Meter> {
+        self.meter.map_or(Meter::ALL.to_vec(), |one| vec![one])
+    }
+
+    /// What part of the capacity has to be used at least. Of short windows more is lost where they begin and end.
+    pub(super) fn used_min(&self) -> f64 {
+        self.used_min.unwrap_or(if self.window_ms < 10_000 { 0.5 } else { 0.85 })
     }
 
     /// What the gateways are told, with the model at this address.

@@ -175,7 +175,7 @@ fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures, last: &WindowFigures)
         let denied = in_all(seen, |stats| stats.denied.get(axis).copied().unwrap_or(0));
         must(denied > 0, format!("{axis} has denied nobody"));
     }
-    let (used, at_least) = (figures.utilisation, plan.used_min);
+    let (used, at_least) = (figures.utilisation, plan.used_min());
     must(used >= at_least, format!("{used:.4} of the capacity used, at least {at_least}"));
     let edge = plan.chunk - 1;
     let in_hand = plan.streams as u64 * plan.chunk;
@@ -296,17 +296,19 @@ pub(super) fn table(plan: &Plan, all: &[Figures]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+
     use super::*;
-    use crate::args::Args;
     use crate::headers::Room;
     use crate::ledger::WindowStats;
-    use std::time::Duration;
 
     const ENDS: u64 = 20_000;
     const LONG: &str = "--windows 1 --window-ms 10000 --capacity 48000 --chunk 8 --streams 64";
 
     fn plan_of(flags: &str) -> Plan {
-        Plan::read(Args::read(flags.split(' ').map(str::to_owned)).unwrap()).unwrap()
+        Plan::parse_from(["load"].into_iter().chain(flags.split(' ')))
     }
 
     fn plan() -> Plan {

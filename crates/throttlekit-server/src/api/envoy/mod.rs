@@ -13,11 +13,12 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
+use throttlekit::internals::Mutex;
 use throttlekit::{Clock, WallClock};
 use throttlekit_proto::envoy::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use throttlekit_proto::envoy::{Code, RateLimitRequest, RateLimitResponse};
@@ -92,7 +93,7 @@ impl EnvoyRls {
         if Arc::ptr_eq(&table.file, &file) {
             return table;
         }
-        let _alone = self.shared.compiling.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.shared.compiling.lock();
         let file = self.shared.engine.file();
         let table = self.shared.table.load_full();
         if Arc::ptr_eq(&table.file, &file) {

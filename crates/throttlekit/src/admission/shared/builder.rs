@@ -173,8 +173,4 @@ impl SharedPolicyBuilder {
     }
 }
 
-impl std::fmt::Debug for SharedPolicyBuilder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedPolicyBuilder").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+debug_fields!([] SharedPolicyBuilder, |it| name = it.name);

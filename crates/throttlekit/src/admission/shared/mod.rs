@@ -11,7 +11,7 @@ mod step;
 mod store_step;
 
 pub use builder::SharedPolicyBuilder;
-pub use permit::{Fenced, SharedPermit};
+pub use permit::SharedPermit;
 pub use policy::SharedPolicy;
 pub use settler::SettleStats;
 pub use slots::Slots;

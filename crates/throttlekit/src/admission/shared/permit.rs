@@ -1,10 +1,6 @@
 //! Proof of admission over axes of which some are shared, and how it is settled.
 
-use std::fmt;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use throttlekit_core::concurrency::Ending;
@@ -15,7 +11,8 @@ use super::slots::Slot;
 use super::step::Bill;
 use crate::Guarantee;
 use crate::admission::meter::Meter;
-use crate::admission::permit::ending_without_a_word;
+use crate::fence::{Fenced, run_unless_fenced};
+use crate::guard::ending_without_a_word;
 use crate::store::StoreError;
 
 /// Proof that a call was admitted, held while its work runs. Settles every axis exactly once, however it goes.
@@ -45,10 +42,6 @@ enum Stage {
     /// This much of what was set aside was used.
     Ended(Cost),
 }
-
-/// The slot is not held any more: others may have it. What was under way was stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fenced;
 
 impl SharedPermit {
     pub(super) fn new(settler: Arc<Settler>, slot: Slot, estimate: Cost) -> Self {
@@ -160,34 +153,13 @@ impl SharedPermit {
     /// time where slots are shared.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
         let Some(slot) = &self.slot else { return Err(Fenced) };
-        let (mut work, mut fenced) = (pin!(work), pin!(slot.fenced()));
-        poll_fn(|context| {
-            if slot.is_fenced() || fenced.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Err(Fenced));
-            }
-            work.as_mut().poll(context).map(Ok)
-        })
-        .await
+        run_unless_fenced(work, || slot.is_fenced(), slot.fenced()).await
     }
 
-    /// The work was done. How long it took tells how loaded the backend is.
-    pub fn success(mut self) {
-        self.end(Ending::Success, None);
-    }
+    endings!();
 
-    /// The work was done, and took this long as far as the backend's load goes: the time to a first token, say.
-    pub fn success_after(mut self, latency: Duration) {
-        self.end(Ending::Success, Some(latency));
-    }
-
-    /// The backend was too full for it: a timeout, a refusal, a crash.
-    pub fn dropped(mut self) {
-        self.end(Ending::Dropped, None);
-    }
-
-    /// It says nothing of the backend: the caller went away.
-    pub fn ignored(mut self) {
-        self.end(Ending::Ignored, None);
+    fn end(mut self, ending: Ending, latency: Option<Duration>) {
+        self.end_once(ending, latency);
     }
 
     /// Ends it, and waits until the stores have been told, however often that takes. An error says that nobody knows whether
@@ -207,7 +179,7 @@ impl SharedPermit {
     }
 
     /// The one way out. The slot is taken first: whatever panics after that, nothing ends twice.
-    fn end(&mut self, ending: Ending, latency: Option<Duration>) {
+    fn end_once(&mut self, ending: Ending, latency: Option<Duration>) {
         let slot = self.slot.take();
         let used = match self.stage {
             Stage::Asking => None,
@@ -226,20 +198,8 @@ impl SharedPermit {
 
 impl Drop for SharedPermit {
     fn drop(&mut self) {
-        self.end(ending_without_a_word(), None);
+        self.end_once(ending_without_a_word(), None);
     }
 }
 
-impl fmt::Debug for SharedPermit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedPermit").field("meter", &self.meter).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Display for Fenced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the slot is not held any more: stop, and ask again")
-    }
-}
-
-impl std::error::Error for Fenced {}
+debug_fields!([] SharedPermit, |it| meter = it.meter);

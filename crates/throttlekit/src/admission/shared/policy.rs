@@ -1,6 +1,5 @@
 //! What users hold where an axis is shared with other processes.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::builder::SharedPolicyBuilder;
@@ -136,12 +135,4 @@ impl Admission<SharedPermit> {
     }
 }
 
-impl fmt::Debug for SharedPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedPolicy")
-            .field("name", &self.name)
-            .field("slots", &self.slots)
-            .field("settlements", &self.settlements())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([] SharedPolicy, |it| name = it.name, slots = it.slots, settlements = it.settlements());

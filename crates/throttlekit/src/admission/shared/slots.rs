@@ -150,13 +150,10 @@ fn enter_fleet(guard: &FleetGuard, call: &Call<'_>) -> Entry {
 
 impl Slot {
     pub(super) fn end(self, ending: Ending, latency: Option<Duration>) {
-        match (self, ending, latency) {
-            (Self::Local(slot), ..) => slot.end(ending, latency),
-            (Self::Fleet(permit), Ending::Success, Some(latency)) => permit.success_after(latency),
-            (Self::Fleet(permit), Ending::Success, None) => permit.success(),
-            (Self::Fleet(permit), Ending::Dropped, _) => permit.dropped(),
-            (Self::Fleet(permit), Ending::Ignored, _) => permit.ignored(),
-            (Self::Held(slot), ..) => drop(slot),
+        match self {
+            Self::Local(slot) => slot.end(ending, latency),
+            Self::Fleet(permit) => permit.end(ending, latency),
+            Self::Held(slot) => drop(slot),
         }
     }
 

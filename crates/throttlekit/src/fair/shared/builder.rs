@@ -1,6 +1,5 @@
 //! The choices a shared fair limiter is made of.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use throttlekit_core::fair::branch::{Branch, BranchPlan};
@@ -17,6 +16,7 @@ use crate::builder::KEYS_MAX_DEFAULT;
 use crate::fair::limiter::WeightOf;
 use crate::shared::{StandIn, Tallies};
 use crate::store::LocalShare;
+use crate::sync::Mutex;
 use crate::{BootClock, KeyHash, LeaseClock, LimitError, OnOutage, SecretHash};
 
 /// Unless chosen, a place that has all of the budget fetches it in so many parts.
@@ -129,8 +129,4 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
     }
 }
 
-impl<B, C> std::fmt::Debug for SharedFairBuilder<B, C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedFairBuilder").field("quantum", &self.quantum).finish_non_exhaustive()
-    }
-}
+debug_fields!([B, C] SharedFairBuilder<B, C>, |it| quantum = it.quantum);

@@ -1,21 +1,21 @@
 //! What users hold: one of the places that share a budget.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use throttlekit_core::fair::Weight;
-use throttlekit_core::fair::branch::{Credit, Turn};
+use throttlekit_core::fair::branch::{Credit, Request, Turn};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use tokio::sync::Notify;
 
 use super::branch_state::BranchState;
-use super::fetch::Fetch;
 use super::{Budget, Quanta, Region, SharedFairBuilder};
 use crate::fair::limiter::WeightOf;
 use crate::shared::{StandIn, Tallies};
 use crate::store::{Background, RegionGrant, RegionPool, Store, StoreError};
+use crate::sync::Mutex;
 use crate::{Answer, Ask, BootClock, KeyHash, LeaseClock, Limit, LimitError, SecretHash, Tally};
 
 /// How often an ask waits for units. Then it is told to come back.
@@ -65,33 +65,28 @@ pub(super) struct Place<B, C> {
     pub(super) background: Background,
 }
 
-#[derive(Default)]
-pub(super) struct Counters {
-    requests: AtomicU64,
-    failures: AtomicU64,
-    granted: AtomicU64,
-    lapsed: AtomicU64,
-}
-
-/// What a [`SharedFairLimiter`] has on its books.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SharedFairStats {
-    /// Units fetched in this window.
-    pub granted: u64,
-    /// Of them, those not spent.
-    pub in_hand: u64,
-    /// How many tenants have asked in this window and have a place.
-    pub tenants: usize,
-    /// How often ever a tenant took the place of another. Should this grow, so should `tenants_max`.
-    pub displaced: u64,
-    /// Requests ever sent.
-    pub requests: u64,
-    /// Of them, those that ended in an error.
-    pub failures: u64,
-    /// Units ever fetched.
-    pub units_granted: u64,
-    /// Of them, those that were dead when they arrived.
-    pub units_lapsed: u64,
+counters! {
+    /// What a [`SharedFairLimiter`] has on its books.
+    pub struct SharedFairStats, counted by Counters {
+        /// Requests ever sent.
+        requests,
+        /// Of them, those that ended in an error.
+        failures,
+        /// Units ever fetched.
+        units_granted,
+        /// Of them, those that were dead when they arrived.
+        units_lapsed,
+    }
+    beside {
+        /// Units fetched in this window.
+        granted: u64,
+        /// Of them, those not spent.
+        in_hand: u64,
+        /// How many tenants have asked in this window and have a place.
+        tenants: usize,
+        /// How often ever a tenant took the place of another. Should this grow, so should `tenants_max`.
+        displaced: u64,
+    }
 }
 
 impl<P: RegionPool> SharedFairLimiter<Region<P>> {
@@ -156,7 +151,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     pub fn try_check<'a>(&self, ask: impl Into<Ask<'a>>) -> Option<Answer> {
         let Ask { key, cost } = ask.into();
         let (place, weight) = (&self.place, (self.place.weight_of)(key));
-        let turn = place.state().ask(place.hash.fingerprint(key), weight, cost, &place.clock);
+        let turn = place.state.lock().ask(place.hash.fingerprint(key), weight, cost, &place.clock);
         match turn {
             Turn::Admit(decision) | Turn::Deny(decision) => Some(place.answer(decision)),
             Turn::Wait { .. } => None,
@@ -171,25 +166,20 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     /// [outage](Answer::outage) was taken from no budget.
     pub fn refund(&self, tenant: &(impl AsRef<[u8]> + ?Sized), units: Cost, reset_at: Timestamp) {
         let Place { hash, clock, .. } = &*self.place;
-        let (name, mut state) = (hash.fingerprint(tenant.as_ref()), self.place.state());
+        let (name, mut state) = (hash.fingerprint(tenant.as_ref()), self.place.state.lock());
         state.refund(name, units, reset_at, clock.now());
     }
 
     /// What is on the books now.
     pub fn stats(&self) -> SharedFairStats {
-        let Place { counters, clock, .. } = &*self.place;
-        let read = |counter: &AtomicU64| counter.load(Relaxed);
-        let mut state = self.place.state();
-        state.advance(clock.now());
+        let mut state = self.place.state.lock();
+        state.advance(self.place.clock.now());
         SharedFairStats {
             granted: state.branch.granted(),
             in_hand: state.branch.in_hand(),
             tenants: state.names.len(),
             displaced: state.names.displaced(),
-            requests: read(&counters.requests),
-            failures: read(&counters.failures),
-            units_granted: read(&counters.granted),
-            units_lapsed: read(&counters.lapsed),
+            ..self.place.counters.read()
         }
     }
 
@@ -216,7 +206,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
     async fn round(self: &Arc<Self>, name: u64, weight: Weight, cost: Cost) -> Round {
         let mut bell = pin!(self.bell.notified());
         let (needs, awaited, request) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let needs = match state.ask(name, weight, cost, &self.clock) {
                 Turn::Admit(decision) | Turn::Deny(decision) => return Round::Answer(decision),
                 Turn::Wait { needs } => needs,
@@ -229,20 +219,26 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
         };
         let _waiting = Waiting { place: self, needs };
         if let Some(request) = request {
-            self.counters.requests.fetch_add(1, Relaxed);
-            Fetch::start(self, request);
+            self.fetch(request);
         }
         match self.background.wait(1, bell).await {
-            Ok(()) => self.state().failed(awaited).map_or(Round::Again, Round::Outage),
+            Ok(()) => self.state.lock().failed(awaited).map_or(Round::Again, Round::Outage),
             Err(late) => self.give_up(awaited, late),
         }
+    }
+
+    fn fetch(self: &Arc<Self>, Request { id, weight, wants }: Request) {
+        self.counters.requests.fetch_add(1, Relaxed);
+        let (asks, lands) = (self.clone(), self.clone());
+        let request = async move { asks.budget.more(weight, wants).await };
+        self.background.request(request, move |answer| lands.land(id, answer));
     }
 
     /// The request was neither answered nor failed in time: nobody drives it. It counts as failed, so that the next caller
     /// sends another; what it may still bring lapses.
     #[cold]
     fn give_up(&self, awaited: u64, late: StoreError) -> Round {
-        if self.state().branch.asking() != Some(awaited) {
+        if self.state.lock().branch.asking() != Some(awaited) {
             return Round::Again;
         }
         self.land(awaited, Err(late.clone()));
@@ -250,18 +246,18 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
     }
 
     /// Credits what a request fetched, or notes why it fetched nothing; then everyone who waits looks again.
-    pub(super) fn land(&self, id: u64, answer: Result<RegionGrant, StoreError>) {
+    fn land(&self, id: u64, answer: Result<RegionGrant, StoreError>) {
         match answer {
             Ok(granted) => {
                 let units = granted.grant.granted;
-                self.counters.granted.fetch_add(units, Relaxed);
-                if self.state().reply(id, &granted, self.clock.now()) == Credit::Lapsed {
-                    self.counters.lapsed.fetch_add(units, Relaxed);
+                self.counters.units_granted.fetch_add(units, Relaxed);
+                if self.state.lock().reply(id, &granted, self.clock.now()) == Credit::Lapsed {
+                    self.counters.units_lapsed.fetch_add(units, Relaxed);
                 }
             }
             Err(error) => {
                 self.counters.failures.fetch_add(1, Relaxed);
-                self.state().fail(id, error);
+                self.state.lock().fail(id, error);
             }
         }
         self.bell.notify_waiters();
@@ -276,7 +272,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
     /// The answer to an ask for which the budget has none: as [`OnOutage`](crate::OnOutage) says, for all tenants alike.
     fn without_budget(&self, cost: Cost, error: StoreError) -> Result<Answer, StoreError> {
         if !error.is_outage() {
-            self.tallies.count_error();
+            self.tallies.errors.fetch_add(1, Relaxed);
             return Err(error);
         }
         let now = self.theirs();
@@ -300,11 +296,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
     }
 
     fn theirs(&self) -> Timestamp {
-        self.state().theirs(self.clock.now())
-    }
-
-    pub(super) fn state(&self) -> MutexGuard<'_, BranchState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().theirs(self.clock.now())
     }
 }
 
@@ -316,19 +308,11 @@ struct Waiting<'a, B: Budget, C: LeaseClock + 'static> {
 
 impl<B: Budget, C: LeaseClock + 'static> Drop for Waiting<'_, B, C> {
     fn drop(&mut self) {
-        self.place.state().stop_waiting(self.needs);
+        self.place.state.lock().stop_waiting(self.needs);
     }
 }
 
-/// A clone is the same place.
-impl<B: Budget, C: LeaseClock + 'static> Clone for SharedFairLimiter<B, C> {
-    fn clone(&self) -> Self {
-        Self { place: self.place.clone() }
-    }
-}
+// A clone is the same place.
+clone_fields!([B: Budget, C: LeaseClock + 'static] SharedFairLimiter<B, C>, place);
 
-impl<B: Budget, C: LeaseClock + 'static> std::fmt::Debug for SharedFairLimiter<B, C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedFairLimiter").field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
+debug_fields!([B: Budget, C: LeaseClock + 'static] SharedFairLimiter<B, C>, |it| stats = it.stats());

@@ -14,7 +14,6 @@
 mod branch_state;
 mod budget;
 mod builder;
-mod fetch;
 mod limiter;
 mod share;
 

@@ -23,7 +23,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     /// and changes nothing.
     pub fn share_of(&self, tenant: &(impl AsRef<[u8]> + ?Sized)) -> Option<TenantShare> {
         let name = self.place.hash.fingerprint(tenant.as_ref());
-        let mut state = self.place.state();
+        let mut state = self.place.state.lock();
         state.advance(self.place.clock.now());
         state.share_of(name)
     }

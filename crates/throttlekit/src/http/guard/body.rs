@@ -1,6 +1,5 @@
 //! A response body that holds a slot until it has been sent.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -76,12 +75,7 @@ impl<C: Clock> Held<C> {
     }
 
     fn give_back(self) {
-        match (self.ending, self.took) {
-            (Ending::Success, Some(took)) => self.slot.success_after(took),
-            (Ending::Success, None) => self.slot.success(),
-            (Ending::Dropped, _) => self.slot.dropped(),
-            (Ending::Ignored, _) => self.slot.ignored(),
-        }
+        self.slot.end(self.ending, self.took);
     }
 }
 
@@ -124,8 +118,4 @@ impl<B: Body<Data: From<String>>, C: Clock> Body for GuardBody<B, C> {
     }
 }
 
-impl<B, C: Clock> fmt::Debug for GuardBody<B, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GuardBody").field("holds", &self.slot.is_some()).finish_non_exhaustive()
-    }
-}
+debug_fields!([B, C: Clock] GuardBody<B, C>, |it| holds = it.slot.is_some());

@@ -1,6 +1,5 @@
 //! One request on its way through the layer.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -155,8 +154,4 @@ fn taken<T>(held: &mut Option<T>) -> T {
     held.take().expect("a future is not polled after it is done")
 }
 
-impl<S: Service<Request<B>>, B, R, C: Clock> fmt::Debug for GuardFuture<S, B, R, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GuardFuture").finish_non_exhaustive()
-    }
-}
+debug_fields!([S: Service<Request<B>>, B, R, C: Clock] GuardFuture<S, B, R, C>);

@@ -1,6 +1,5 @@
 //! The layer as users build it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,17 +89,9 @@ impl<S, C: Clock> Layer<S> for GuardLayer<C> {
     }
 }
 
-impl<C: Clock> Clone for GuardLayer<C> {
-    fn clone(&self) -> Self {
-        Self { settings: Arc::clone(&self.settings) }
-    }
-}
+clone_fields!([C: Clock] GuardLayer<C>, settings);
 
-impl<C: Clock> fmt::Debug for GuardLayer<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GuardLayer").finish_non_exhaustive()
-    }
-}
+debug_fields!([C: Clock] GuardLayer<C>);
 
 /// Where gRPC says how a call ended, whose HTTP status is 200.
 pub(super) const GRPC_STATUS: &str = "grpc-status";
@@ -116,14 +107,4 @@ pub(super) struct Settings<C: Clock> {
     pub(super) wait: Option<Arc<dyn Fn() -> Delay + Send + Sync>>,
 }
 
-impl<C: Clock> Clone for Settings<C> {
-    fn clone(&self) -> Self {
-        Self {
-            guard: Arc::clone(&self.guard),
-            class: Arc::clone(&self.class),
-            exempt: Arc::clone(&self.exempt),
-            ending: Arc::clone(&self.ending),
-            wait: self.wait.clone(),
-        }
-    }
-}
+clone_fields!([C: Clock] Settings<C>, guard, class, exempt, ending, wait);

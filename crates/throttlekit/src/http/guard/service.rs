@@ -64,14 +64,6 @@ where
     }
 }
 
-impl<S: Clone, C: Clock> Clone for GuardService<S, C> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), settings: Arc::clone(&self.settings) }
-    }
-}
+clone_fields!([S: Clone, C: Clock] GuardService<S, C>, inner, settings);
 
-impl<S: fmt::Debug, C: Clock> fmt::Debug for GuardService<S, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GuardService").field("inner", &self.inner).finish_non_exhaustive()
-    }
-}
+debug_fields!([S: fmt::Debug, C: Clock] GuardService<S, C>, |it| inner = it.inner);

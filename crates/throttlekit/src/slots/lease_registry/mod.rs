@@ -1,13 +1,13 @@
 //! Leases over permits in this process, for a server whose clients hold them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Beat, Ending, LeaseId, Owner, Slot, SlotStep, SlotTable};
 
 use crate::hash::random_u128;
+use crate::sync::Mutex;
 use crate::{BootClock, Clock};
 
 /// What a desk holds for a client, and ends when the client is done, or gone.
@@ -124,7 +124,7 @@ impl<T: Ends, C: Clock> SlotDesk<T, C> {
 
     /// Does something at one instant, at which no lease is over that is still there: those are ended as dropped.
     fn at_desk<R>(&self, work: impl FnOnce(&mut Leases<T>, Timestamp) -> R) -> R {
-        let mut leases = self.leases();
+        let mut leases = self.leases.lock();
         let now = self.clock.now();
         let over = leases.table.expire(now);
         let lost: Vec<T> = over.iter().filter_map(|lease| leases.permits.remove(lease)).collect();
@@ -137,33 +137,21 @@ impl<T: Ends, C: Clock> SlotDesk<T, C> {
 
     /// When the next lease is over if nobody beats.
     pub fn next_expiry(&self) -> Option<Timestamp> {
-        self.leases().table.next_expiry()
+        self.leases.lock().table.next_expiry()
     }
 
     /// How many permits are held.
     pub fn held(&self) -> usize {
-        self.leases().permits.len()
+        self.leases.lock().permits.len()
     }
 
     /// How many permits are held that are so. Looks at all of them.
     pub fn count(&self, mut so: impl FnMut(&T) -> bool) -> usize {
-        self.leases().permits.values().filter(|permit| so(permit)).count()
-    }
-
-    /// Nothing under it runs code of others, so a panic leaves nothing half done.
-    fn leases(&self) -> MutexGuard<'_, Leases<T>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+        self.leases.lock().permits.values().filter(|permit| so(permit)).count()
     }
 }
 
-impl<T, C> std::fmt::Debug for SlotDesk<T, C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SlotDesk")
-            .field("leases_max", &self.leases_max)
-            .field("lives", &self.lives)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([T, C] SlotDesk<T, C>, |it| leases_max = it.leases_max, lives = it.lives);
 
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@ struct Noted(u32, Endings);
 
 impl Ends for Noted {
     fn end(self, how: Ending) {
-        self.1.lock().unwrap().push((self.0, how));
+        self.1.lock().push((self.0, how));
     }
 }
 
@@ -34,7 +34,7 @@ fn a_permit_ends_once_as_its_owner_says() {
     assert!(!desk.release(ANN, LeaseId(0), Ending::Success), "nobody's");
     assert!(desk.release(ANN, lease, Ending::Ignored));
     assert!(!desk.release(ANN, lease, Ending::Success), "over");
-    assert_eq!(*endings.lock().unwrap(), [(1, Ending::Ignored)]);
+    assert_eq!(*endings.lock(), [(1, Ending::Ignored)]);
 }
 
 #[test]
@@ -47,9 +47,9 @@ fn a_permit_of_who_fell_silent_ends_as_dropped_and_cannot_come_back() {
     assert_eq!(desk.next_expiry(), Some(Timestamp::from_millis(1_100)));
     clock.advance(LIVES / 2);
     assert!(matches!(desk.heartbeat(ANN, &[silent, beats])[..], [Beat::Lost, Beat::Held(_)]));
-    assert_eq!(*endings.lock().unwrap(), [(1, Ending::Dropped)]);
+    assert_eq!(*endings.lock(), [(1, Ending::Dropped)]);
     assert!(!desk.release(ANN, silent, Ending::Success));
-    assert_eq!((desk.held(), endings.lock().unwrap().len()), (1, 1));
+    assert_eq!((desk.held(), endings.lock().len()), (1, 1));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn one_too_many_gets_its_permit_back_and_silence_makes_room() {
     assert_eq!(back.0, 2);
     clock.advance(LIVES);
     assert!(desk.admit(BOB, back).is_ok());
-    assert_eq!(*endings.lock().unwrap(), [(1, Ending::Dropped)]);
+    assert_eq!(*endings.lock(), [(1, Ending::Dropped)]);
 }
 
 #[test]
@@ -80,9 +80,9 @@ fn a_permit_may_be_a_closure_and_may_come_back_to_the_desk() {
     let (told, again) = (Arc::new(Mutex::new(None)), desk.clone());
     let seen = told.clone();
     let permit: Box<dyn FnOnce(Ending) + Send> =
-        Box::new(move |how| *seen.lock().unwrap() = Some((how, again.held())));
+        Box::new(move |how| *seen.lock() = Some((how, again.held())));
     assert!(desk.admit(ANN, permit).is_ok());
     clock.advance(LIVES);
     desk.expire();
-    assert_eq!(*told.lock().unwrap(), Some((Ending::Dropped, 0)));
+    assert_eq!(*told.lock(), Some((Ending::Dropped, 0)));
 }

@@ -7,8 +7,8 @@ mod tests;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -19,6 +19,7 @@ use self::stats::Counters;
 pub use self::stats::LineStats;
 use super::breaker::Breaker;
 use super::{Background, StoreError, TaskSlot};
+use crate::sync::Mutex;
 
 /// How many calls were under way before one that is late, at the least, for it to be late because of them.
 const OWN_QUEUE_MIN: u64 = 64;
@@ -73,16 +74,12 @@ struct Inner {
 }
 
 impl Inner {
-    fn away(&self) -> MutexGuard<'_, StoreError> {
-        self.away.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn in_flight(&self) -> u64 {
         self.options.in_flight_max.saturating_sub(self.slots.available_permits()) as u64
     }
 
     fn is_away_since(&self, cause: &StoreError) {
-        *self.away() = StoreError::unavailable(format_args!("it is being probed, since {cause}"));
+        *self.away.lock() = StoreError::unavailable(format_args!("it is being probed, since {cause}"));
     }
 }
 
@@ -174,7 +171,7 @@ impl Line {
         if inner.breaker.is_open() {
             self.ensure_prober();
             inner.counters.refused_open.fetch_add(1, Relaxed);
-            return Err(inner.away().clone());
+            return Err(inner.away.lock().clone());
         }
         let Ok(slot) = inner.slots.try_acquire() else {
             inner.counters.refused_full.fetch_add(1, Relaxed);
@@ -204,18 +201,7 @@ impl Line {
     /// What it has seen so far.
     pub fn stats(&self) -> LineStats {
         let Inner { breaker, counters, .. } = &*self.0;
-        let read = |counter: &AtomicU64| counter.load(Relaxed);
-        LineStats {
-            calls: read(&counters.calls),
-            failed: read(&counters.failed),
-            timed_out: read(&counters.timed_out),
-            refused_open: read(&counters.refused_open),
-            refused_full: read(&counters.refused_full),
-            opened: read(&counters.opened),
-            probes: read(&counters.probes),
-            in_flight: self.0.in_flight(),
-            open: breaker.is_open(),
-        }
+        LineStats { in_flight: self.0.in_flight(), open: breaker.is_open(), ..counters.read() }
     }
 
     /// Opens the breaker at once: the engine is known to be away, as when it is at start.

@@ -1,39 +1,29 @@
 //! Counters of an endpoint.
 
-use std::sync::atomic::AtomicU64;
-
-#[derive(Default)]
-pub(super) struct Counters {
-    pub(super) calls: AtomicU64,
-    pub(super) failed: AtomicU64,
-    pub(super) timed_out: AtomicU64,
-    pub(super) refused_open: AtomicU64,
-    pub(super) refused_full: AtomicU64,
-    pub(super) opened: AtomicU64,
-    pub(super) probes: AtomicU64,
-}
-
-/// What a line has seen since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LineStats {
-    /// Calls that went out.
-    pub calls: u64,
-    /// Of them, those that ended in any error but the deadline.
-    pub failed: u64,
-    /// Of them, those that missed the deadline.
-    pub timed_out: u64,
-    /// Calls refused because the breaker was open.
-    pub refused_open: u64,
-    /// Calls refused because too many were under way.
-    pub refused_full: u64,
-    /// How often the breaker opened.
-    pub opened: u64,
-    /// Probes sent while it was open.
-    pub probes: u64,
-    /// Calls under way now.
-    pub in_flight: u64,
-    /// Whether the breaker is open now.
-    pub open: bool,
+counters! {
+    /// What a line has seen since it was made.
+    pub struct LineStats, counted by Counters {
+        /// Calls that went out.
+        calls,
+        /// Of them, those that ended in any error but the deadline.
+        failed,
+        /// Of them, those that missed the deadline.
+        timed_out,
+        /// Calls refused because the breaker was open.
+        refused_open,
+        /// Calls refused because too many were under way.
+        refused_full,
+        /// How often the breaker opened.
+        opened,
+        /// Probes sent while it was open.
+        probes,
+    }
+    beside {
+        /// Calls under way now.
+        in_flight: u64,
+        /// Whether the breaker is open now.
+        open: bool,
+    }
 }
 
 impl LineStats {

@@ -5,7 +5,6 @@ mod spaces;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use throttlekit_core::fair::pool::PoolState;
@@ -24,7 +23,8 @@ use super::{Background, LocalShares, Settlement, Sight, Store, StoreError};
 use super::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome};
 use super::{Kept, RegionAsk, RegionGrant, RegionPool, RollStore, Swapped};
 use crate::memory::{BUDGET_DEFAULT, LockedKey};
-use crate::{Clock, KeyHash, KeyMemory, SecretHash, WallClock};
+use crate::sync::{Mutex, RwLock};
+use crate::{Clock, KeyHash, KeyMemory, SecretHash, WallClock, forward_store};
 
 /// How many returns it remembers having counted. Beyond, what comes back lapses.
 const RETURNS_MAX: usize = 100_000;
@@ -132,9 +132,9 @@ impl<C: Clock> MemoryStore<C> {
     fn answer(&self, ask: &Charges<'_>) -> Result<Outcome, StoreError> {
         let (_shared, _alone);
         if ask.charges.len() == 1 {
-            _shared = read(&self.asks);
+            _shared = self.asks.read();
         } else {
-            _alone = write(&self.asks);
+            _alone = self.asks.write();
         }
         let now = self.now();
         if let [charge] = ask.charges {
@@ -182,8 +182,8 @@ impl<C: Clock> MemoryStore<C> {
         debit.check()?;
         let (charge, form) = (&debit.charge, debit.charge.form);
         let stream = (self.fingerprint(charge.key), debit.id.stream);
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        let _shared = read(&self.asks);
+        let mut streams = self.streams.lock();
+        let _shared = self.asks.read();
         let now = self.now();
         let last = streams.last(stream, now);
         let before_short = last.map_or(0, |last| last.short);
@@ -205,7 +205,7 @@ impl<C: Clock> MemoryStore<C> {
 
     fn lend(&self, ask: &LeaseAsk<'_>) -> Result<Lent, StoreError> {
         let (authority, form) = (ask.authority()?, ask.form);
-        let _shared = read(&self.asks);
+        let _shared = self.asks.read();
         let now = self.now();
         let (numbers, granted) = self.visit(ask.key, form, now, |mut key| {
             let kept = stored(&key, form, now).into_owned();
@@ -222,7 +222,7 @@ impl<C: Clock> MemoryStore<C> {
     fn take_back(&self, given: &GiveBack<'_>) -> Result<(), StoreError> {
         given.authority()?;
         let (form, back) = (given.form, given.back);
-        let _shared = read(&self.asks);
+        let _shared = self.asks.read();
         let now = self.now();
         if self.counts(given.id, now, now + form.limit().period())? {
             self.visit(given.key, form, now, |mut key| {
@@ -236,7 +236,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Whether this return has not been counted; an error where it could not be remembered.
     fn counts(&self, id: ReturnId, now: Timestamp, until: Timestamp) -> Result<bool, StoreError> {
-        let (returned, search) = &mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        let (returned, search) = &mut *self.returned.lock();
         if returned.len() >= RETURNS_MAX && search.is_due(now) {
             returned.retain(|_, until| *until > now);
         }
@@ -261,14 +261,14 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
-        let _alone = write(&self.asks);
+        let _alone = self.asks.write();
         let now = self.now();
         let state = |c: &Charge<'_>| Ok(self.look(c, now)?.0.state(c.form, now).into_owned());
         Ok(Sight { now, states: charges.iter().map(state).collect::<Result<_, _>>()? })
     }
 
     async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
-        let _alone = write(&self.asks);
+        let _alone = self.asks.write();
         let now = self.now();
         settlements.iter().try_for_each(|s| {
             self.visit(s.key, s.form, now, |mut key| {
@@ -293,10 +293,10 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
         keys.iter().for_each(|key| self.spaces.remove(self.fingerprint(key)));
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         keys.iter().for_each(|key| drop(pools.remove(*key)));
         keys.iter().for_each(|key| self.slots.forget(key));
-        let mut rolls = self.rolls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rolls = self.rolls.lock();
         keys.iter().for_each(|key| rolls.remove(key));
         Ok(())
     }
@@ -313,7 +313,7 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
 impl<C: Clock + 'static> RegionPool for MemoryStore<C> {
     async fn grant(&self, ask: &RegionAsk<'_>) -> Result<RegionGrant, StoreError> {
         let pool = ask.pool()?;
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         let now = self.now();
         if pools.len() >= POOLS_MAX && !pools.contains_key(ask.key) {
             pools.retain(|_, state| state.ends > now);
@@ -326,14 +326,12 @@ impl<C: Clock + 'static> RegionPool for MemoryStore<C> {
         Ok(RegionGrant { now, grant })
     }
 
-    fn background(&self) -> Background {
-        self.background.clone()
-    }
+    forward_store!(Store for self => *self; background);
 }
 
 impl<C: Clock + 'static> RollStore for MemoryStore<C> {
     async fn load(&self, key: &str) -> Result<Kept, StoreError> {
-        let rolls = self.rolls.lock().unwrap_or_else(PoisonError::into_inner);
+        let rolls = self.rolls.lock();
         Ok(rolls.load(key, self.now()))
     }
 
@@ -344,20 +342,14 @@ impl<C: Clock + 'static> RollStore for MemoryStore<C> {
         bytes: &[u8],
         keeps: Duration,
     ) -> Result<Swapped, StoreError> {
-        let mut rolls = self.rolls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rolls = self.rolls.lock();
         rolls.swap(key, version, bytes, keeps, self.now())
     }
 
-    fn background(&self) -> Background {
-        self.background.clone()
-    }
+    forward_store!(Store for self => *self; background);
 }
 
-impl<C> std::fmt::Debug for MemoryStore<C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryStore").finish_non_exhaustive()
-    }
-}
+debug_fields!([C] MemoryStore<C>);
 
 /// What is kept of a key, or what it starts from.
 fn stored<'a>(key: &'a LockedKey<'_, Stored>, form: &SharedForm, now: Timestamp) -> Cow<'a, Stored> {
@@ -380,15 +372,6 @@ fn check(key: &mut LockedKey<'_, Stored>, charge: &Charge<'_>, state: &State, no
         key.change(charge.form, now, |kept| kept.charge(charge.form, charge.cost, now));
     }
     allowed
-}
-
-// Nothing is half written when a thread panics: rules are pure, and maps are changed after they return.
-fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

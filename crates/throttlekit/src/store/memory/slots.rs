@@ -1,17 +1,17 @@
 //! Slots in this process's memory: the rule itself, a table for each key.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Beat, SlotTable};
 
 use super::MemoryStore;
-use crate::Clock;
 use crate::store::slots::life;
 use crate::store::streams::Search;
-use crate::store::{Background, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError};
+use crate::store::{Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError};
+use crate::sync::Mutex;
+use crate::{Clock, forward_store};
 
 /// How many keys have slots held at a time. One more is refused until the leases of another are over.
 const SLOT_KEYS_MAX: usize = 100_000;
@@ -21,13 +21,8 @@ const SLOT_KEYS_MAX: usize = 100_000;
 pub(super) struct SlotTables(Mutex<(HashMap<Box<str>, SlotTable>, Search)>);
 
 impl SlotTables {
-    /// Nothing under it runs code of others, so a panic leaves nothing half done.
-    fn lock(&self) -> MutexGuard<'_, (HashMap<Box<str>, SlotTable>, Search)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn acquire(&self, ask: &SlotAsk<'_>, lives: Duration, now: Timestamp) -> Result<SlotAnswer, StoreError> {
-        let (tables, search) = &mut *self.lock();
+        let (tables, search) = &mut *self.0.lock();
         if tables.len() >= SLOT_KEYS_MAX && !tables.contains_key(ask.key) {
             if search.is_due(now) {
                 tables.retain(|_, table| table.occupancy(now) > 0);
@@ -46,7 +41,7 @@ impl SlotTables {
 
     /// What `change` does to the table of a lease's key, or nothing where no slot of it is held.
     fn change<T>(&self, key: &str, change: impl FnOnce(&mut SlotTable) -> T) -> Option<T> {
-        let (tables, _) = &mut *self.lock();
+        let (tables, _) = &mut *self.0.lock();
         let table = tables.get_mut(key)?;
         let answer = change(table);
         if table.is_idle() {
@@ -56,7 +51,7 @@ impl SlotTables {
     }
 
     pub(super) fn forget(&self, key: &str) {
-        self.lock().0.remove(key);
+        self.0.lock().0.remove(key);
     }
 }
 
@@ -85,13 +80,11 @@ impl<C: Clock + 'static> SlotStore for MemoryStore<C> {
     }
 
     async fn occupancy(&self, keys: &[&str]) -> Result<Vec<Occupancy>, StoreError> {
-        let (now, tables) = (self.now(), self.slots.lock());
+        let (now, tables) = (self.now(), self.slots.0.lock());
         let held = |key: &str| tables.0.get(key).map_or(0, |table| table.occupancy(now));
         let look = |key: &&str| Occupancy { now, held: held(key) };
         Ok(keys.iter().map(look).collect())
     }
 
-    fn background(&self) -> Background {
-        self.background.clone()
-    }
+    forward_store!(Store for self => *self; background);
 }

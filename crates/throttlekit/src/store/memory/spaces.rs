@@ -3,7 +3,7 @@
 //! A limit that is changed asks for the same keys, and finds in them what it left there under other numbers.
 
 use std::borrow::Cow;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use hashbrown::HashTable;
 use throttlekit_core::Timestamp;
@@ -16,6 +16,7 @@ use crate::memory::{Budget, KeyMemory, Owing, Shards};
 use crate::store::StoreError;
 use crate::store::key::space_of;
 use crate::store::streams::Search;
+use crate::sync::RwLock;
 use crate::{KeyHash, TrustedHash};
 
 /// How many limits one store keeps at a time. Beyond, those make room whose keys owe nothing any more.
@@ -76,7 +77,7 @@ impl Spaces {
 
     /// How full all of them are at `now`. Looks at every key.
     pub(super) fn memory(&self, now: Timestamp) -> KeyMemory {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read();
         let mut all = KeyMemory::of(&self.budget);
         table.spaces.iter().for_each(|(_, space)| all.add(&space.keys.memory(&space.form, now)));
         all
@@ -93,20 +94,20 @@ impl Spaces {
         let name = space_of(key);
         let hash = self.hash_of(name);
         {
-            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            let table = self.table.read();
             if let Some((_, space)) = table.spaces.find(hash, |(_, space)| space.is(name, form))
                 && !space.forgets_before(form)
             {
                 return Ok(visit(space));
             }
         }
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write();
         table.space((hash, name), form, &self.budget, now).map(visit)
     }
 
     /// Forgets a key, whichever limits it was asked for.
     pub(super) fn remove(&self, fingerprint: u64) {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read();
         table.spaces.iter().for_each(|(_, space)| space.keys.remove(fingerprint, &space.form));
     }
 

@@ -3,36 +3,36 @@
 use std::fmt::Write;
 
 /// A picture of panels that share their lines' names and colours.
-pub struct Picture {
+pub(crate) struct Picture {
     /// From left to right.
-    pub panels: Vec<Panel>,
+    pub(crate) panels: Vec<Panel>,
 }
 
 /// One chart.
-pub struct Panel {
+pub(crate) struct Panel {
     /// Above it.
-    pub title: &'static str,
+    pub(crate) title: &'static str,
     /// Across.
-    pub x: Axis,
+    pub(crate) x: Axis,
     /// Upwards.
-    pub y: Axis,
+    pub(crate) y: Axis,
     /// The later above the earlier.
-    pub lines: Vec<Line>,
+    pub(crate) lines: Vec<Line>,
 }
 
 /// One direction of a chart. The first and the last mark are its ends.
-pub struct Axis {
+pub(crate) struct Axis {
     /// Written at its end.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// How values lie on it.
-    pub scale: Scale,
+    pub(crate) scale: Scale,
     /// Values, and what is written at them.
-    pub marks: Vec<(f64, String)>,
+    pub(crate) marks: Vec<(f64, String)>,
 }
 
 /// How values lie on an axis.
 #[derive(Clone, Copy)]
-pub enum Scale {
+pub(crate) enum Scale {
     /// As they are.
     Even,
     /// By powers; values must be above zero.
@@ -40,13 +40,13 @@ pub enum Scale {
 }
 
 /// One line of a chart. Lines of the same name stand in the legend once.
-pub struct Line {
+pub(crate) struct Line {
     /// In the legend.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// As SVG writes it.
-    pub colour: &'static str,
+    pub(crate) colour: &'static str,
     /// Across, and up.
-    pub points: Vec<(f64, f64)>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 const PANEL_WIDTH: f64 = 330.0;
@@ -59,7 +59,7 @@ const HEIGHT: f64 = 350.0;
 
 impl Picture {
     /// The picture as a file's content.
-    pub fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let width = STEP * self.panels.len() as f64;
         let mut svg = format!(
             "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {HEIGHT}' font-family='sans-serif' \
@@ -128,12 +128,12 @@ impl Panel {
 
 impl Axis {
     /// An axis with these marks, each named as it is written.
-    pub fn plain(name: &'static str, scale: Scale, marks: &[f64]) -> Self {
+    pub(crate) fn plain(name: &'static str, scale: Scale, marks: &[f64]) -> Self {
         Self { name, scale, marks: marks.iter().map(|&mark| (mark, mark.to_string())).collect() }
     }
 
     /// An even axis of parts of a whole, marked in percent.
-    pub fn percent(marks: &[f64]) -> Self {
+    pub(crate) fn percent(marks: &[f64]) -> Self {
         let named = |&mark: &f64| (mark, format!("{:.0} %", mark * 100.0));
         Self { name: "", scale: Scale::Even, marks: marks.iter().map(named).collect() }
     }

@@ -1,0 +1,36 @@
+//! The end of a right to work that others may have by now.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+/// The slot is no longer held: its deadline passed, this process was cut off, or the store gave it to another. Work in
+/// progress was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fenced;
+
+impl fmt::Display for Fenced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the slot is no longer held: stop the work and acquire another")
+    }
+}
+
+impl std::error::Error for Fenced {}
+
+/// Runs `work` until it is done or `fenced` ends, and then drops it where it stands. Calls `is_fenced` before every step
+/// of the work: a process that was paused may be woken for it before its timers are.
+pub(crate) async fn run_unless_fenced<F: Future>(
+    work: F,
+    is_fenced: impl Fn() -> bool,
+    fenced: impl Future<Output = ()>,
+) -> Result<F::Output, Fenced> {
+    let (mut work, mut fenced) = (pin!(work), pin!(fenced));
+    poll_fn(|context| {
+        if is_fenced() || fenced.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(Fenced));
+        }
+        work.as_mut().poll(context).map(Ok)
+    })
+    .await
+}
