@@ -1,4 +1,4 @@
-//! The lease laws over very many simulated fleets: what befell them, and how soon each planted bug is found.
+//! The lease laws over very many simulated fleets: what befell them, and how soon each seeded bug is found.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use throttlekit::{Clock, PreciseClock};
+use throttlekit_sim::bugs::LeaseBug;
 use throttlekit_sim::faults::{Fault, Fired};
 use throttlekit_sim::fleet::{self, Report};
-use throttlekit_sim::planted::Planted;
 
 use crate::prove::run_released;
 
@@ -20,18 +20,18 @@ const SEEDS: u64 = 10_000;
 /// Above this many seeds it pays to build with optimisation first.
 const DEBUG_SEEDS_MAX: u64 = 200;
 const THREADS: usize = 2;
-/// How many seeds a planted bug has to be found in.
-const PLANTED_SEEDS_MAX: u64 = 2_000;
+/// How many seeds a seeded bug has to be found in.
+const SEEDED_SEEDS_MAX: u64 = 2_000;
 const VIOLATIONS_SHOWN: usize = 5;
 
 // What a full run must show; a shorter one as much less, and a bit less still, because seeds differ.
 const DECISIONS_MIN: u64 = 1_000_000_000;
 const FIRINGS_MIN: u64 = 10_000;
 const FAULTS_MIN: usize = 20;
-const PLANTED_MIN: usize = 25;
+const SEEDED_MIN: usize = 25;
 const MEDIAN_MAX: u64 = 10;
 
-/// Everything that came of the seeds without a planted bug.
+/// Everything that came of the seeds without a seeded bug.
 #[derive(Default)]
 struct Sum {
     seeds: u64,
@@ -45,10 +45,9 @@ struct Sum {
     violations: BTreeMap<u64, String>,
 }
 
-/// A planted bug, and the first seed that found it, by which law.
+/// A seeded bug, and the first seed that found it, by which law.
 struct Hunt {
-    bug: Planted,
-    what: &'static str,
+    bug: LeaseBug,
     found: Option<(u64, &'static str)>,
 }
 
@@ -134,32 +133,32 @@ impl Sum {
     }
 
     fn least_fired(&self) -> (&'static str, u64) {
-        let fired = Fault::ALL.iter().map(|&(fault, _)| (fault.name(), self.fired.of(fault)));
+        let fired = Fault::ALL.iter().map(|&fault| (fault.name(), self.fired.of(fault)));
         fired.min_by_key(|&(_, times)| times).expect("there are faults")
     }
 }
 
 fn hunt_all() -> Vec<Hunt> {
     let next = AtomicUsize::new(0);
-    let found: Mutex<Vec<Option<(u64, &'static str)>>> = Mutex::new(vec![None; Planted::ALL.len()]);
+    let found: Mutex<Vec<Option<(u64, &'static str)>>> = Mutex::new(vec![None; LeaseBug::ALL.len()]);
     let work = || {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&(bug, _)) = Planted::ALL.get(at) else { return };
-            let first = (0..PLANTED_SEEDS_MAX)
+            let Some(&bug) = LeaseBug::ALL.get(at) else { return };
+            let first = (0..SEEDED_SEEDS_MAX)
                 .find_map(|seed| fleet::run(seed, Some(bug)).broken.map(|broken| (seed + 1, broken.law)));
             found.lock().expect("a run does not panic")[at] = first;
         }
     };
-    in_threads(&work, || format!("planted bugs: {} of {}", next.load(Ordering::Relaxed), Planted::ALL.len()));
+    in_threads(&work, || format!("seeded bugs: {} of {}", next.load(Ordering::Relaxed), LeaseBug::ALL.len()));
     let found = found.into_inner().expect("a run does not panic");
-    Planted::ALL.iter().zip(found).map(|(&(bug, what), found)| Hunt { bug, what, found }).collect()
+    LeaseBug::ALL.iter().zip(found).map(|(&bug, found)| Hunt { bug, found }).collect()
 }
 
 fn tell_sum(sum: &Sum) {
     println!("{:<20}{:>12}  what it is", "fault", "fired");
-    for &(fault, what) in Fault::ALL {
-        println!("{:<20}{:>12}  {what}", fault.name(), sum.fired.of(fault));
+    for &fault in Fault::ALL {
+        println!("{:<20}{:>12}  {}", fault.name(), sum.fired.of(fault), fault.description());
     }
     println!("\n{:<20}{:>12}", "law", "runs judged");
     for (law, runs) in &sum.laws {
@@ -180,10 +179,10 @@ fn tell_sum(sum: &Sum) {
 }
 
 fn tell_hunts(hunts: &[Hunt]) {
-    println!("{:<28}{:>6}  {:<16}what it does", "planted bug", "seeds", "found by");
-    for Hunt { bug, what, found } in hunts {
+    println!("{:<28}{:>6}  {:<16}what it does", "seeded bug", "seeds", "found by");
+    for Hunt { bug, found } in hunts {
         let (seeds, law) = found.map_or(("-".into(), "nothing"), |(seeds, law)| (seeds.to_string(), law));
-        println!("{:<28}{seeds:>6}  {law:<16}{what}", bug.name());
+        println!("{:<28}{seeds:>6}  {law:<16}{}", bug.name(), bug.description());
     }
     println!();
 }
@@ -205,9 +204,9 @@ fn figure(sum: &Sum, hunts: &[Hunt], took: Duration) -> Value {
         "violations": sum.violations.len(),
         "fault_kinds": Fault::ALL.len(),
         "least_fired": sum.least_fired().1,
-        "planted": hunts.len(),
-        "planted_found": hunts.iter().filter(|hunt| hunt.found.is_some()).count(),
-        "planted_median_seeds": median(hunts),
+        "seeded": hunts.len(),
+        "seeded_found": hunts.iter().filter(|hunt| hunt.found.is_some()).count(),
+        "seeded_median_seeds": median(hunts),
         "seconds": (took.as_secs_f64() * 10.0).round() / 10.0,
     })
 }
@@ -216,9 +215,9 @@ fn judge(sum: &Sum, hunts: &[Hunt]) -> Result<()> {
     ensure!(sum.violations.is_empty(), "{} runs broke a law", sum.violations.len());
     let missed: Vec<_> =
         hunts.iter().filter(|hunt| hunt.found.is_none()).map(|hunt| hunt.bug.name()).collect();
-    ensure!(missed.is_empty(), "planted bugs not found: {}", missed.join(", "));
-    ensure!(hunts.len() >= PLANTED_MIN && Fault::ALL.len() >= FAULTS_MIN, "too few faults or planted bugs");
-    ensure!(median(hunts) <= MEDIAN_MAX, "the median planted bug takes {} seeds", median(hunts));
+    ensure!(missed.is_empty(), "seeded bugs not found: {}", missed.join(", "));
+    ensure!(hunts.len() >= SEEDED_MIN && Fault::ALL.len() >= FAULTS_MIN, "too few faults or seeded bugs");
+    ensure!(median(hunts) <= MEDIAN_MAX, "the median seeded bug takes {} seeds", median(hunts));
     let (decisions, firings) = (scaled(DECISIONS_MIN, sum.seeds), scaled(FIRINGS_MIN, sum.seeds));
     ensure!(sum.decisions >= decisions, "{} decisions, which should be {decisions}", sum.decisions);
     let (fault, times) = sum.least_fired();

@@ -6,6 +6,7 @@ use throttlekit::{Clock, PreciseClock};
 use throttlekit_conformance::admission::{
     Denier, MATRIX_BUGS, MatrixReport, cells, examine_matrix, find_matrix_bug,
 };
+use throttlekit_conformance::bugs::Found;
 
 use super::Part;
 use super::engine::{Engine, on};
@@ -39,15 +40,12 @@ async fn prove(step: usize) -> Result<Part> {
         stores.insert(engine.name().into(), figure);
         all = all.plus(report);
     }
-    let mut missed = Vec::new();
-    for (name, bug) in MATRIX_BUGS {
-        if find_matrix_bug(Some(bug)).await.is_none() {
-            missed.push(name);
-        }
+    let mut seeded = Found::default();
+    for bug in MATRIX_BUGS {
+        seeded.note(bug.name(), find_matrix_bug(Some(bug)).await.is_some());
     }
-    let found = MATRIX_BUGS.len() - missed.len();
-    println!("planted bugs found: {found} of {}", MATRIX_BUGS.len());
-    part.broken.extend(missed.iter().map(|name| format!("matrix: blind to the planted bug {name:?}")));
+    println!("{}", seeded.line());
+    part.broken.extend(seeded.check().err().map(|missed| format!("matrix: {missed}")));
     if all.told_by.contains(&0) || !all.adds_up() {
         part.broken.push(format!("matrix: denials do not add up, or someone never denied: {all:?}"));
     }
@@ -58,8 +56,8 @@ async fn prove(step: usize) -> Result<Part> {
         "denials": all.denials,
         "denials_by": by(&all),
         "told": all.told,
-        "planted": MATRIX_BUGS.len(),
-        "planted_found": found,
+        "seeded": seeded.total(),
+        "seeded_found": seeded.found.len(),
     });
     Ok(part)
 }

@@ -156,7 +156,7 @@ fn judge(mode: &Mode, tallies: &[Tally; 4], rounds: u64) -> Vec<String> {
     if sum(|tally| tally.broken) > 0 {
         problems.push(format!("{} broke its bound in {} rounds", mode.name, sum(|tally| tally.broken)));
     }
-    // The planted bug: the same rounds judged by L, where nothing sees to L. Blind eyes would see nothing.
+    // The seeded bug: the same rounds judged by L, where nothing sees to L. Blind eyes would see nothing.
     let plain = matches!(mode.failover, Failover::Async { .. });
     for (tally, fault) in tallies.iter().zip(Fault::ALL).filter(|_| plain && rounds >= 20) {
         if fault != Fault::Kill && tally.over == 0 {

@@ -7,8 +7,9 @@ use std::thread;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::inference::tails::{
-    Compared, LOADS, SEEDED, SERVERS, SHAPES, Scenario, TailSize, compare, find_seeded, ours,
+    Compared, LOADS, SERVERS, SHAPES, Scenario, TailSize, compare, find_seeded, ours,
 };
 
 use crate::parts::Part;
@@ -31,10 +32,10 @@ pub(super) fn run(small: bool) -> Result<Part> {
     }
     let compared = compare_all(&scenarios, size.seeds);
     tell(&compared);
-    let (found, missed, controls) = find_seeded();
-    println!("seeded bugs found {}/{}: {}", found.len(), SEEDED.len(), found.join(", "));
-    let figure = figure(&compared, size, found.len());
-    let blind = missed.iter().map(|bug| format!("tails: the seeded bug {bug} was not found"));
+    let (seeded, controls) = find_seeded();
+    println!("{}", seeded.line());
+    let figure = figure(&compared, size, &seeded);
+    let blind = seeded.check().err().map(|missed| format!("tails: {missed}"));
     let fails = controls.iter().map(|story| format!("tails: fails without a seeded bug: {story}"));
     let violations = compared.iter().filter_map(Compared::violation).map(|story| format!("tails: {story}"));
     Ok(Part { figure, broken: violations.chain(blind).chain(fails).collect() })
@@ -76,7 +77,7 @@ fn tell(compared: &[Compared]) {
     }
 }
 
-fn figure(compared: &[Compared], size: TailSize, found: usize) -> Value {
+fn figure(compared: &[Compared], size: TailSize, seeded: &Found) -> Value {
     let rules = (0..compared[0].results.len()).map(|rule| {
         let of = |load: fn(f64) -> bool| {
             compared.iter().filter(move |row| load(row.scenario.load)).map(move |row| &row.results[rule])
@@ -97,8 +98,8 @@ fn figure(compared: &[Compared], size: TailSize, found: usize) -> Value {
         "seeds": size.seeds,
         "rules": rules.collect::<serde_json::Map<_, _>>(),
         "violations": compared.iter().filter(|row| row.violation().is_some()).count(),
-        "seeded": SEEDED.len(),
-        "seeded_found": found,
+        "seeded": seeded.total(),
+        "seeded_found": seeded.found.len(),
     })
 }
 

@@ -16,17 +16,17 @@ pub(super) fn run(schedules_max: u64) -> (Vec<Value>, Vec<String>) {
     println!("\n{:<32}{:>10}  found by", "seeded bug", "schedules");
     let (next, found) = (AtomicUsize::new(0), Mutex::new((Vec::new(), Vec::new())));
     let work = || {
-        while let Some(bug) = Bug::ALL.get(next.fetch_add(1, Relaxed)) {
+        while let Some(bug) = Bug::SEEDED.get(next.fetch_add(1, Relaxed)) {
             let came = find(*bug, schedules_max, AT_ONCE);
             let mut found = found.lock().expect("nobody panics with it");
             match came {
                 Some((schedules, violation)) => {
-                    println!("{:<32}{schedules:>10}  {violation}", format!("{bug:?}"));
-                    found.0.push(json!({ "bug": format!("{bug:?}"), "schedules": schedules }));
+                    println!("{:<32}{schedules:>10}  {violation}", bug.name());
+                    found.0.push(json!({ "bug": bug.name(), "schedules": schedules }));
                 }
                 None => {
-                    println!("{:<32}{schedules_max:>10}  NOT FOUND", format!("{bug:?}"));
-                    found.1.push(format!("{bug:?}"));
+                    println!("{:<32}{schedules_max:>10}  NOT FOUND", bug.name());
+                    found.1.push(bug.name().to_owned());
                 }
             }
         }

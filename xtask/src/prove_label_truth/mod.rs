@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use throttlekit::{Clock, PreciseClock};
 
+use crate::verify::list;
 use row::{Row, print_head};
 
 const ROUNDS: u64 = 100;
@@ -21,6 +22,11 @@ const ROUNDS_SMALL: u64 = 2;
 const ROUNDS_SEEDED: u64 = 12;
 /// The engines, each with the least number of its seeded bugs.
 const ENGINES: [(&str, usize); 2] = [("postgres", 5), ("redis", 8)];
+
+/// Returns the names of the seeded bugs of all engines.
+pub(crate) fn seeded() -> Vec<&'static str> {
+    [list::names(postgres::Bug::ALL), redis::seeded()].concat()
+}
 
 /// How much to play.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! Slots held under leases: nothing leaks, nobody works in a slot that another holds, and what died comes back in time.
 
-mod cycles;
+pub(super) mod cycles;
 mod engine;
 mod fleet;
 mod judge;

@@ -10,6 +10,11 @@ use anyhow::Result;
 pub(crate) use crate::parts::Part;
 use crate::parts::{self, Prove};
 
+/// Returns the names of the bugs seeded into cycles of slots.
+pub(crate) fn cycle_bugs() -> Vec<&'static str> {
+    crate::verify::list::names(held::cycles::CycleBug::ALL)
+}
+
 const PARTS: [(&str, Prove); 4] =
     [("inference", inference::run), ("held", held::run), ("models", models::run), ("fleet", fleet::run)];
 

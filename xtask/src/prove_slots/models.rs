@@ -11,18 +11,18 @@ use throttlekit::{Clock, PreciseClock};
 use throttlekit_sim::models::case::Case;
 use throttlekit_sim::models::counter_examples::CounterExample;
 use throttlekit_sim::models::{ceiling, fold, table};
-use throttlekit_sim::slots::{self, Fault, Fired, Planted};
+use throttlekit_sim::slots::{self, Fault, Fired, SlotBug};
 
 use super::Part;
 
 const THREADS: usize = 2;
 const SEEDS: u64 = 2_400;
 const SEEDS_SMALL: u64 = 60;
-/// How many seeds a planted bug has to be found in.
+/// How many seeds a seeded bug has to be found in.
 const HUNT_SEEDS_MAX: u64 = 600;
 /// How often each fault must fire in a full run.
 const FIRINGS_MIN: u64 = 500;
-const PLANTED_MIN: usize = 10;
+const SEEDED_MIN: usize = 10;
 /// Fewer states of production code than this would not be the search that is promised.
 const STATES_MIN: usize = 10_000_000;
 /// A small run leaves published worlds of more states out.
@@ -34,9 +34,9 @@ pub(super) fn run(small: bool) -> Result<Part> {
     let explored = explore(small, &mut part.broken);
     let stories = tell_stories(&mut part.broken);
     let simulated = simulate(small, &mut part.broken);
-    let planted = hunt(&mut part.broken, small);
+    let seeded = hunt(&mut part.broken, small);
     part.figure =
-        json!({ "explored": explored, "removed": stories, "simulated": simulated, "planted": planted });
+        json!({ "explored": explored, "removed": stories, "simulated": simulated, "seeded": seeded });
     Ok(part)
 }
 
@@ -119,15 +119,15 @@ fn simulate(small: bool, broken: &mut Vec<String>) -> Value {
     });
     let sum = sum.into_inner().expect("a run does not panic");
     println!("\n{:<22}{:>9}  what it is", "fault", "fired");
-    for &(fault, what) in Fault::ALL {
-        println!("{:<22}{:>9}  {what}", fault.name(), sum.fired.of(fault));
+    for &fault in Fault::ALL {
+        println!("{:<22}{:>9}  {}", fault.name(), sum.fired.of(fault), fault.description());
     }
     let (Sum { decisions, admitted, .. }, violations) = (&sum, sum.violations.len());
     println!(
         "\n{seeds} seeds, {decisions} asks of which {admitted} were admitted, {violations} violations\n"
     );
     broken.extend(sum.violations.iter().take(VIOLATIONS_SHOWN).cloned());
-    let fired = Fault::ALL.iter().map(|&(fault, _)| (sum.fired.of(fault), fault.name()));
+    let fired = Fault::ALL.iter().map(|&fault| (sum.fired.of(fault), fault.name()));
     let (least, fault) = fired.min().expect("there are faults");
     if least < if small { 1 } else { FIRINGS_MIN } {
         broken.push(format!("{fault} fired {least} times in {seeds} seeds"));
@@ -145,30 +145,30 @@ fn in_threads(work: &(impl Fn() + Sync)) {
     thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
 }
 
-/// Hunts every planted bug. A small run stops where even a full one seldom has to go on.
+/// Hunts every seeded bug. A small run stops where even a full one seldom has to go on.
 fn hunt(broken: &mut Vec<String>, small: bool) -> Value {
     let seeds_max = if small { HUNT_SEEDS_MAX / 2 } else { HUNT_SEEDS_MAX };
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(vec![None; Planted::ALL.len()]));
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(vec![None; SlotBug::ALL.len()]));
     in_threads(&|| {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&(bug, _)) = Planted::ALL.get(at) else { return };
+            let Some(&bug) = SlotBug::ALL.get(at) else { return };
             let first = slots::hunt(bug, seeds_max);
             found.lock().expect("a run does not panic")[at] = first;
         }
     });
     let found = found.into_inner().expect("a run does not panic");
-    println!("{:<26}{:>6}  {:<16}what it does", "planted bug", "seeds", "found by");
-    for (&(bug, what), found) in Planted::ALL.iter().zip(&found) {
+    println!("{:<26}{:>6}  {:<16}what it does", "seeded bug", "seeds", "found by");
+    for (bug, found) in SlotBug::ALL.iter().zip(&found) {
         let (seeds, law) =
             found.map_or(("-".into(), "nothing"), |(seeds, law): (u64, _)| (seeds.to_string(), law));
-        println!("{:<26}{seeds:>6}  {law:<16}{what}", bug.name());
+        println!("{:<26}{seeds:>6}  {law:<16}{}", bug.name(), bug.description());
         if found.is_none() {
-            broken.push(format!("a planted bug was not found: {}", bug.name()));
+            broken.push(format!("a seeded bug was not found: {}", bug.name()));
         }
     }
-    if found.len() < PLANTED_MIN {
-        broken.push(format!("{} bugs are planted, and {PLANTED_MIN} are promised", found.len()));
+    if found.len() < SEEDED_MIN {
+        broken.push(format!("{} bugs are seeded, and {SEEDED_MIN} are promised", found.len()));
     }
     let mut seeds: Vec<u64> = found.iter().map(|found| found.map_or(u64::MAX, |(seeds, _)| seeds)).collect();
     seeds.sort_unstable();

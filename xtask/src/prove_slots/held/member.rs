@@ -24,7 +24,7 @@ const WORKERS: u64 = 2;
 pub(super) enum Role {
     /// Takes slots of one key and works in them, stopped by the fence.
     Worker,
-    /// The same, and works on past the fence: planted.
+    /// The same, and works on past the fence: seeded.
     Unfenced,
     /// Holds one slot of each of so many keys until it is killed.
     Holder(u32),

@@ -1,18 +1,19 @@
-//! The same timeline on every store, holders over a bad network, and every planted bug.
+//! The same timeline on every store, holders over a bad network, and every seeded bug.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::slots::{
-    HOLDER_BUGS, SLOT_BUGS, Seen, SlotReport, check_holders, examine_slots, find_holder_bug, find_slot_bug,
+    HolderBug, Seen, SlotBug, SlotReport, check_holders, examine_slots, find_holder_bug, find_slot_bug,
 };
 
 use super::engine::Engine;
 use crate::prove_stores::progress;
 
-const PLANTED_WORLDS_MAX: u64 = 10_000;
+const SEEDED_WORLDS_MAX: u64 = 10_000;
 const CHUNK: u64 = 1_000;
 
 pub(super) async fn run(
@@ -32,21 +33,12 @@ pub(super) async fn run(
         "{worlds} worlds of holders: {} worked, {} fenced, {} told that they are lost, {} tables lost",
         seen.worked, seen.fenced, seen.lost, seen.restarts
     );
-    let mut missed: Vec<&str> = Vec::new();
-    for (name, bug) in SLOT_BUGS {
-        if find_slot_bug(bug, PLANTED_WORLDS_MAX).await.is_none() {
-            missed.push(name);
-        }
+    let mut seeded = Found::all(|bug: HolderBug| find_holder_bug(bug, SEEDED_WORLDS_MAX).is_some());
+    for &bug in SlotBug::ALL {
+        seeded.note(bug.name(), find_slot_bug(bug, SEEDED_WORLDS_MAX).await.is_some());
     }
-    missed.extend(
-        HOLDER_BUGS
-            .iter()
-            .filter(|(_, bug)| find_holder_bug(*bug, PLANTED_WORLDS_MAX).is_none())
-            .map(|(name, _)| *name),
-    );
-    let planted = SLOT_BUGS.len() + HOLDER_BUGS.len();
-    println!("planted bugs found: {} of {planted}", planted - missed.len());
-    broken.extend(missed.iter().map(|name| format!("slots: blind to the planted bug {name:?}")));
+    println!("{}", seeded.line());
+    broken.extend(seeded.check().err().map(|missed| format!("slots: {missed}")));
     Ok(json!({
         "timelines_each": timelines,
         "answers": answers,
@@ -54,8 +46,8 @@ pub(super) async fn run(
         "holders_fenced": seen.fenced,
         "holders_lost": seen.lost,
         "tables_lost": seen.restarts,
-        "planted": planted,
-        "planted_found": planted - missed.len(),
+        "seeded": seeded.total(),
+        "seeded_found": seeded.found.len(),
     }))
 }
 
