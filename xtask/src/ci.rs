@@ -4,9 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use throttlekit::{Clock, PreciseClock};
-use throttlekit_conformance::golden;
 
 use crate::services::{self, Addresses};
 
@@ -17,7 +16,7 @@ struct Step {
     command: &'static str,
 }
 
-const STEPS: [Step; 21] = [
+const STEPS: [Step; 22] = [
     Step { name: "format", env: &[], command: "cargo fmt --all --check" },
     Step {
         name: "lints",
@@ -44,6 +43,7 @@ const STEPS: [Step; 21] = [
     },
     Step { name: "vectors", env: &[], command: "cargo xtask vectors --check" },
     Step { name: "wire types", env: &[], command: "cargo xtask proto --check" },
+    Step { name: "import cycles", env: &[], command: "cargo xtask cycles" },
     Step { name: "locks", env: &[], command: "cargo xtask locks" },
     Step { name: "laws, quickly", env: &[], command: "cargo xtask prove rate --cases 2000" },
     Step { name: "lease models, quickly", env: &[], command: "cargo xtask prove lease-model --small" },
@@ -73,18 +73,22 @@ const STEPS: [Step; 21] = [
 
 const ENGINES_HINT: &str = "Tests find the engines after\n  eval \"$(cargo xtask services up)\"";
 
-/// Runs every step beside the real engines, and leaves them as it found them.
-pub(crate) fn run() -> Result<()> {
+/// Runs every step, or those that are named, beside the real engines, and leaves them as it found them.
+pub(crate) fn run(names: &[&str]) -> Result<()> {
+    let steps: Vec<_> =
+        STEPS.iter().filter(|step| names.is_empty() || names.contains(&&*step.short())).collect();
+    let known = || STEPS.iter().map(Step::short).collect::<Vec<_>>().join(", ");
+    ensure!(names.is_empty() || steps.len() == names.len(), "unknown step; there are {}", known());
     let were_up = services::recorded();
-    let result = services::up().and_then(|addresses| run_steps(&addresses));
+    let result = services::up().and_then(|addresses| run_steps(&steps, &addresses));
     let stopped = if were_up { Ok(()) } else { services::down() };
     result.and(stopped)
 }
 
-fn run_steps(addresses: &Addresses) -> Result<()> {
+fn run_steps(steps: &[&Step], addresses: &Addresses) -> Result<()> {
     let clock = PreciseClock::new();
     let begun = clock.now();
-    for step in &STEPS {
+    for step in steps {
         println!("── {}: {}", step.name, step.rerun());
         let at = clock.now();
         step.run(addresses)?;
@@ -95,12 +99,14 @@ fn run_steps(addresses: &Addresses) -> Result<()> {
 }
 
 impl Step {
+    /// Its name on the command line.
+    fn short(&self) -> String {
+        self.name.trim_end_matches(", quickly").replace(' ', "-")
+    }
+
     fn run(&self, addresses: &Addresses) -> Result<()> {
         let mut command = self.program()?;
         command.envs(self.env.iter().copied()).envs(addresses.env()).current_dir(root());
-        if env::var_os(golden::VARIABLE).is_none() {
-            command.env(golden::VARIABLE, root().join("../shared/data/golden-vectors.json"));
-        }
         let status = command.status().with_context(|| format!("cannot start: {}", self.command))?;
         if !status.success() {
             bail!("{} failed; rerun with\n  {}\n{ENGINES_HINT}", self.name, self.rerun());

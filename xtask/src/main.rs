@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod cycles;
 mod locks;
 mod parts;
 mod plots;
@@ -39,7 +40,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  ci                       what CI runs: format, lints, tests, doc tests, loom, docs, vectors, wire types, locks,
+  ci [STEP…]               what CI runs, or some of its steps: format, lints, tests, doc tests, loom, docs, vectors, wire types, locks,
                            and the proofs at a small size
   verify NAME|all|--list   check one guarantee or all of them, or list them with their seeded bugs; `prove` is the same
                            as `verify`, by the names below
@@ -110,6 +111,7 @@ usage: cargo xtask <command>
   plots                    draw the pictures of the documents
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   proto [--check]          write the wire types from their .proto files; with --check, fail if they have drifted
+  cycles                   fail if modules of different folders import each other
   locks                    fail if a workspace beside this one has a stale lock
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
@@ -124,7 +126,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words[..] {
-        ["ci"] => ci::run(),
+        ["ci", ref names @ ..] => ci::run(names),
         ["verify", "--list"] => {
             verify::list::print();
             Ok(())
@@ -134,6 +136,7 @@ fn main() -> ExitCode {
         ["plots", ref rest @ ..] => plots::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
+        ["cycles"] => cycles::check(),
         ["locks"] => locks::check(),
         ["proto"] => proto::write(),
         ["proto", "--check"] => proto::check(),

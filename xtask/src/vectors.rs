@@ -28,9 +28,10 @@ pub(crate) fn check() -> Result<()> {
     strangers()
 }
 
-/// Fails if the folder holds a vector that nobody writes.
+/// Fails if the folder holds a vector that nobody writes. The vectors of the first implementation are never written.
 fn strangers() -> Result<()> {
-    let written: BTreeSet<String> = generate().into_iter().map(|(name, _)| name).collect();
+    let mut written: BTreeSet<String> = generate().into_iter().map(|(name, _)| name).collect();
+    written.insert("golden.json".into());
     for entry in fs::read_dir(folder())? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         ensure!(

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use throttlekit_server::access;
 use throttlekit_server::policy::{self, Finding, PolicyError, PolicyFile};
 
 /// What a file holds, or which file is in the way and what to do about it.
@@ -34,7 +35,7 @@ pub(crate) fn policies(path: &Path) -> Result<(PolicyFile, Vec<Finding>)> {
 
 /// Whether every secret that a policy file refers to can be read here; or all that cannot, on standard error.
 pub(crate) fn secrets(path: &Path) -> Result<()> {
-    judged(path, policy::judge_secrets)
+    judged(path, access::judge_secrets)
 }
 
 fn judged<T>(path: &Path, judge: impl Fn(&str) -> Result<T, Vec<PolicyError>>) -> Result<T> {

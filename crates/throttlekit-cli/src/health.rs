@@ -8,7 +8,7 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::dial::Dial;
+use crate::connect::ConnectArgs;
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -17,7 +17,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(3);
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    dial: Dial,
+    connection: ConnectArgs,
     /// Ask whether its store answers too; without it, whether the server does
     #[arg(long)]
     ready: bool,
@@ -25,19 +25,19 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let serves = runtime.block_on(serves(&args.dial))?;
+    let serves = runtime.block_on(serves(&args.connection))?;
     if args.ready && !serves {
-        bail!("{} answers, its store does not: look after the store", args.dial.target);
+        bail!("{} answers, its store does not: look after the store", args.connection.target);
     }
     println!("{}", if serves { "serving" } else { "alive, its store is away" });
     Ok(())
 }
 
 /// Whether the server says that it can decide.
-async fn serves(dial: &Dial) -> Result<bool> {
-    let mut health = HealthClient::with_interceptor(dial.connect().await?, dial.says()?);
+async fn serves(connection: &ConnectArgs) -> Result<bool> {
+    let mut health = HealthClient::with_interceptor(connection.connect().await?, connection.auth()?);
     let answer = timeout(ANSWER_MAX, health.check(HealthCheckRequest::default())).await;
-    let answer = answer.with_context(|| format!("{} gives no answer in time", dial.target))?;
-    let status = answer.map_err(|status| dial.refused(&status))?;
+    let answer = answer.with_context(|| format!("{} gives no answer in time", connection.target))?;
+    let status = answer.map_err(|status| connection.refused(&status))?;
     Ok(status.get_ref().status == ServingStatus::Serving as i32)
 }

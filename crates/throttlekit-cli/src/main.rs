@@ -1,7 +1,7 @@
 //! The `throttlekit` command.
 
 mod bench;
-mod dial;
+mod connect;
 mod file;
 mod health;
 mod import_envoy;

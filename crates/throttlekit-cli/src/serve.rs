@@ -10,7 +10,7 @@ use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use throttlekit_server::access::{PROXY_TOKEN, Secret, Secrets};
 use throttlekit_server::engine::Backend;
 use throttlekit_server::listen::{Tls, TlsFiles, judge_bind};
-use throttlekit_server::seeing::{LogFormat, flush_logs, logs};
+use throttlekit_server::telemetry::{LogFormat, flush_logs, logs};
 use throttlekit_server::{Server, ServerOptions, StoreUrl};
 use tokio::task::JoinHandle;
 
@@ -185,8 +185,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     options.engine.region = args.region;
     options.engine.leases_max = args.leases_max;
     options.engine.leases_per_principal_max = args.leases_per_caller;
-    options.hub.node_id = args.node_id;
-    options.hub.hash_keys = args.hash_keys;
+    options.telemetry.node_id = args.node_id;
+    options.telemetry.hash_keys = args.hash_keys;
     (options.grpc, options.http, options.metrics) = (args.listen, args.http.0, args.metrics.0);
     (options.trusted_hops, options.secrets) = (args.trusted_hops, secrets);
     options.proxy_token = args.proxy_token_header;

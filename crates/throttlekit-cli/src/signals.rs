@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit_server::seeing::flush_logs;
+use throttlekit_server::telemetry::flush_logs;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long the last lines of the log may take.

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 
 use crate::channels::Channels;
 use crate::error::lost;
-use crate::keeper::Keeper;
+use crate::renewer::Renewer;
 use crate::token::Token;
 use crate::{ClientBuilder, ClientError, FleetBuilder, LimiterBuilder, RemoteLimiter};
 
@@ -28,7 +28,7 @@ pub(crate) struct Inner {
     /// Where to begin, so that a fleet of clients spreads over several servers.
     first: usize,
     token: Option<Token>,
-    pub(crate) keeper: Keeper,
+    pub(crate) renewer: Renewer,
     pub(crate) lease_for: Duration,
     /// Tells this client apart from others, for people to read.
     pub(crate) name: String,
@@ -85,8 +85,8 @@ impl Client {
         let name = random_name();
         let first = (name % servers.len() as u128) as usize;
         let servers = servers.into_iter().map(Arc::new).collect();
-        let (name, keeper) = (format!("{name:032x}"), Keeper::default());
-        Self { inner: Arc::new(Inner { servers, first, token, keeper, lease_for, name, background }) }
+        let (name, renewer) = (format!("{name:032x}"), Renewer::default());
+        Self { inner: Arc::new(Inner { servers, first, token, renewer, lease_for, name, background }) }
     }
 
     /// One policy of the server's, which refuses while the server does not answer.

@@ -39,12 +39,12 @@ mod channels;
 mod client;
 mod error;
 mod fleet;
-mod keeper;
 #[cfg(feature = "http")]
 mod layer;
 mod limiter;
 mod limiter_builder;
 mod permit;
+mod renewer;
 mod returns;
 mod store;
 mod stream;

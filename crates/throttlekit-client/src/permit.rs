@@ -8,7 +8,7 @@ use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::{AdmitResponse, DebitRequest, ReleaseRequest};
 
 use crate::client::Server;
-use crate::keeper::Hold;
+use crate::renewer::Hold;
 use crate::{Client, ClientError, Cost, RemoteAnswer, RemoteLimiter, wire};
 
 /// How often a release is sent before the lease is left to lapse.
@@ -119,7 +119,7 @@ impl RemotePermit {
     fn end(&mut self, how: Ended) {
         let Some(hold) = self.hold.take() else { return };
         let client = self.limiter.client().clone();
-        client.inner.keeper.forget(&hold);
+        client.inner.renewer.forget(&hold);
         let request = ReleaseRequest {
             lease_id: hold.id.clone(),
             dropped: how.dropped,

@@ -1,9 +1,5 @@
 //! The golden vectors of the first implementation: nine rate suites and three of token budgets, in milliseconds.
 
-use std::env;
-use std::fmt;
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -12,8 +8,8 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 
 use crate::{Spec, Subject};
 
-/// Names the file of golden vectors.
-pub const VARIABLE: &str = "THROTTLEKIT_GOLDEN_VECTORS";
+/// The golden vectors as JSON. They also hold six suites of leases, which only a client over the wire can play.
+pub const TEXT: &str = include_str!("../vectors/golden.json");
 
 /// One suite: a limit, a key, and its asks in order.
 #[derive(Clone, Debug)]
@@ -78,38 +74,13 @@ impl Golden {
     }
 }
 
-/// Why the golden vectors could not be read, and what to do.
-#[derive(Debug)]
-pub enum GoldenError {
-    /// Nobody says where the file is.
-    Unset,
-    /// The file named is not there or not readable.
-    Missing(PathBuf, std::io::Error),
-    /// The file is not what it should be.
-    Malformed(PathBuf, String),
-}
-
-impl fmt::Display for GoldenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unset => write!(f, "set {VARIABLE} to the path of golden-vectors.json"),
-            Self::Missing(path, error) => {
-                write!(f, "{}: {error}; set {VARIABLE} to the path of golden-vectors.json", path.display())
-            }
-            Self::Malformed(path, problem) => {
-                write!(f, "{}: {problem}; is this the file of golden vectors?", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for GoldenError {}
-
-/// All suites about rates and budgets. Their absence is an error, never a skip.
-pub fn read() -> Result<Vec<Golden>, GoldenError> {
-    let path = PathBuf::from(env::var_os(VARIABLE).ok_or(GoldenError::Unset)?);
-    let text = fs::read_to_string(&path).map_err(|error| GoldenError::Missing(path.clone(), error))?;
-    parse(&text).map_err(|problem| GoldenError::Malformed(path, problem))
+/// Returns all suites about rates and budgets.
+///
+/// # Panics
+///
+/// If [`TEXT`] is malformed, which a test of this crate rules out.
+pub fn suites() -> Vec<Golden> {
+    parse(TEXT).unwrap_or_else(|problem| panic!("vectors/golden.json: {problem}"))
 }
 
 #[derive(Deserialize)]

@@ -10,6 +10,7 @@
 mod descriptors;
 pub mod mutate;
 mod policy;
+mod random;
 pub mod run;
 pub mod seeds;
 mod sketch;

@@ -10,10 +10,10 @@ use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 
 use crate::PostgresStore;
-use crate::dial::{Dialer, Tls};
-use crate::link::Link;
+use crate::connect::{Connector, Tls};
 use crate::schema::Schema;
 use crate::seeded::Seeded;
+use crate::store_connections::StoreConnections;
 
 /// A commit flushes the log to disk, which at its slowest takes longer than a store in memory answers.
 const DEADLINE: Duration = Duration::from_millis(250);
@@ -162,7 +162,7 @@ impl Builder {
         Schema::of(self)?.migrate(&link).await
     }
 
-    pub(crate) fn link(&self) -> Result<Link, StoreError> {
+    pub(crate) fn link(&self) -> Result<StoreConnections, StoreError> {
         let mut config: Config = self.url.parse().map_err(|error: tokio_postgres::Error| {
             let why =
                 std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
@@ -176,8 +176,8 @@ impl Builder {
             let options = self.session_options(config.get_options().unwrap_or_default());
             config.options(options);
         }
-        let dialer = Dialer::new(config, self.connector(), self.pooled);
-        Ok(Link::new(dialer, self))
+        let connector = Connector::new(config, self.connector(), self.pooled);
+        Ok(StoreConnections::new(connector, self))
     }
 
     /// Whoever gives a TLS configuration never speaks in the clear, and whoever asks for TLS gets it or is told.

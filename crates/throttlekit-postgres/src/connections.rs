@@ -27,7 +27,7 @@ use tokio::time::sleep;
 use tokio_postgres::types::Type;
 use tokio_postgres::{CancelToken, Client, Error, Statement};
 
-use crate::dial::{Dialer, Driver};
+use crate::connect::{Connector, Driver};
 use crate::seeded::{Seeded, SeededBug};
 
 /// The wait between cancel requests for one connection doubles from the one to the other: a server that is stopped
@@ -47,7 +47,7 @@ const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct Connections(Arc<Shared>);
 
 struct Shared {
-    dialer: Arc<Dialer>,
+    connector: Arc<Connector>,
     /// One permit for each connection that is being opened, in use or abandoned.
     capacity: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
@@ -67,9 +67,14 @@ pub(crate) struct Connection {
 }
 
 impl Connections {
-    pub(crate) fn new(capacity: usize, dialer: Arc<Dialer>, background: Background, seeded: Seeded) -> Self {
+    pub(crate) fn new(
+        capacity: usize,
+        connector: Arc<Connector>,
+        background: Background,
+        seeded: Seeded,
+    ) -> Self {
         let capacity = Arc::new(Semaphore::new(capacity));
-        Self(Arc::new(Shared { dialer, capacity, idle: Mutex::default(), background, seeded }))
+        Self(Arc::new(Shared { connector, capacity, idle: Mutex::default(), background, seeded }))
     }
 
     /// Waits for a connection, and opens one if none is idle. Has no deadline of its own: every caller has one.
@@ -86,8 +91,8 @@ impl Connections {
         self.0.idle().clear();
     }
 
-    pub(crate) fn dialer(&self) -> &Dialer {
-        &self.0.dialer
+    pub(crate) fn connector(&self) -> &Connector {
+        &self.0.connector
     }
 
     /// Opens a connection in a task: a caller whose deadline is shorter than that takes leaves it to the next one.
@@ -125,7 +130,7 @@ impl Shared {
     }
 
     async fn dial(&self) -> Result<Connection, StoreError> {
-        let (client, driver) = self.dialer.dial().await?;
+        let (client, driver) = self.connector.dial().await?;
         let (held, dropped) = oneshot::channel();
         self.background.spawn(drive(driver, dropped));
         let (client, generation) = (Arc::new(client), AtomicU64::new(0));
@@ -229,11 +234,11 @@ async fn reclaim(connections: Weak<Shared>, connection: Connection, permit: Owne
     let mut wait = CANCEL_AGAIN_MIN;
     loop {
         let Some(connections) = connections.upgrade() else { return };
-        let (dialer, seeded) = (connections.dialer.clone(), connections.seeded);
+        let (connector, seeded) = (connections.connector.clone(), connections.seeded);
         drop(connections);
         let cancel = async move |token: &CancelToken| {
             if !seeded.has(SeededBug::NoCancel) {
-                dialer.cancel(token).await;
+                connector.cancel(token).await;
             }
             sleep(wait).await;
         };

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use throttlekit::store::{Debit, Debited, LastDebit, StoreError};
 use tokio_postgres::types::Type;
 
+use crate::batch::{CHARGE_NUMBERS, Reply, charge_numbers, kind, slot, sorted, state};
 use crate::error::Failure;
-use crate::link::Param;
-use crate::parcel::{CHARGE_NUMBERS, Reply, charge_numbers, kind, slot, sorted, state};
 use crate::store::Inner;
+use crate::store_connections::Param;
 
 impl Inner {
     /// The answer to each debit.

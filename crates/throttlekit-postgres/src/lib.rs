@@ -30,25 +30,25 @@
 //!
 //! * `tls`: encrypted connections through rustls with ring, by [`Builder::tls`].
 
+mod batch;
+mod batcher;
 mod builder;
+mod connect;
 mod connections;
 mod debits;
-mod dial;
 mod error;
-mod lanes;
-mod lend;
+mod leases;
 mod lineage;
-mod link;
-mod owned;
-mod parcel;
+mod membership;
+mod owned_params;
 mod pool;
 mod primaries;
 mod probe;
-mod rolls;
 mod schema;
 mod seeded;
 mod slots;
 mod store;
+mod store_connections;
 mod sweep;
 
 pub use builder::{Builder, Durability};

@@ -8,10 +8,10 @@ use throttlekit::store::{Background, RegionAsk, RegionGrant, RegionPool, Store, 
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
+use crate::batch::{Reply, filled, kind};
 use crate::error::Failure;
-use crate::link::Param;
-use crate::parcel::{Reply, filled, kind};
 use crate::store::Inner;
+use crate::store_connections::Param;
 
 impl RegionPool for PostgresStore {
     async fn grant(&self, ask: &RegionAsk<'_>) -> Result<RegionGrant, StoreError> {

@@ -37,7 +37,7 @@ impl Inner {
         others.retain(|seen| !seen.standby && seen.started != started);
         let newer = |seen: &&Seen| seen.system == history.system && seen.timeline > history.timeline;
         if let Some(newest) = others.iter().filter(newer).max_by_key(|seen| seen.timeline) {
-            self.link.control.dialer().prefer(newest.place);
+            self.link.control.connector().prefer(newest.place);
             self.link.close_idle();
             return Err(StoreError::unavailable("another host of the address was promoted after this one"));
         }
@@ -48,12 +48,12 @@ impl Inner {
     async fn look_at_hosts(&self) -> Vec<Seen> {
         let mut looks = Vec::new();
         let background = self.builder.background.clone();
-        let hosts = self.link.control.dialer().hosts();
+        let hosts = self.link.control.connector().hosts();
         for place in (0..hosts).filter(|_| hosts > 1) {
             let (control, spawns) = (self.link.control.clone(), background.clone());
             looks.push(background.spawn(async move {
                 let look = async {
-                    let (client, driver) = control.dialer().dial_host(place).await.ok()?;
+                    let (client, driver) = control.connector().dial_host(place).await.ok()?;
                     spawns.spawn(driver);
                     let text = "SELECT pg_is_in_recovery(),
                         CASE WHEN pg_is_in_recovery() THEN 0

@@ -7,9 +7,9 @@ use throttlekit::store::{Probe, StoreError};
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 
-use crate::link::Param;
 use crate::seeded::SeededBug;
 use crate::store::Inner;
+use crate::store_connections::Param;
 
 /// A probe's write may take as long as a call, and at least this long. One that hangs is cancelled: the next probe
 /// needs the connection.

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use crate::builder::{Builder, Durability};
 use crate::error::from_server;
-use crate::link::{Link, Statement};
+use crate::store_connections::{Statement, StoreConnections};
 
 /// Goes up with every change of the table or of what a function takes or answers.
 const VERSION: i32 = 6;
@@ -103,7 +103,7 @@ impl Schema {
     }
 
     /// Creates or upgrades what is there. One at a time, all or nothing.
-    pub(crate) async fn migrate(&self, link: &Link) -> Result<(), StoreError> {
+    pub(crate) async fn migrate(&self, link: &StoreConnections) -> Result<(), StoreError> {
         let work = async {
             let held = link.control.hold().await?;
             self.migrate_over(held.client(), link.deadline).await?;
@@ -164,7 +164,7 @@ impl Schema {
     }
 
     /// Whether the server can be used: new enough, no standby, the right schema. What only weakens a promise is told.
-    pub(crate) async fn check(&self, link: &Link) -> Result<Report, StoreError> {
+    pub(crate) async fn check(&self, link: &StoreConnections) -> Result<Report, StoreError> {
         // Who may not read statistics sees that there is a standby, not how it is attached.
         let text = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
                     current_setting('default_transaction_isolation'), current_setting('synchronous_commit'),
@@ -197,7 +197,7 @@ impl Schema {
         Ok(Report { server_version: row.get(0), warnings })
     }
 
-    async fn found_version(&self, link: &Link) -> Result<Option<i32>, StoreError> {
+    async fn found_version(&self, link: &StoreConnections) -> Result<Option<i32>, StoreError> {
         let text = format!("SELECT max(number) FROM {}.version", self.quoted());
         Ok(link.control_row(&Statement(text.into()), &[]).await?.get(0))
     }

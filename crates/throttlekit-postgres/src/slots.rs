@@ -10,10 +10,10 @@ use throttlekit::store::{
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
+use crate::batch::{Reply, slot, sorted};
 use crate::error::Failure;
-use crate::link::Param;
-use crate::parcel::{Reply, slot, sorted};
 use crate::store::Inner;
+use crate::store_connections::Param;
 
 impl SlotStore for PostgresStore {
     async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {

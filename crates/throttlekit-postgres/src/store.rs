@@ -15,15 +15,15 @@ use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::batch::{Batch, Corrections, cut_short, looked_at, outcomes, sight, sorted};
+use crate::batcher::Batcher;
 use crate::builder::{Builder, Durability, in_millis};
 use crate::connections::Held;
 use crate::error::{Failure, from_server};
-use crate::lanes::Lanes;
 use crate::lineage::Lineage;
-use crate::link::{Link, Param, Statement};
-use crate::owned::OwnedParams;
-use crate::parcel::{Corrections, Flight, cut_short, looked_at, outcomes, sight, sorted};
+use crate::owned_params::OwnedParams;
 use crate::schema::{MIGRATION_MAX, Report, Schema, Warning};
+use crate::store_connections::{Param, Statement, StoreConnections};
 
 /// How long a start waits for a server that neither answers nor refuses.
 const SETUP_MAX: Duration = MIGRATION_MAX.saturating_add(Duration::from_secs(5));
@@ -41,10 +41,10 @@ pub struct PostgresStore {
 }
 
 pub(crate) struct Inner {
-    pub(crate) link: Link,
+    pub(crate) link: StoreConnections,
     pub(crate) schema: Schema,
     pub(crate) builder: Builder,
-    pub(crate) lanes: Lanes,
+    pub(crate) batcher: Batcher,
     pub(crate) statements: Statements,
     /// Whether the server was found fit since the store was made.
     ready: AtomicBool,
@@ -91,7 +91,7 @@ impl PostgresStore {
             link: builder.link()?,
             schema: Schema::of(&builder)?,
             statements: Statements::of(&builder)?,
-            lanes: Lanes::new(builder.connections),
+            batcher: Batcher::new(builder.connections),
             ready: AtomicBool::new(false),
             setup: tokio::sync::Mutex::default(),
             answers: OnceLock::new(),
@@ -149,17 +149,17 @@ impl PostgresStore {
 }
 
 impl Inner {
-    /// Sends a flight, which waits for each row as long as it is told, or else as the session does.
+    /// Sends a batch, which waits for each row as long as it is told, or else as the session does.
     pub(crate) async fn send(
         &self,
-        flight: &Flight<'_>,
+        batch: &Batch<'_>,
         row_wait: Option<Duration>,
     ) -> Result<Vec<i64>, Failure> {
         let row_wait = row_wait.map(in_millis);
         let statements = &self.statements;
         let (now, int) = (self.now(), Type::INT8);
-        match flight {
-            Flight::One { key, kind, numbers: [a, b, c, d, e, f] } => {
+        match batch {
+            Batch::One { key, kind, numbers: [a, b, c, d, e, f] } => {
                 let mut params: Vec<Param<'_>> = vec![
                     (&now, int.clone()),
                     (key, Type::TEXT),
@@ -177,7 +177,7 @@ impl Inner {
                 params.push((wait, Type::TEXT));
                 self.numbers_here(&statements.admit_one_within, &params).await
             }
-            Flight::Many { keys, asks, slots, kinds, numbers } => {
+            Batch::Many { keys, asks, slots, kinds, numbers } => {
                 let mut params: Vec<Param<'_>> = vec![
                     (&now, int),
                     (keys, Type::TEXT_ARRAY),

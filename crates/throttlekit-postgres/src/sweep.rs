@@ -66,7 +66,7 @@ impl Inner {
         held.client().batch_execute(&begin).await.map_err(wrong)?;
         let text = format!("SELECT {}.sweep($1, $2, $3)", self.schema.quoted());
         let (grace, batch) = (self.builder.grace.as_micros() as i64, batch as i64);
-        let params: [crate::link::Param<'_>; 3] =
+        let params: [crate::store_connections::Param<'_>; 3] =
             [(&self.now(), Type::INT8), (&grace, Type::INT8), (&batch, Type::INT8)];
         let rows = held.client().query_typed(&text, &params).await.map_err(wrong)?;
         held.client().batch_execute("COMMIT").await.map_err(wrong)?;

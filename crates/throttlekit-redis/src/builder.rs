@@ -8,14 +8,14 @@ use throttlekit::ManualClock;
 use throttlekit::store::{Background, LineOptions, StoreError};
 use tokio::runtime::Handle;
 
-use crate::check::Demands;
 use crate::cluster::Cluster;
-use crate::dial::Dialer;
-use crate::exposure::Books;
+use crate::connect::Connector;
+use crate::exposure::FailoverRecords;
 use crate::failover::Failover;
 use crate::node::{Node, Setup};
-use crate::route::{Route, Seat};
+use crate::route::{Route, Topology};
 use crate::sentinel::Sentinels;
+use crate::server_check::Demands;
 use crate::store::RedisStore;
 
 /// How long a state is kept after it has nothing left to say: as far as a clock may step back.
@@ -145,11 +145,11 @@ impl Builder {
     }
 
     /// Encrypted by halves is not encrypted: all addresses have TLS or none has.
-    fn refuse_halves(&self, dialers: &[Dialer]) -> Result<(), StoreError> {
-        let with_tls = dialers.iter().filter(|dialer| dialer.has_tls()).count();
+    fn refuse_halves(&self, connectors: &[Connector]) -> Result<(), StoreError> {
+        let with_tls = connectors.iter().filter(|connector| connector.has_tls()).count();
         let no = |why: &str| Err(StoreError::misconfigured(why));
         match &self.kind {
-            _ if with_tls != 0 && with_tls != dialers.len() => {
+            _ if with_tls != 0 && with_tls != connectors.len() => {
                 no("some addresses are rediss:// and some redis://")
             }
             Kind::Sentinel { .. } if with_tls != 0 && self.servers.is_none() => {
@@ -169,12 +169,12 @@ impl Builder {
     /// Servers that are set up so that no promise would hold are an error. Servers that do not answer are not: the
     /// store begins as in an outage and is there when they are, and is checked then.
     pub async fn connect(self) -> Result<RedisStore, StoreError> {
-        let dialers: Vec<Dialer> =
-            self.urls.iter().map(|url| Dialer::new(url, self.ca.clone())).collect::<Result<_, _>>()?;
-        let Some(first) = dialers.first().cloned() else {
+        let connectors: Vec<Connector> =
+            self.urls.iter().map(|url| Connector::new(url, self.ca.clone())).collect::<Result<_, _>>()?;
+        let Some(first) = connectors.first().cloned() else {
             return Err(StoreError::misconfigured("no address was given"));
         };
-        self.refuse_halves(&dialers)?;
+        self.refuse_halves(&connectors)?;
         self.failover.refuse_nonsense(self.line.deadline)?;
         let setup = self.setup();
         // A script may have to be sent in full, and once more elsewhere.
@@ -185,16 +185,16 @@ impl Builder {
             Kind::Single => {
                 let client = first.seed()?;
                 let node = |me: &Weak<Route>| Node::new(first.address(), &client, &setup, me.clone());
-                Route::new(background, |me| Seat::Single(node(me)))
+                Route::new(background, |me| Topology::Single(node(me)))
             }
             Kind::Cluster => {
-                Route::new(background, |_| Seat::Cluster(Box::new(Cluster::new(dialers, setup))))
+                Route::new(background, |_| Topology::Cluster(Box::new(Cluster::new(connectors, setup))))
             }
             Kind::Sentinel { service } => {
                 let servers = self.servers.as_deref().unwrap_or(DEFAULT_SERVERS);
-                let servers = Dialer::new(servers, self.ca)?;
-                let sentinels = Sentinels::new(dialers, service, servers, setup);
-                Route::new(background, |_| Seat::Sentinel(Box::new(sentinels)))
+                let servers = Connector::new(servers, self.ca)?;
+                let sentinels = Sentinels::new(connectors, service, servers, setup);
+                Route::new(background, |_| Topology::Sentinel(Box::new(sentinels)))
             }
         };
         let starting = route.clone();
@@ -213,7 +213,7 @@ impl Builder {
             in_cluster: matches!(self.kind, Kind::Cluster),
             behind_sentinel: matches!(self.kind, Kind::Sentinel { .. }),
         };
-        let books = demands.told.then(|| Arc::new(Books::default()));
+        let books = demands.told.then(|| Arc::new(FailoverRecords::default()));
         let background = self.background.clone();
         Setup { line: self.line, background, failover: self.failover, demands, books }
     }

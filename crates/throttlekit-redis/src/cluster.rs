@@ -9,10 +9,10 @@ use redis::Value;
 use throttlekit::store::{LineStats, StoreError};
 use tokio::time::timeout;
 
-use crate::dial::Dialer;
+use crate::connect::Connector;
+use crate::hash_slot::SLOTS;
 use crate::node::{Node, Setup};
 use crate::route::Route;
-use crate::slot::SLOTS;
 
 /// How long a node that was given as an address may take to tell its view, connecting included.
 const SEED_VIEW_MAX: Duration = Duration::from_millis(500);
@@ -20,7 +20,7 @@ const SEED_VIEW_MAX: Duration = Duration::from_millis(500);
 const NODES_MAX: usize = 2_048;
 
 pub(crate) struct Cluster {
-    dialers: Vec<Dialer>,
+    connectors: Vec<Connector>,
     setup: Setup,
     map: RwLock<Map>,
 }
@@ -38,8 +38,8 @@ struct Map {
 type View = Vec<(u16, u16, String)>;
 
 impl Cluster {
-    pub(crate) fn new(dialers: Vec<Dialer>, setup: Setup) -> Self {
-        Self { dialers, setup, map: RwLock::default() }
+    pub(crate) fn new(connectors: Vec<Connector>, setup: Setup) -> Self {
+        Self { connectors, setup, map: RwLock::default() }
     }
 
     pub(crate) fn node(&self, slot: u16) -> Option<Arc<Node>> {
@@ -80,7 +80,7 @@ impl Cluster {
         if let Some(node) = self.read().nodes.get(address) {
             return Ok(node.clone());
         }
-        let client = self.dialers[0].client(address)?;
+        let client = self.connectors[0].client(address)?;
         let mut map = self.write();
         if map.nodes.len() >= NODES_MAX {
             return Err(StoreError::misconfigured(format_args!(
@@ -101,8 +101,10 @@ impl Cluster {
         let of_known = asked.map(|node| async { (node.view().await, node.address.clone()) });
         let mut views: Vec<_> = join_all(of_known).await;
         if views.iter().all(|(view, _)| view.is_none()) {
-            let of_seeds =
-                self.dialers.iter().map(|dialer| async { (view_of(dialer).await, dialer.address()) });
+            let of_seeds = self
+                .connectors
+                .iter()
+                .map(|connector| async { (view_of(connector).await, connector.address()) });
             views = join_all(of_seeds).await;
         }
         let views = views.into_iter().filter_map(|(view, from)| parse(&view?, &from));
@@ -140,9 +142,9 @@ impl Cluster {
     }
 }
 
-async fn view_of(dialer: &Dialer) -> Option<Value> {
+async fn view_of(connector: &Connector) -> Option<Value> {
     let asked = async {
-        let mut connection = dialer.seed().ok()?.get_multiplexed_async_connection().await.ok()?;
+        let mut connection = connector.seed().ok()?.get_multiplexed_async_connection().await.ok()?;
         slots_command().query_async(&mut connection).await.ok()
     };
     timeout(SEED_VIEW_MAX, asked).await.ok().flatten()

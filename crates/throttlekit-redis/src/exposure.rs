@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use throttlekit::{Guarantee, Timestamp};
 use throttlekit_core::rate::shared::{Kind, SharedForm};
 
-use crate::ledger::Ledger;
+use crate::unreplicated::UnreplicatedCharges;
 
 /// How many changes are told apart. More than these within a window count as one.
 const RECENT_MAX: usize = 64;
@@ -25,8 +25,8 @@ pub struct Exposure {
 
 /// The ledgers of all servers together.
 #[derive(Default)]
-pub(crate) struct Books {
-    ledgers: Mutex<Vec<Weak<Ledger>>>,
+pub(crate) struct FailoverRecords {
+    ledgers: Mutex<Vec<Weak<UnreplicatedCharges>>>,
     lost: Mutex<Lost>,
     /// Whether there is any recent change: most answers need not look further.
     changed: AtomicBool,
@@ -49,8 +49,8 @@ struct Change {
     at: Option<u64>,
 }
 
-impl Books {
-    pub(crate) fn add(&self, ledger: &Arc<Ledger>) {
+impl FailoverRecords {
+    pub(crate) fn add(&self, ledger: &Arc<UnreplicatedCharges>) {
         let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
         ledgers.retain(|ledger| ledger.strong_count() > 0);
         ledgers.push(Arc::downgrade(ledger));
@@ -135,14 +135,14 @@ mod tests {
 
     use super::*;
 
-    fn answered(books: &Books, at: u64, limit: &Limit) {
+    fn answered(books: &FailoverRecords, at: u64, limit: &Limit) {
         let form = SharedForm::of(limit).unwrap();
         books.answered_for(Timestamp::from_micros(at), memory_of(&form));
     }
 
     #[test]
     fn an_answer_is_bounded_from_a_change_until_the_longest_window_has_passed() {
-        let books = Books::default();
+        let books = FailoverRecords::default();
         let [short, long] = [10, 60].map(|s| Limit::fixed_window(5, Duration::from_secs(s)).unwrap());
         answered(&books, 1_000_000, &short);
         assert_eq!(books.guarantee(), Guarantee::Exact);
@@ -163,14 +163,14 @@ mod tests {
 
     #[test]
     fn a_change_that_lost_nothing_leaves_answers_exact() {
-        let books = Books::default();
+        let books = FailoverRecords::default();
         books.change(0);
         assert_eq!((books.guarantee(), books.exposure().changes), (Guarantee::Exact, 1));
     }
 
     #[test]
     fn a_flood_of_changes_is_kept_in_little_room() {
-        let books = Books::default();
+        let books = FailoverRecords::default();
         (0..1_000).for_each(|_| books.change(1));
         assert_eq!(books.guarantee(), Guarantee::Bounded(1_000));
         assert_eq!(books.lost().recent.len(), RECENT_MAX);

@@ -56,7 +56,7 @@ pub(crate) fn refusal(said: &[u8]) -> Option<StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::slot_of;
+    use crate::hash_slot::slot_of;
 
     #[test]
     fn a_seal_lies_where_its_key_does() {

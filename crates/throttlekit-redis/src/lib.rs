@@ -36,38 +36,38 @@
 //! (to wait for replicas also `WAIT`, to fence `PTTL`, in a cluster `CLUSTER|SLOTS` and `ASKING`). [`Builder::connect`] checks this.
 
 mod builder;
-mod check;
 mod cluster;
+mod connect;
+mod connection;
 mod debits;
-mod dial;
 mod error;
 mod exposure;
 mod failover;
 mod fence;
-mod ledger;
+mod forgotten_charges;
+mod hash_slot;
 mod lineage;
-mod link;
+mod membership;
 mod node;
-mod past;
 mod pool;
 mod replication;
 mod request;
-mod rolls;
 mod route;
 mod script;
 mod sentinel;
-mod slot;
+mod server_check;
 mod slots;
 mod store;
+mod unreplicated;
 mod wire;
 
 pub use builder::Builder;
-pub use check::Warning;
 pub use exposure::Exposure;
 pub use failover::Failover;
+pub use hash_slot::slot_of;
 pub use route::RouteStats;
 pub use script::{ADMIT as ADMIT_SCRIPT, FENCED_ADMIT as FENCED_ADMIT_SCRIPT};
-pub use slot::slot_of;
+pub use server_check::Warning;
 pub use store::RedisStore;
 
 /// The guide's code, compiled as doc tests.

@@ -9,17 +9,17 @@ use redis::{Client, Value};
 use throttlekit::store::{Background, Line, LineOptions, LineStats, StoreError};
 use tokio::time::timeout;
 
-use crate::check::{Demands, Warning};
 use crate::cluster::slots_command;
+use crate::connection::{CONNECT_MAX, SharedConnection};
 use crate::error::Trouble;
-use crate::exposure::Books;
+use crate::exposure::FailoverRecords;
 use crate::failover::Failover;
-use crate::ledger::Ledger;
 use crate::lineage::{Since, Told};
-use crate::link::{CONNECT_MAX, Link};
 use crate::replication::Replication;
 use crate::request::{Errand, Reply, Request};
 use crate::route::Route;
+use crate::server_check::{Demands, Warning};
+use crate::unreplicated::UnreplicatedCharges;
 
 /// How long a node may take to tell how far its replicas are.
 const SAMPLE_MAX: Duration = Duration::from_secs(1);
@@ -37,25 +37,25 @@ pub(crate) struct Setup {
     pub(crate) failover: Failover,
     pub(crate) demands: Demands,
     /// Where exposure is kept, if it is sampled.
-    pub(crate) books: Option<Arc<Books>>,
+    pub(crate) books: Option<Arc<FailoverRecords>>,
 }
 
 pub(crate) struct Node {
     pub(crate) address: String,
-    link: Arc<Link>,
+    link: Arc<SharedConnection>,
     /// For charges that wait for replicas: whatever is behind them on a connection waits too.
-    waiting: Arc<[Arc<Link>]>,
+    waiting: Arc<[Arc<SharedConnection>]>,
     next_waiting: AtomicUsize,
     line: Line,
     failover: Failover,
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<UnreplicatedCharges>>,
 }
 
 impl Node {
     /// A node that is not connected yet. While it does not answer, its probe lets the route look around too.
     pub(crate) fn new(address: String, client: &Client, setup: &Setup, route: Weak<Route>) -> Arc<Self> {
-        let ledger = setup.books.as_ref().map(Ledger::open);
-        let new_link = || Arc::new(Link::new(client.clone(), setup.demands, ledger.clone()));
+        let ledger = setup.books.as_ref().map(UnreplicatedCharges::open);
+        let new_link = || Arc::new(SharedConnection::new(client.clone(), setup.demands, ledger.clone()));
         let waits = matches!(setup.failover, Failover::Wait { .. });
         let waiting: Arc<[_]> = (0..if waits { WAITING } else { 0 }).map(|_| new_link()).collect();
         let link = new_link();
@@ -114,7 +114,7 @@ impl Node {
 
     async fn send_by(
         &self,
-        link: &Arc<Link>,
+        link: &Arc<SharedConnection>,
         request: Request,
         wait: Option<(u32, Duration)>,
     ) -> Result<Told, Trouble> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, Value};
 use throttlekit::store::StoreError;
 
-use crate::ledger::Flight;
 use crate::lineage::{Since, Told};
+use crate::unreplicated::Flight;
 
 /// What a call is for.
 #[derive(Clone, Copy, Debug)]

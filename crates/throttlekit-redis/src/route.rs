@@ -8,13 +8,13 @@ use redis::{Cmd, Value};
 use throttlekit::store::{Background, LineStats, StoreError, TaskSlot};
 use tokio::time::sleep;
 
-use crate::check::Warning;
 use crate::cluster::Cluster;
 use crate::error::Trouble;
 use crate::lineage::record_at;
 use crate::node::Node;
 use crate::request::{Errand, Reply, Request};
 use crate::sentinel::Sentinels;
+use crate::server_check::Warning;
 use crate::wire::By;
 
 /// How long callers in trouble leave between two looks at the topology, however many there are.
@@ -27,7 +27,7 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(5);
 /// Where the primaries are.
 pub(crate) struct Route {
     me: Weak<Route>,
-    seat: Seat,
+    seat: Topology,
     looks: tokio::sync::Mutex<()>,
     background: Background,
     /// Of the look that a caller has asked for, which is under way or only just over.
@@ -35,7 +35,7 @@ pub(crate) struct Route {
     counters: RouteCounters,
 }
 
-pub(crate) enum Seat {
+pub(crate) enum Topology {
     Single(Arc<Node>),
     Sentinel(Box<Sentinels>),
     Cluster(Box<Cluster>),
@@ -66,7 +66,7 @@ pub struct RouteStats {
 }
 
 impl Route {
-    pub(crate) fn new(background: Background, seat: impl FnOnce(&Weak<Self>) -> Seat) -> Arc<Self> {
+    pub(crate) fn new(background: Background, seat: impl FnOnce(&Weak<Self>) -> Topology) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             seat: seat(me),
@@ -79,7 +79,7 @@ impl Route {
 
     /// Whether keys of different slots may go together in one call.
     pub(crate) fn splits_by_slot(&self) -> bool {
-        matches!(self.seat, Seat::Cluster(_))
+        matches!(self.seat, Topology::Cluster(_))
     }
 
     /// Calls a script on the node that has `slot`. Sent again only where a node said that it did not run it: once
@@ -163,9 +163,9 @@ impl Route {
 
     fn node(&self, slot: u16) -> Result<Arc<Node>, StoreError> {
         match &self.seat {
-            Seat::Single(node) => Ok(node.clone()),
-            Seat::Sentinel(sentinels) => sentinels.primary().inspect_err(|_| self.look_soon()),
-            Seat::Cluster(cluster) => cluster.node(slot).ok_or_else(|| {
+            Topology::Single(node) => Ok(node.clone()),
+            Topology::Sentinel(sentinels) => sentinels.primary().inspect_err(|_| self.look_soon()),
+            Topology::Cluster(cluster) => cluster.node(slot).ok_or_else(|| {
                 self.look_soon();
                 StoreError::unavailable(format_args!("no node is known to have slot {slot}"))
             }),
@@ -174,21 +174,21 @@ impl Route {
 
     fn moved(&self, slot: u16, to: &str) -> Result<Arc<Node>, StoreError> {
         match &self.seat {
-            Seat::Cluster(cluster) => cluster.moved(slot, to, &self.me),
+            Topology::Cluster(cluster) => cluster.moved(slot, to, &self.me),
             _ => Err(StoreError::misconfigured("it is a cluster: connect to it as one")),
         }
     }
 
     fn at(&self, address: &str) -> Result<Arc<Node>, StoreError> {
         match &self.seat {
-            Seat::Cluster(cluster) => cluster.at(address, &self.me),
+            Topology::Cluster(cluster) => cluster.at(address, &self.me),
             _ => Err(StoreError::misconfigured("it is a cluster: connect to it as one")),
         }
     }
 
     /// Looks in the background who the primaries are: once for all callers that are in trouble together.
     fn look_soon(&self) {
-        if matches!(self.seat, Seat::Single(_)) {
+        if matches!(self.seat, Topology::Single(_)) {
             return;
         }
         let me = self.me.clone();
@@ -202,7 +202,7 @@ impl Route {
 
     /// Looks who the primaries are, to the end even if whoever waits for it gives up.
     pub(crate) async fn look_through(&self) {
-        if matches!(self.seat, Seat::Single(_)) {
+        if matches!(self.seat, Topology::Single(_)) {
             return;
         }
         if let Some(me) = self.me.upgrade() {
@@ -218,18 +218,18 @@ impl Route {
         };
         self.counters.looked.fetch_add(1, Relaxed);
         match &self.seat {
-            Seat::Single(_) => {}
-            Seat::Sentinel(sentinels) => sentinels.look(&self.me).await,
-            Seat::Cluster(cluster) => cluster.look(&self.me).await,
+            Topology::Single(_) => {}
+            Topology::Sentinel(sentinels) => sentinels.look(&self.me).await,
+            Topology::Cluster(cluster) => cluster.look(&self.me).await,
         }
     }
 
     /// Whether the node at this address is still one to ask.
     pub(crate) fn uses(&self, address: &str) -> bool {
         match &self.seat {
-            Seat::Single(_) => true,
-            Seat::Sentinel(sentinels) => sentinels.primary().is_ok_and(|node| node.address == address),
-            Seat::Cluster(cluster) => cluster.uses(address),
+            Topology::Single(_) => true,
+            Topology::Sentinel(sentinels) => sentinels.primary().is_ok_and(|node| node.address == address),
+            Topology::Cluster(cluster) => cluster.uses(address),
         }
     }
 
@@ -241,9 +241,9 @@ impl Route {
     /// The nodes that are asked now.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
         match &self.seat {
-            Seat::Single(node) => vec![node.clone()],
-            Seat::Sentinel(sentinels) => sentinels.primary().into_iter().collect(),
-            Seat::Cluster(cluster) => cluster.nodes(),
+            Topology::Single(node) => vec![node.clone()],
+            Topology::Sentinel(sentinels) => sentinels.primary().into_iter().collect(),
+            Topology::Cluster(cluster) => cluster.nodes(),
         }
     }
 
@@ -254,9 +254,9 @@ impl Route {
 
     pub(crate) fn stats(&self) -> (LineStats, RouteStats) {
         let lines = match &self.seat {
-            Seat::Single(node) => node.stats(),
-            Seat::Sentinel(sentinels) => sentinels.stats(),
-            Seat::Cluster(cluster) => cluster.stats(),
+            Topology::Single(node) => node.stats(),
+            Topology::Sentinel(sentinels) => sentinels.stats(),
+            Topology::Cluster(cluster) => cluster.stats(),
         };
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         let RouteCounters { redirected, no_script, demoted, looked, tried_again } = &self.counters;

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use throttlekit::store::{LineStats, StoreError};
 use tokio::time::timeout;
 
-use crate::dial::Dialer;
+use crate::connect::Connector;
 use crate::node::{Node, Setup};
 use crate::route::Route;
 
@@ -15,10 +15,10 @@ use crate::route::Route;
 const LOOK_MAX: Duration = Duration::from_millis(300);
 
 pub(crate) struct Sentinels {
-    sentinels: Vec<Dialer>,
+    sentinels: Vec<Connector>,
     service: String,
     /// How the servers themselves are reached.
-    servers: Dialer,
+    servers: Connector,
     setup: Setup,
     primary: RwLock<Primary>,
 }
@@ -31,7 +31,7 @@ struct Primary {
 }
 
 impl Sentinels {
-    pub(crate) fn new(sentinels: Vec<Dialer>, service: String, servers: Dialer, setup: Setup) -> Self {
+    pub(crate) fn new(sentinels: Vec<Connector>, service: String, servers: Connector, setup: Setup) -> Self {
         Self { sentinels, service, servers, setup, primary: RwLock::default() }
     }
 
@@ -65,7 +65,7 @@ impl Sentinels {
         }
     }
 
-    async fn ask(&self, sentinel: &Dialer) -> Option<String> {
+    async fn ask(&self, sentinel: &Connector) -> Option<String> {
         let asked = async {
             let mut connection = sentinel.seed().ok()?.get_multiplexed_async_connection().await.ok()?;
             let mut cmd = redis::cmd("SENTINEL");

@@ -13,16 +13,16 @@ use throttlekit::{Clock, Guarantee, ManualClock, Timestamp};
 use throttlekit_core::rate::shared::{Correction, SharedForm};
 
 use crate::builder::Builder;
-use crate::check::Warning;
 use crate::debits;
 use crate::exposure::memory_of;
-use crate::exposure::{Books, Exposure};
+use crate::exposure::{Exposure, FailoverRecords};
 use crate::failover::Failover;
 use crate::fence::Fences;
+use crate::hash_slot::slot_of;
 use crate::lineage::{Lineage, Since};
 use crate::route::{Route, RouteStats};
 use crate::script::Scripts;
-use crate::slot::slot_of;
+use crate::server_check::Warning;
 use crate::wire::{self, Preamble};
 
 /// How many asks one script call answers: some 2 ms of the server's time at the most.
@@ -36,7 +36,7 @@ pub struct RedisStore {
     grace: Duration,
     clock: Option<ManualClock>,
     pub(crate) fences: Option<Arc<Fences>>,
-    pub(crate) books: Option<Arc<Books>>,
+    pub(crate) books: Option<Arc<FailoverRecords>>,
     lineage: Arc<Lineage>,
     local_shares: LocalShares,
 }
@@ -65,7 +65,7 @@ impl RedisStore {
         grace: Duration,
         clock: Option<ManualClock>,
         failover: Failover,
-        books: Option<Arc<Books>>,
+        books: Option<Arc<FailoverRecords>>,
     ) -> Self {
         let by_slot = route.splits_by_slot();
         let fences = failover.isolation().map(|isolation| Arc::new(Fences::new(isolation, by_slot)));

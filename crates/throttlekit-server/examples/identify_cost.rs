@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use throttlekit::{Clock, PreciseClock};
-use throttlekit_server::access::{Access, AccessSpec, PrincipalSpec};
+use throttlekit_server::access::Access;
+use throttlekit_server::policy::{AccessSpec, PrincipalSpec};
 
 const EACH: u32 = 2_000;
 const ROUNDS: u32 = 500;

@@ -1,20 +1,23 @@
 //! ThrottleKit as a service: the same engine behind gRPC, Envoy's rate limit service and HTTP.
 //!
-//! Instances share a store and are otherwise stateless. The doors translate and never decide.
+//! Instances share a store and are otherwise stateless. The APIs translate and never decide.
 
 pub mod access;
+pub mod api;
+mod audit;
 mod date_time;
-pub mod doors;
 pub mod engine;
 mod files;
+mod limits;
 pub mod listen;
 pub mod policy;
+mod principal;
 pub mod reload;
-pub mod seeing;
 mod server;
 mod share;
 mod store_url;
-mod traces;
+pub mod telemetry;
+mod wire_format;
 
 pub use server::{Server, ServerOptions};
 pub use store_url::StoreUrl;

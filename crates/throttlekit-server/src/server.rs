@@ -1,4 +1,4 @@
-//! The doors, the engine and the file, put together.
+//! A running server: listeners, APIs, engine and policy file.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -20,15 +20,17 @@ use tower::util::MapResponse;
 use tower::{Layer, Service};
 
 use crate::access::{Identify, PROXY_TOKEN, Secrets};
-use crate::doors::envoy::EnvoyDoor;
-use crate::doors::grpc::{FleetDoor, MonitorDoor, RateLimiterDoor, health, undecodable_is_invalid};
-use crate::doors::http::HttpDoor;
+use crate::api::envoy::EnvoyRls;
+use crate::api::fair_use::FairUse;
+use crate::api::grpc::{FleetApi, MonitorApi, RateLimiterApi, health, undecodable_is_invalid};
+use crate::api::http::HttpApi;
 use crate::engine::{Backend, Engine, EngineOptions};
 use crate::listen::{self, Counters, ListenOptions, Speaks, Tls};
 use crate::reload::{Loaded, Reloader};
-use crate::seeing::{DoorsSeen, Hub, HubOptions, METRICS_CONTENT_TYPE, Pages, metrics, mind_store};
-use crate::share::{FairUse, Processor, Shares};
-use crate::traces::Traces;
+use crate::share::{Processor, Shares};
+use crate::telemetry::{
+    METRICS_CONTENT_TYPE, Pages, ServerStats, ServerTelemetry, TelemetryOptions, Traces, metrics, watch_store,
+};
 
 /// How often certificates are looked at.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(60);
@@ -40,15 +42,15 @@ pub struct ServerOptions {
     pub policies: PathBuf,
     /// How often it is looked at.
     pub reload_every: Duration,
-    /// What the engine is made of. Its witness is the hub's, whatever stands here.
+    /// The options of the engine. Its observer is always the server's telemetry.
     pub engine: EngineOptions,
-    /// What is kept of decisions for those who look.
-    pub hub: HubOptions,
+    /// The options of the telemetry.
+    pub telemetry: TelemetryOptions,
     /// Where gRPC is served.
     pub grpc: SocketAddr,
     /// Where HTTP is served, if it is.
     pub http: Option<SocketAddr>,
-    /// How many proxies stand before the HTTP door, for the address of a client that none of them may make up.
+    /// How many proxies stand before the HTTP API, for the address of a client that none of them may make up.
     pub trusted_hops: u8,
     /// In which header a proxy that asks for its clients (forward-auth) shows its own token.
     pub proxy_token: HeaderName,
@@ -60,7 +62,7 @@ pub struct ServerOptions {
     pub limits: listen::Limits,
     /// The certificate, if connections are encrypted.
     pub tls: Option<Tls>,
-    /// Whether metrics and health, where metrics are served, ask for no client certificate though the other doors do:
+    /// Whether metrics and health, where metrics are served, ask for no client certificate though the other listeners do:
     /// probes have none.
     pub metrics_without_certificates: bool,
     /// Whether clients are told what can be asked (`grpc.reflection.v1`).
@@ -77,7 +79,7 @@ impl ServerOptions {
             policies,
             reload_every: Duration::from_secs(1),
             engine: EngineOptions::over(backend),
-            hub: HubOptions::default(),
+            telemetry: TelemetryOptions::default(),
             grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
             http: None,
             trusted_hops: 0,
@@ -94,18 +96,18 @@ impl ServerOptions {
     }
 }
 
-/// Where things are counted at the doors.
+/// The counters of listeners and APIs.
 struct Seen {
     grpc: Arc<Counters>,
     http: Arc<Counters>,
     metrics: Arc<Counters>,
-    envoy: EnvoyDoor,
+    envoy: EnvoyRls,
     shares: Arc<Shares>,
     tls: Option<Tls>,
 }
 
 impl Seen {
-    fn now(&self, reloader: &Reloader) -> DoorsSeen {
+    fn now(&self, reloader: &Reloader) -> ServerStats {
         let listeners =
             vec![("grpc", self.grpc.stats()), ("http", self.http.stats()), ("metrics", self.metrics.stats())];
         let load = self.shares.load();
@@ -113,7 +115,7 @@ impl Seen {
         let certificate_expires = self.tls.as_ref().and_then(Tls::expires);
         let callers_refused = reloader.refused();
         let envoy = self.envoy.stats();
-        DoorsSeen { listeners, envoy, load, principals, callers_refused, certificate_expires }
+        ServerStats { listeners, envoy, load, principals, callers_refused, certificate_expires }
     }
 }
 
@@ -121,12 +123,12 @@ impl Seen {
 pub struct Server {
     engine: Engine,
     reloader: Arc<Reloader>,
-    hub: Arc<Hub>,
+    telemetry: Arc<ServerTelemetry>,
     grpc: SocketAddr,
     http: Option<SocketAddr>,
     metrics: Option<SocketAddr>,
     stop: watch::Sender<bool>,
-    doors: JoinSet<()>,
+    listeners: JoinSet<()>,
     seen: Arc<Seen>,
     /// How long leases may take to end when it stops.
     grace: Duration,
@@ -137,14 +139,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads the file, opens the doors and serves; or says what is in the way.
+    /// Reads the file, opens the listeners and serves, or returns the reason why it cannot.
     pub async fn start(options: ServerOptions) -> Result<Self, String> {
         let loaded = Loaded::read(&options.policies)?;
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let reloader = Reloader::new(options.policies.clone(), &loaded, options.secrets.clone())?;
-        let hub = Hub::start(options.hub.clone()).map_err(|error| error.to_string())?;
-        let traces = Traces::start(&options, &hub)?;
-        let engine = EngineOptions { witness: hub.clone(), ..options.engine.clone() };
+        let telemetry =
+            ServerTelemetry::start(options.telemetry.clone()).map_err(|error| error.to_string())?;
+        #[cfg(feature = "otlp")]
+        let collector = options.otlp.as_deref();
+        #[cfg(not(feature = "otlp"))]
+        let collector = None;
+        let traces = Traces::start(collector, &telemetry)?;
+        let engine = EngineOptions { observer: telemetry.clone(), ..options.engine.clone() };
         let engine = Engine::start(engine, loaded.file)?;
         let (grpc_listener, grpc) = bind(options.grpc, "--listen").await?;
         let (stop, stopped) = watch::channel(false);
@@ -152,7 +159,7 @@ impl Server {
             grpc: Arc::default(),
             http: Arc::default(),
             metrics: Arc::default(),
-            envoy: EnvoyDoor::new(engine.clone()),
+            envoy: EnvoyRls::new(engine.clone()),
             shares: Shares::new(options.limits.clone()),
             tls: options.tls.clone(),
         };
@@ -160,13 +167,13 @@ impl Server {
             seen: Arc::new(seen),
             engine,
             reloader,
-            hub,
+            telemetry,
             grpc,
             http: None,
             metrics: None,
             stop,
             grace: options.limits.grace,
-            doors: JoinSet::new(),
+            listeners: JoinSet::new(),
             minding: JoinSet::new(),
             tls: options.tls.clone(),
             traces,
@@ -175,28 +182,28 @@ impl Server {
         let spans = server.traces.spans();
         let seen = server.seen.clone();
         let fair = |counters: &Arc<Counters>| FairUse::new(seen.shares.clone(), counters.clone());
-        let grpc_doors = server.grpc_doors(&options, stopped.clone())?;
-        let grpc_doors = MapResponse::new(grpc_doors, undecodable_is_invalid::<tonic::body::Body>);
-        let grpc_doors = identify.layer(fair(&seen.grpc).layer(spans.layer(grpc_doors)));
+        let grpc_api = server.grpc_api(&options, stopped.clone())?;
+        let grpc_api = MapResponse::new(grpc_api, undecodable_is_invalid::<tonic::body::Body>);
+        let grpc_api = identify.layer(fair(&seen.grpc).layer(spans.layer(grpc_api)));
         let processor = Arc::<Processor>::default();
         let listening = |speaks, counters: &Arc<Counters>| {
             let (limits, tls) = (options.limits.clone(), options.tls.clone());
             ListenOptions { limits, tls, speaks, counters: counters.clone(), processor: processor.clone() }
         };
         let grpc = listening(Speaks::Http2, &seen.grpc);
-        server.open("grpc", grpc_listener, grpc_doors, grpc, stopped.clone());
+        server.open("grpc", grpc_listener, grpc_api, grpc, stopped.clone());
         if let Some(address) = options.http {
             let (listener, address) = bind(address, "--http").await?;
             server.http = Some(address);
-            let door = HttpDoor::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_router();
-            let door = identify.layer(fair(&seen.http).layer(spans.layer(door)));
+            let api = HttpApi::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_router();
+            let api = identify.layer(fair(&seen.http).layer(spans.layer(api)));
             let http = listening(Speaks::Http, &seen.http);
-            server.open("http", listener, door, http, stopped.clone());
+            server.open("http", listener, api, http, stopped.clone());
         }
         if let Some(address) = options.metrics {
             let (listener, address) = bind(address, "--metrics").await?;
             server.metrics = Some(address);
-            let page = server.metrics_page().merge(HttpDoor::new(server.engine.clone()).into_health());
+            let page = server.metrics_page().merge(HttpApi::new(server.engine.clone()).into_health());
             let mut metrics = listening(Speaks::Http, &seen.metrics);
             if options.metrics_without_certificates {
                 metrics.tls = metrics.tls.map(|tls| tls.without_client_certificates());
@@ -204,19 +211,19 @@ impl Server {
             server.open("metrics", listener, page, metrics, stopped);
         }
         server.reloader.watch(server.engine.clone(), options.reload_every);
-        server.minding.spawn(mind_store(server.hub.clone(), server.engine.clone()));
+        server.minding.spawn(watch_store(server.telemetry.clone(), server.engine.clone()));
         if let Some(tls) = options.tls {
             server.minding.spawn(async move { tls.follow(CERTIFICATES_EVERY).await });
         }
         Ok(server)
     }
 
-    fn grpc_doors(&self, options: &ServerOptions, stopped: watch::Receiver<bool>) -> Result<Routes, String> {
+    fn grpc_api(&self, options: &ServerOptions, stopped: watch::Receiver<bool>) -> Result<Routes, String> {
         let (engine, bytes_max) = (&self.engine, options.limits.message_bytes_max);
         let shares = self.seen.shares.clone();
-        let rate_limiter = RateLimiterServer::new(RateLimiterDoor::new(engine.clone()));
-        let fleet = FleetServer::new(FleetDoor::new(engine.clone()));
-        let monitor = MonitorDoor::new(self.hub.clone(), engine.clone(), self.reloader.clone());
+        let rate_limiter = RateLimiterServer::new(RateLimiterApi::new(engine.clone()));
+        let fleet = FleetServer::new(FleetApi::new(engine.clone()));
+        let monitor = MonitorApi::new(self.telemetry.clone(), engine.clone(), self.reloader.clone());
         let mut routes = Routes::new(rate_limiter.max_decoding_message_size(bytes_max))
             .add_service(fleet.max_decoding_message_size(bytes_max))
             .add_service(MonitorServer::new(monitor).max_decoding_message_size(bytes_max))
@@ -232,7 +239,7 @@ impl Server {
 
     fn open<S, B>(
         &mut self,
-        door: &'static str,
+        name: &'static str,
         listener: TcpListener,
         service: S,
         options: ListenOptions,
@@ -244,20 +251,20 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.doors.spawn(async move {
+        self.listeners.spawn(async move {
             let until = async {
                 let _ = stopped.wait_for(|stopped| *stopped).await;
             };
             let stats = listen::serve(listener, service, options, until).await;
             let (accepted, ended) = (stats.accepted, stats.ended);
-            tracing::info!(door, accepted, ended, "no more connections");
+            tracing::info!(listener = name, accepted, ended, "no more connections");
         });
     }
 
     fn metrics_page(&self) -> axum::Router {
-        let (hub, engine) = (self.hub.clone(), self.engine.clone());
+        let (telemetry, engine) = (self.telemetry.clone(), self.engine.clone());
         let (reloader, seen) = (self.reloader.clone(), self.seen.clone());
-        let pages = Pages::of(move || metrics(&hub, &engine, &reloader.status(), seen.now(&reloader)));
+        let pages = Pages::of(move || metrics(&telemetry, &engine, &reloader.status(), seen.now(&reloader)));
         let page = async move || ([(http::header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], pages.next().await);
         axum::Router::new().route("/metrics", axum::routing::get(page))
     }
@@ -277,14 +284,14 @@ impl Server {
         self.metrics
     }
 
-    /// The engine behind the doors.
+    /// The engine behind the APIs.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
     /// What sees every decision.
-    pub fn hub(&self) -> &Arc<Hub> {
-        &self.hub
+    pub fn telemetry(&self) -> &Arc<ServerTelemetry> {
+        &self.telemetry
     }
 
     /// The file in force, and how it came to be.
@@ -321,8 +328,8 @@ impl Server {
         self.begin_draining();
         let _ = self.stop.send(true);
         // Streams of denials would not end by themselves.
-        self.hub.close();
-        while self.doors.join_next().await.is_some() {}
+        self.telemetry.close();
+        while self.listeners.join_next().await.is_some() {}
         self.engine.drain(deadline.saturating_duration_since(tokio::time::Instant::now())).await;
         self.traces.stop().await;
     }

@@ -1,4 +1,4 @@
-//! Which store, as it is said on a command line.
+//! The URL of a store, as a command line names it.
 
 use std::sync::Arc;
 use std::time::Duration;

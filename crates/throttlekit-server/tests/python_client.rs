@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 use throttlekit::{ManualClock, Timestamp};
-use throttlekit_conformance::golden;
 use throttlekit_conformance::python::{interpreter, limited, run};
+use throttlekit_conformance::{golden, vectors};
 use throttlekit_server::engine::Backend;
 use throttlekit_server::{Server, ServerOptions};
 
@@ -110,11 +110,9 @@ fn policy(suite: &Value) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recorded_decisions_come_over_the_wire_as_they_were() {
-    let path =
-        std::env::var(golden::VARIABLE).expect("the golden vectors: set the variable that names their file");
-    let vectors: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let recorded: Value = serde_json::from_str(golden::TEXT).unwrap();
     let mut policies = "version: 1\npolicies:\n".to_owned();
-    for (place, suite) in vectors["suites"].as_array().unwrap().iter().enumerate() {
+    for (place, suite) in recorded["suites"].as_array().unwrap().iter().enumerate() {
         if suite["primitive"] != "lease" {
             policies += &format!("  p{place}: {}\n", policy(suite));
         }
@@ -122,7 +120,10 @@ async fn recorded_decisions_come_over_the_wire_as_they_were() {
     let clock = Arc::new(ManualClock::at(Timestamp::EPOCH));
     let (server, _file) = serve(&policies, Backend::memory_with_clock(clock.clone())).await;
     let mut command = scene("golden", &server);
-    command.env("VECTORS", path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .env("VECTORS", vectors::folder().join("golden.json"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let last = tokio::task::spawn_blocking(move || {
         let mut python = command.spawn().unwrap();
         let (mut tell, said) = (python.stdin.take().unwrap(), BufReader::new(python.stdout.take().unwrap()));

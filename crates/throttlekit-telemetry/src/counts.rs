@@ -304,7 +304,7 @@ impl PolicyCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test::event;
+    use crate::test_events::event;
 
     #[test]
     fn labels_of_guarantees_are_in_the_order_of_their_counters() {
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn each_end_has_its_counter() {
         let counts = Counts::new(1);
-        let denied = crate::test::denied();
+        let denied = crate::test_events::denied();
         counts.count(&event());
         for axis in Axis::ALL {
             counts.count(&Event { binding_axis: Some(axis), ..denied });

@@ -51,26 +51,26 @@
 
 mod attributes;
 mod counts;
-mod note;
 #[cfg(feature = "opentelemetry")]
 pub mod opentelemetry;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
 mod queue;
+mod queued_event;
 mod subscriber;
 mod telemetry;
 #[cfg(test)]
-mod test;
-mod top;
+mod test_events;
+mod top_keys;
 #[cfg(feature = "tracing")]
 pub mod tracing;
 
 pub use attributes::Attributes;
 pub use counts::{Counts, GUARANTEES, OTHER, PolicyCounts};
-pub use note::KEY_BYTES;
+pub use queued_event::KEY_BYTES;
 pub use subscriber::Subscriber;
 pub use telemetry::{Builder, Telemetry};
-pub use top::{Top, TopKey, TopKeys};
+pub use top_keys::{Top, TopKey, TopKeys};
 
 /// The page about telemetry, whose code runs as doc tests.
 #[cfg(all(doctest, feature = "prometheus", feature = "opentelemetry", feature = "tracing"))]

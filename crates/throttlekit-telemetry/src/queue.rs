@@ -1,4 +1,4 @@
-//! From the threads that ask to the one that tells.
+//! The queue of events, and the thread that dispatches them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -11,9 +11,9 @@ use throttlekit::admission::Event;
 use throttlekit::{KeyHash, SecretHash};
 
 use crate::counts::{Counts, PolicyAt};
-use crate::note::Note;
+use crate::queued_event::QueuedEvent;
 use crate::subscriber::Subscribers;
-use crate::top::{Top, TopCounter};
+use crate::top_keys::{Top, TopCounter};
 
 /// How long the thread sleeps when it finds nothing, from the first time on, doubling.
 const NAP_MIN: Duration = Duration::from_millis(4);
@@ -36,7 +36,7 @@ pub(crate) struct Queue {
 }
 
 enum Item {
-    Note(Note),
+    Event(QueuedEvent),
     /// All before it were told.
     Flush(SyncSender<()>),
 }
@@ -70,9 +70,9 @@ impl Queue {
             abandon: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
         });
-        let teller = Teller { link: Arc::clone(&link), waiting, subscribers, capacity };
+        let dispatcher = Dispatcher { link: Arc::clone(&link), waiting, subscribers, capacity };
         let thread = thread::Builder::new().name("throttlekit-telemetry".into()).spawn(move || {
-            teller.run();
+            dispatcher.run();
             // Nobody may be there to hear it.
             let _ = finished.try_send(());
         })?;
@@ -91,8 +91,8 @@ impl Queue {
     /// Leaves an event to be told, or counts it as lost.
     #[inline]
     pub(crate) fn tell(&self, event: &Event<'_>, policy: PolicyAt) {
-        let note = Note::of(event, policy, &self.hash);
-        if self.items.try_send(Item::Note(note)).is_err() {
+        let note = QueuedEvent::of(event, policy, &self.hash);
+        if self.items.try_send(Item::Event(note)).is_err() {
             self.link.counts.lose(1);
         }
         if self.pushed.fetch_add(1, Relaxed).is_multiple_of(self.wake_every) {
@@ -154,14 +154,14 @@ impl Drop for Queue {
 }
 
 /// What runs on the thread.
-struct Teller {
+struct Dispatcher {
     link: Arc<Link>,
     waiting: Receiver<Item>,
     subscribers: Subscribers,
     capacity: usize,
 }
 
-impl Teller {
+impl Dispatcher {
     fn run(mut self) {
         let mut nap = NAP_MIN;
         loop {
@@ -186,7 +186,7 @@ impl Teller {
         let mut told = 0;
         while told < self.capacity && !self.link.abandon.load(Relaxed) {
             match self.waiting.try_recv() {
-                Ok(Item::Note(note)) => self.tell(&note),
+                Ok(Item::Event(note)) => self.tell(&note),
                 // Who waited may have gone.
                 Ok(Item::Flush(heard)) => _ = heard.try_send(()),
                 Err(_) => break,
@@ -196,7 +196,7 @@ impl Teller {
         told
     }
 
-    fn tell(&mut self, note: &Note) {
+    fn tell(&mut self, note: &QueuedEvent) {
         if let Some(top) = &self.link.top {
             lock(top).count(note);
         }
@@ -204,7 +204,7 @@ impl Teller {
     }
 
     fn notes_left(&self) -> u64 {
-        self.waiting.try_iter().filter(|item| matches!(item, Item::Note(_))).count() as u64
+        self.waiting.try_iter().filter(|item| matches!(item, Item::Event(_))).count() as u64
     }
 }
 

@@ -8,7 +8,7 @@ use throttlekit::admission::{Event, Observer};
 use crate::counts::Counts;
 use crate::queue::Queue;
 use crate::subscriber::{Subscriber, Subscribers};
-use crate::top::Top;
+use crate::top_keys::Top;
 
 /// Watches decisions: counts them at once, and tells subscribers of them on a thread of its own.
 ///

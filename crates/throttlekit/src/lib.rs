@@ -96,6 +96,8 @@ mod shared;
 pub mod slots;
 #[cfg(feature = "store")]
 pub mod store;
+#[cfg(feature = "store")]
+mod store_error;
 mod sync;
 #[cfg(feature = "store")]
 pub mod tier;

@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 
 use super::histogram::Histogram;
 use super::{Args, Rpc};
-use crate::dial::Says;
+use crate::connect::AuthInterceptor;
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ const ERROR_WAIT: Duration = Duration::from_millis(10);
 const MESSAGE_CHARS_MAX: usize = 300;
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
-type Client = RateLimiterClient<InterceptedService<Channel, Says>>;
+type Client = RateLimiterClient<InterceptedService<Channel, AuthInterceptor>>;
 
 /// What came of it.
 #[derive(Clone, Debug, Default)]
@@ -103,7 +103,10 @@ struct Shared {
 pub(super) async fn load(args: &Args, progress: &ProgressBar) -> Result<Tally> {
     let mut clients = Vec::new();
     for _ in 0..args.connections {
-        clients.push(RateLimiterClient::with_interceptor(args.dial.connect().await?, args.dial.says()?));
+        clients.push(RateLimiterClient::with_interceptor(
+            args.connection.connect().await?,
+            args.connection.auth()?,
+        ));
     }
     let shared = Arc::new(Shared {
         args: args.clone(),

@@ -11,13 +11,13 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use throttlekit_server::policy::Span;
 
-use crate::dial::Dial;
+use crate::connect::ConnectArgs;
 
 /// Load a server, and see how fast it answers
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]
-    dial: Dial,
+    connection: ConnectArgs,
     /// Which policy is asked
     #[arg(long)]
     policy: String,

@@ -25,7 +25,7 @@ pub(super) fn text(args: &Args, tally: &Tally) -> String {
         "{} of `{}` at {}: {} connections, {} under way on each, {} keys, {:.1} s",
         name(args.rpc),
         args.policy,
-        args.dial.target,
+        args.connection.target,
         args.connections,
         args.in_flight,
         args.keys,

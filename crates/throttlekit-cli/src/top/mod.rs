@@ -1,12 +1,12 @@
 //! `throttlekit top`: a dashboard in the terminal, over the monitor of a server.
 
 mod board;
-mod draw;
-mod feed;
-mod keys;
+mod input;
+mod poller;
 #[cfg(test)]
 #[path = "../../tests/common/pty.rs"]
 mod pty;
+mod render;
 mod svg;
 #[cfg(test)]
 mod tests;
@@ -23,13 +23,13 @@ use ratatui::{DefaultTerminal, Terminal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::dial::Dial;
+use crate::connect::ConnectArgs;
 
 /// Watch a server in the terminal
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]
-    dial: Dial,
+    connection: ConnectArgs,
     /// How often a second it is looked at
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=20))]
     hz: u64,
@@ -52,17 +52,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         if args.once {
-            let snapshot = feed::look_once(&args.dial).await?;
+            let snapshot = poller::look_once(&args.connection).await?;
             print!("{}", text::plain(&snapshot));
             return Ok(());
         }
         let (told, mut heard) = mpsc::channel(16);
-        let watching = tokio::spawn(feed::watch(args.dial.clone(), args.hz, told.clone()));
-        let mut board = Board::new(&args.dial.target);
+        let watching = tokio::spawn(poller::watch(args.connection.clone(), args.hz, told.clone()));
+        let mut board = Board::new(&args.connection.target);
         let done = match &args.svg {
             Some(file) => picture(&mut board, &mut heard, file, Duration::from_secs(args.svg_after)).await,
             None => {
-                keys::listen(told);
+                input::listen(told);
                 show(&mut board, &mut heard).await
             }
         };
@@ -78,7 +78,7 @@ async fn show(board: &mut Board, heard: &mut mpsc::Receiver<Input>) -> Result<()
     let mut hang_up = signal(SignalKind::hangup())?;
     in_terminal(async |terminal| {
         while !board.over() {
-            terminal.draw(|frame| draw::draw(frame, board))?;
+            terminal.draw(|frame| render::draw(frame, board))?;
             let input = tokio::select! {
                 input = heard.recv() => input,
                 _ = terminate.recv() => None,
@@ -119,7 +119,7 @@ async fn picture(
         }
     }
     let mut terminal = Terminal::new(TestBackend::new(PICTURE.0, PICTURE.1))?;
-    terminal.draw(|frame| draw::draw(frame, board))?;
+    terminal.draw(|frame| render::draw(frame, board))?;
     let drawn = svg::svg(terminal.backend().buffer());
     std::fs::write(file, drawn).with_context(|| file.display().to_string())
 }

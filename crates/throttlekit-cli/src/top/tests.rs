@@ -9,7 +9,7 @@ use throttlekit_proto::v1::{
 
 use super::board::{Board, HISTORY, Input, Press};
 use super::pty::Pty;
-use super::{draw, in_terminal, svg, text};
+use super::{in_terminal, render, svg, text};
 
 /// At this time, with these totals of `api`; `chat` stands still.
 fn snapshot(at_ms: i64, allowed: i64, denied: i64) -> Snapshot {
@@ -81,7 +81,7 @@ fn board() -> Board {
 
 fn screen(board: &Board) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(128, 40)).unwrap();
-    terminal.draw(|frame| draw::draw(frame, board)).unwrap();
+    terminal.draw(|frame| render::draw(frame, board)).unwrap();
     let buffer = terminal.backend().buffer().clone();
     (0..40).map(|row| (0..128).map(|column| buffer[(column, row)].symbol()).collect()).collect()
 }
@@ -190,7 +190,7 @@ fn any_size_of_screen_is_drawn() {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         let mut board = board();
         board.take(Input::Press(Press::Help));
-        terminal.draw(|frame| draw::draw(frame, &board)).unwrap();
+        terminal.draw(|frame| render::draw(frame, &board)).unwrap();
         assert!(terminal.backend().buffer().area.width == width);
     }
 }
@@ -244,7 +244,7 @@ fn a_picture_holds_the_text_and_escapes_it() {
     let mut odd = Board::new("a<b>&c");
     odd.take(seen(1, 1, 1));
     let mut terminal = Terminal::new(TestBackend::new(128, 40)).unwrap();
-    terminal.draw(|frame| draw::draw(frame, &odd)).unwrap();
+    terminal.draw(|frame| render::draw(frame, &odd)).unwrap();
     let picture = svg::svg(terminal.backend().buffer());
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
     assert!(picture.contains("a&lt;b&gt;&amp;c") && picture.contains("Denied by axis"));

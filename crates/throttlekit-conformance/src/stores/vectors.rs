@@ -41,7 +41,7 @@ where
     let told = |error: StoreError| format!("no store to play on: {error}");
     let store = Arc::new(make(clock.clone()).await.map_err(told)?);
     let mut report = StoreReport::default();
-    for suite in golden::read().map_err(|error| error.to_string())? {
+    for suite in golden::suites() {
         let mut table = Table::new(&suite.name, &suite.spec, &store, &clock)
             .map_err(|why| format!("{}: every golden suite has a shared form, but {why}", suite.name))?;
         table.play_golden(&suite).await.map_err(|difference| format!("{}: {difference}", suite.name))?;

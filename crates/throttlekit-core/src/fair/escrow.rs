@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
+use super::current_window::CurrentWindow;
 use super::give_back::Quiet;
-use super::turn::Turn;
 use super::{GiveBack, Member, Roster, Weight};
 use crate::rate::{Cadence, LimitError, checked_units};
 use crate::{Cost, Decision, Retry, Timestamp};
@@ -39,7 +39,7 @@ use crate::{Cost, Decision, Retry, Timestamp};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Escrow {
-    turn: Turn,
+    turn: CurrentWindow,
     roster: Roster,
     quiet: Option<Quiet>,
 }
@@ -48,7 +48,7 @@ impl Escrow {
     /// `limit` units in each window of the cadence.
     pub fn new(limit: u64, cadence: Cadence) -> Result<Self, LimitError> {
         let roster = Roster::new(checked_units(limit)?);
-        Ok(Self { turn: Turn::new(cadence)?, roster, quiet: None })
+        Ok(Self { turn: CurrentWindow::new(cadence)?, roster, quiet: None })
     }
 
     /// Lets tenants that go quiet in a window give back what is reserved for them.

@@ -10,15 +10,15 @@
 pub mod branch;
 mod class;
 mod classes;
+mod current_window;
 mod escrow;
 mod give_back;
-mod least;
+mod least_used;
 mod max_min;
 pub mod pool;
 mod roster;
 mod share;
 mod tree;
-mod turn;
 mod weight;
 
 pub use escrow::Escrow;

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use super::Weight;
 use super::classes::Classes;
-use super::least::Least;
-use super::turn::UsedBefore;
+use super::current_window::UsedBefore;
+use super::least_used::Least;
 use super::weight::ROSTER_WEIGHT_MAX;
 use crate::Cost;
 use crate::rate::UNITS_MAX;

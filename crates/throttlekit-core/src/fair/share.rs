@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::turn::Turn;
+use super::current_window::CurrentWindow;
 use super::{Member, Roster, Weight};
 use crate::rate::{Cadence, LimitError, checked_units};
 use crate::{Cost, Decision, Retry, Timestamp};
@@ -14,14 +14,14 @@ use crate::{Cost, Decision, Retry, Timestamp};
 /// absent tenants leave goes to whoever came first, while caps were higher. The whole never passes the limit.
 #[derive(Clone, Debug)]
 pub struct FairShare {
-    turn: Turn,
+    turn: CurrentWindow,
     roster: Roster,
 }
 
 impl FairShare {
     /// `limit` units in each window of the cadence.
     pub fn new(limit: u64, cadence: Cadence) -> Result<Self, LimitError> {
-        Ok(Self { turn: Turn::new(cadence)?, roster: Roster::new(checked_units(limit)?) })
+        Ok(Self { turn: CurrentWindow::new(cadence)?, roster: Roster::new(checked_units(limit)?) })
     }
 
     /// Moves to `now`. True if a new window has begun: then nobody has joined it yet, and older handles are void.

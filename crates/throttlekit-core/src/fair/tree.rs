@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::turn::Turn;
+use super::current_window::CurrentWindow;
 use super::{Member, Roster, WEIGHT_MAX, Weight};
 use crate::rate::{Cadence, LimitError, checked_units};
 use crate::{Cost, Decision, Retry, Timestamp};
@@ -58,7 +58,7 @@ pub const DEPTH_MAX: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Tree {
     limit: u64,
-    turn: Turn,
+    turn: CurrentWindow,
     groups: Vec<Node>,
 }
 
@@ -108,7 +108,7 @@ impl Tree {
     pub fn new(limit: u64, cadence: Cadence) -> Result<Self, LimitError> {
         let limit = checked_units(limit)?;
         let root = Node { place: None, depth: 0, sums: false, roster: Roster::new(limit) };
-        Ok(Self { limit, turn: Turn::new(cadence)?, groups: vec![root] })
+        Ok(Self { limit, turn: CurrentWindow::new(cadence)?, groups: vec![root] })
     }
 
     /// Moves to `now`. True if a new window has begun: then nobody has joined it yet, and older handles are void.

@@ -17,15 +17,15 @@
 mod authority;
 mod batch;
 mod holder;
+mod local_lease;
 mod margin;
-mod purse;
 mod sizing;
 mod want;
 
 pub use authority::{Account, Authority, Epoch, Loan, Return, ReturnId, Term};
 pub use batch::{Batch, Sizing};
 pub use holder::{Holder, Plan, Reply, Request, Turn};
+pub use local_lease::{Draw, PlainWord, Purse, Spend, UNITS_HELD_MAX, Word};
 pub use margin::Margin;
-pub use purse::{Draw, PlainWord, Purse, Spend, UNITS_HELD_MAX, Word};
 pub use sizing::{PredictiveSizer, Sizer, SizerOptions, SizingError, eoq_cost, eoq_optimum};
 pub use want::Want;

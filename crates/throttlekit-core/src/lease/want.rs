@@ -1,6 +1,7 @@
 //! What is requested of an authority.
 
 use crate::Cost;
+use crate::rate::shared::SharedForm;
 
 /// A learned reservation is at most one part in this many of the limit: so many streams hold one at the same time.
 const LEARNED_PART: u64 = 4;
@@ -45,6 +46,15 @@ impl Want {
     fn part(wish: Cost, limit: Cost, part: u64) -> Self {
         let wants = wish.min(limit / part).max(1);
         Self { wants, least: wants.min(limit / LEAST_PART).max(1), share: 1 }
+    }
+}
+
+impl SharedForm {
+    /// Clamps a want to numbers that a script carries exactly. It is answered as the want itself.
+    pub fn clamped(&self, want: Want) -> Want {
+        let (units, cost_max) = (self.limit().units(), self.limit().cost_max());
+        let least = want.least.clamp(1, cost_max + 1);
+        Want { wants: want.wants.clamp(least, units.max(least)), least, share: want.share.clamp(1, units) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::hot::{Hot, HotTable, SlotAt};
+use super::hot_keys::{Hot, HotTable, SlotAt};
 use super::{CountMin, Memory, Plain, Shape, SketchError, SketchLimit};
 use crate::{Cost, Decision, Timestamp};
 

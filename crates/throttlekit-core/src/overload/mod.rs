@@ -11,7 +11,7 @@
 
 mod count_min;
 mod flood;
-mod hot;
+mod hot_keys;
 mod limit;
 mod linear;
 mod shape;
@@ -22,7 +22,7 @@ mod throttle;
 
 pub use count_min::{AtPlaces, CountMin, Memory, Places, Plain, Slot};
 pub use flood::FloodWindow;
-pub use hot::Hot;
+pub use hot_keys::Hot;
 pub use limit::{SketchError, SketchLimit};
 pub use linear::{LinearSketch, MergeError, Merged};
 pub use shape::{Shape, ShapeError};

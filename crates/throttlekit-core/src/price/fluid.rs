@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::linear::{AXES, dot};
 use super::simplex::{Program, TOLERANCE};
-use super::ties::most_selective;
+use super::tie_break::most_selective;
 use super::{Budgets, KINDS_MAX, Kind, PriceError, Prices, number};
 
 /// The best that can be made of a workload, and the prices that tell how.

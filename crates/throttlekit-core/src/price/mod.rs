@@ -20,7 +20,7 @@ mod mixture;
 mod refiner;
 mod replay;
 mod simplex;
-mod ties;
+mod tie_break;
 
 pub use certificate::Certificate;
 pub use fluid::{Solution, solve_fluid_lp};

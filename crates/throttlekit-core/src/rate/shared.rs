@@ -15,7 +15,6 @@ use super::sliding_log::Run;
 use super::{Bucket, Cost, Count, DEBT_MAX, Gcra, Limit, LimitError, Log, Mark, Ring, SharedPace};
 use super::{SlidingWindow, State, Tat, UNITS_MAX, Window};
 use crate::Timestamp;
-use crate::lease::Want;
 
 pub(super) const NANOS: u64 = 1_000;
 /// Sums of two such numbers are still exact in a double.
@@ -187,13 +186,6 @@ impl SharedForm {
     pub fn counts_units(&self) -> bool {
         let rest = if self.kind() == Kind::Gcra { self.one[1] } else { 0 };
         u128::from(rest.unsigned_abs()) * (u128::from(self.limit.units()) + 2) < u128::from(EXACT_MAX)
-    }
-
-    /// A want in numbers that a script carries exactly, answered as the want itself.
-    pub fn clamped(&self, want: Want) -> Want {
-        let units = self.limit.units();
-        let least = want.least.clamp(1, self.limit.cost_max() + 1);
-        Want { wants: want.wants.clamp(least, units.max(least)), least, share: want.share.clamp(1, units) }
     }
 
     /// The numbers of a limit for one who wants so many at the least.

@@ -8,10 +8,8 @@ use std::time::Duration;
 use throttlekit::{BootClock, Clock, Timestamp};
 
 use super::{Caller, Principal};
+use crate::audit::AUDIT;
 use crate::listen::Peer;
-
-/// The target of all events of the audit log.
-pub(crate) const AUDIT: &str = "throttlekit::audit";
 
 /// A dashboard that looks every second is one event in this time.
 const LOOKS_EVERY: Duration = Duration::from_secs(600);

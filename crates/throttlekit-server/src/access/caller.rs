@@ -1,40 +1,17 @@
-//! Who asks, and what it may.
+//! The caller of a request and its rights.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use throttlekit::store::StoreError;
 
-use super::grant::Grant;
+use super::Principal;
 use super::refusals::{Reason, Refusals};
-use super::{GrantSpec, Principal};
 use crate::engine::{Answered, Engine, Refusal};
 use crate::listen::Peer;
-use crate::seeing::TooManyWatchers;
-use crate::share::{OpenStream, Turn};
-
-/// What can be asked, for allow-lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Door {
-    /// Check, CheckMany: asks that are charged.
-    Check,
-    /// Peek, Forecast: looks at what others have left.
-    Peek,
-    /// Debit.
-    Debit,
-    /// Admit, Release, Heartbeat.
-    Admit,
-    /// Fleet.Reserve.
-    Reserve,
-    /// Envoy's rate limit service.
-    Envoy,
-    /// The monitor, which shows keys.
-    Monitor,
-}
+use crate::policy::{Endpoint, Grant, GrantSpec};
+use crate::share::{OpenStream, TooManyWatchers, Turn};
 
 /// Who asks, and what it may. Put into a request's extensions by [`Identify`](super::Identify).
 #[derive(Clone, Debug)]
@@ -134,6 +111,11 @@ impl Caller {
         self.turn.iter().for_each(|turn| turn.weigh(decisions));
     }
 
+    /// The turn of its request, where callers share the server.
+    pub(crate) fn turn(&self) -> Option<&Turn> {
+        self.turn.as_deref()
+    }
+
     /// Waits for the turn of the next `decisions` decisions of its request.
     pub(crate) async fn turn_for(&self, decisions: usize) -> Result<(), Refusal> {
         match &self.turn {
@@ -163,7 +145,7 @@ impl Caller {
     }
 
     /// Whoever sent a request to this engine. Where nobody looked who it is, though the file lists who may ask, it may
-    /// do nothing: a door that was put together without [`Identify`](super::Identify) is shut, not open.
+    /// do nothing: an API that was put together without [`Identify`](super::Identify) is shut, not open.
     pub fn of(extensions: &http::Extensions, engine: &Engine) -> Self {
         let unseen = || if engine.file().access.is_some() { Self::nobody() } else { Self::anyone() };
         extensions.get().cloned().unwrap_or_else(unseen)
@@ -177,55 +159,58 @@ impl Caller {
         }
     }
 
-    /// Whether it may use this door for this policy and key; if not, a refusal that says so, and is counted.
-    pub fn may(&self, door: Door, policy: &str, key: &[u8]) -> Result<(), Refusal> {
-        if self.allows(door, policy, key) {
+    /// Checks whether it may use this endpoint for this policy and key. If not, returns a refusal that says so, and
+    /// counts it.
+    pub fn may(&self, endpoint: Endpoint, policy: &str, key: &[u8]) -> Result<(), Refusal> {
+        if self.allows(endpoint, policy, key) {
             return Ok(());
         }
-        self.may_use(door)?;
+        self.may_use(endpoint)?;
         // The key is not repeated: refusals are logged.
         let policy = policy.escape_debug();
-        Err(self
-            .refused(door, format!("{} may not use {door:?} for this key of policy `{policy}`", self.said())))
+        Err(self.refused(
+            endpoint,
+            format!("{} may not use {endpoint:?} for this key of policy `{policy}`", self.said()),
+        ))
     }
 
     /// The same where nobody asks why not.
-    pub fn allows(&self, door: Door, policy: &str, key: &[u8]) -> bool {
+    pub fn allows(&self, endpoint: Endpoint, policy: &str, key: &[u8]) -> bool {
         match &self.rights {
-            Rights::Listed(allowed) => allowed.grants.iter().any(|grant| grant.allows(door, policy, key)),
-            _ => self.why_not(door).is_none(),
+            Rights::Listed(allowed) => allowed.grants.iter().any(|grant| grant.allows(endpoint, policy, key)),
+            _ => self.why_not(endpoint).is_none(),
         }
     }
 
     /// The same for every key that a request is counted for.
-    pub fn may_each(&self, door: Door, policy: &str, keys: &[&[u8]]) -> Result<(), Refusal> {
-        keys.iter().try_for_each(|key| self.may(door, policy, key))
+    pub fn may_each(&self, endpoint: Endpoint, policy: &str, keys: &[&[u8]]) -> Result<(), Refusal> {
+        keys.iter().try_for_each(|key| self.may(endpoint, policy, key))
     }
 
-    /// Whether it may use this door at all: for what is of no policy, and for leases, which are their owner's. If not, a
-    /// refusal that says so, and is counted.
-    pub fn may_use(&self, door: Door) -> Result<(), Refusal> {
-        self.why_not(door).map_or(Ok(()), |why| Err(self.refused(door, why)))
+    /// Checks whether it may use this endpoint at all: for what is of no policy, and for leases, which are their
+    /// owner's. If not, returns a refusal that says so, and counts it.
+    pub fn may_use(&self, endpoint: Endpoint) -> Result<(), Refusal> {
+        self.why_not(endpoint).map_or(Ok(()), |why| Err(self.refused(endpoint, why)))
     }
 
-    fn why_not(&self, door: Door) -> Option<String> {
-        match (&self.rights, door) {
-            (Rights::Open { monitor: false, .. }, Door::Monitor) => Some(NO_MONITOR.into()),
-            (Rights::Open { reserve: false, .. }, Door::Reserve) => Some(NO_FLEET.into()),
-            (Rights::Listed(allowed), _) if !allowed.grants.iter().any(|grant| grant.opens(door)) => {
-                Some(format!("{} may not use {door:?}", self.said()))
+    fn why_not(&self, endpoint: Endpoint) -> Option<String> {
+        match (&self.rights, endpoint) {
+            (Rights::Open { monitor: false, .. }, Endpoint::Monitor) => Some(NO_MONITOR.into()),
+            (Rights::Open { reserve: false, .. }, Endpoint::Reserve) => Some(NO_FLEET.into()),
+            (Rights::Listed(allowed), _) if !allowed.grants.iter().any(|grant| grant.opens(endpoint)) => {
+                Some(format!("{} may not use {endpoint:?}", self.said()))
             }
             _ => None,
         }
     }
 
-    fn refused(&self, door: Door, why: String) -> Refusal {
+    fn refused(&self, endpoint: Endpoint, why: String) -> Refusal {
         let (refusals, reason) = match &self.rights {
             Rights::All(_) => return Refusal::Forbidden(why),
             Rights::Open { refusals, .. } => (refusals, Reason::NoSecret),
             Rights::Listed(allowed) => (&allowed.refusals, Reason::Forbidden),
         };
-        refusals.note(reason, self.address, self.principal().name(), &format!("{door:?}"));
+        refusals.note(reason, self.address, self.principal().name(), &format!("{endpoint:?}"));
         Refusal::Forbidden(why)
     }
 

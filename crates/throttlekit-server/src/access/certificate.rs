@@ -1,33 +1,6 @@
-//! Names in client certificates, and which principal each belongs to.
+//! Principals by the names in their client certificates.
 
 use std::collections::HashMap;
-
-/// The name of a certificate in the form that is compared: `dns:host` in lower case, a URI, or the beginning of a
-/// SPIFFE ID up to a `/`, followed by `*`.
-pub(crate) fn judge_certificate(name: &str) -> Result<String, String> {
-    if let Some(host) = name.strip_prefix("dns:") {
-        return Ok(format!("dns:{}", host.to_ascii_lowercase()));
-    }
-    match name.split_once('*') {
-        None if name.contains("://") => Ok(name.into()),
-        Some((beginning, "")) if is_spiffe_folder(beginning) => Ok(name.into()),
-        Some(_) => Err(format!(
-            "certificate `{}`: a `*` stands at the end only, after a `/` behind a trust domain, such as \
-             `spiffe://mesh.example/*`",
-            name.escape_debug()
-        )),
-        None => Err(format!(
-            "certificate `{}` is neither `dns:host` nor a URI such as `spiffe://mesh/name`",
-            name.escape_debug()
-        )),
-    }
-}
-
-/// Whether it is a trust domain and perhaps a path, up to a `/`.
-fn is_spiffe_folder(text: &str) -> bool {
-    let path = text.strip_prefix("spiffe://").and_then(|rest| rest.split_once('/'));
-    path.is_some_and(|(domain, path)| !domain.is_empty() && (path.is_empty() || path.ends_with('/')))
-}
 
 /// Principals by the names in their certificates.
 #[derive(Debug, Default)]
@@ -40,7 +13,8 @@ pub(super) struct Certificates {
 }
 
 impl Certificates {
-    /// Notes a name as [`judge_certificate`] has it. Returns the principal that it belongs to already, if any.
+    /// Adds a name as [`judge_certificate`](crate::policy::judge_certificate) returns it. Returns the principal that it
+    /// belongs to already, if any.
     pub(super) fn insert(&mut self, name: String, whose: usize) -> Option<usize> {
         let Some(beginning) = name.strip_suffix('*') else { return self.exact.insert(name, whose) };
         if let Err(place) = self.lengths.binary_search_by(|length| beginning.len().cmp(length)) {
@@ -72,6 +46,7 @@ fn beginning(name: &str, length: usize) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::judge_certificate;
 
     #[test]
     fn the_longest_pattern_wins_and_a_name_in_full_wins_over_all() {
@@ -101,23 +76,5 @@ mod tests {
         assert_eq!(find(&["spiffe://mesh/ns/a/sa/y", "dns:a.example"]), Some(3));
         assert_eq!(find(&[]), None);
         assert_eq!(all.insert("spiffe://mesh/*".into(), 7), Some(0));
-    }
-
-    #[test]
-    fn a_star_stands_at_the_end_behind_a_trust_domain() {
-        for good in ["spiffe://mesh/*", "spiffe://mesh.example/ns/*", "spiffe://mesh/x", "https://a/b"] {
-            assert_eq!(judge_certificate(good).as_deref(), Ok(good));
-        }
-        for bad in [
-            "spiffe://*",
-            "spiffe:///*",
-            "spiffe://mesh*",
-            "spiffe://mesh/ns*",
-            "spiffe://mesh/*/x",
-            "https://a/*",
-        ] {
-            assert!(judge_certificate(bad).unwrap_err().contains("at the end only"), "{bad}");
-        }
-        assert!(judge_certificate("cn:x").unwrap_err().contains("neither"));
     }
 }

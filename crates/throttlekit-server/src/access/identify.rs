@@ -1,4 +1,4 @@
-//! The layer that says who sent a request.
+//! The layer that identifies the caller of a request.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,9 +13,8 @@ use tonic::Status;
 use tower::{Layer, Service};
 
 use super::refusals::Reason;
-use super::{Access, Unknown};
-use crate::doors::http::FORWARD_AUTH;
-use crate::listen::{Peer, is_grpc, read_rest, say};
+use super::{Access, AuthError};
+use crate::listen::{FORWARD_AUTH, Peer, is_grpc, read_rest, say};
 
 /// What is answered to everybody: whether the server is well, which whoever sends traffic to it must know.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
@@ -68,9 +67,9 @@ impl Identify {
         };
         let caller = caller.map_err(|unknown| {
             let why = match unknown {
-                Unknown::WrongToken => "this token is nobody's",
-                Unknown::ExpiredToken => "this token has expired",
-                Unknown::NoToken => NO_TOKEN,
+                AuthError::WrongToken => "this token is nobody's",
+                AuthError::ExpiredToken => "this token has expired",
+                AuthError::NoToken => NO_TOKEN,
             };
             refuse(unknown.reason(), "", why)
         })?;

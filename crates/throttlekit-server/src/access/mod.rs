@@ -1,35 +1,28 @@
-//! Who may ask what: how callers are known, and what each may use.
+//! Authentication and authorization of callers.
 
+mod access_list;
 mod audit;
 mod caller;
 mod certificate;
-mod grant;
-mod held;
 mod identify;
-mod known;
-mod principal;
 mod principals;
 mod refusals;
 mod secret;
-mod spec;
-mod token;
+mod secret_cache;
+mod secret_check;
 
-pub(crate) use audit::{AUDIT, MonitorLog};
-pub use caller::{Caller, Door};
-pub(crate) use certificate::judge_certificate;
-pub(crate) use grant::judge as judge_grant;
-pub(crate) use held::{GRACE, Held, read as read_secrets};
+pub use crate::principal::Principal;
+pub use access_list::{Access, AuthError, Secrets};
+pub(crate) use access_list::{Built, Changes};
+pub(crate) use audit::MonitorLog;
+pub use caller::Caller;
 pub(crate) use identify::is_open;
 pub use identify::{Identified, Identify, PROXY_TOKEN};
-pub use known::{Access, Secrets, Unknown};
-pub(crate) use known::{Built, Changes, unusable};
-pub use principal::Principal;
-pub use principals::PRINCIPALS_MAX;
-pub(crate) use principals::{NO_CREDENTIAL, judge_weight, sources};
+pub(crate) use principals::sources;
 pub(crate) use refusals::Refusals;
 pub use secret::Secret;
-pub use spec::{AccessSpec, GrantSpec, PrincipalSpec, TokenSpec};
-pub(crate) use token::{Kept, TOKENS_MAX, judge_token, tokens};
+pub(crate) use secret_cache::{GRACE, SecretCache, read as read_secrets};
+pub use secret_check::judge_secrets;
 
 #[cfg(test)]
 mod tests;

@@ -1,22 +1,21 @@
-//! The principals of a file, found by what they show.
+//! The principals of a file, found by their credentials.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use throttlekit::{Clock, Timestamp};
 
 use super::caller::Allowed;
-use super::certificate::{Certificates, judge_certificate};
-use super::held::Held;
+use super::certificate::Certificates;
 use super::refusals::Refusals;
 use super::secret::{Head, Source};
-use super::token::{TOKENS_MAX, judge_token, tokens};
-use super::{AccessSpec, Principal, PrincipalSpec, Secret, Unknown};
-
-/// Principals of one file. At some 300 bytes each, their tables take 3 MB.
-pub const PRINCIPALS_MAX: usize = 10_000;
+use super::secret_cache::SecretCache;
+use super::{AuthError, Principal, Secret};
+use crate::policy::{
+    AccessSpec, ListedToken, NO_CREDENTIAL, PRINCIPALS_MAX, PrincipalSpec, TOKENS_MAX, TokenLocation,
+    judge_certificate, judge_token, judge_weight, tokens,
+};
 
 /// The principals of a file: one lookup finds each, however many there are.
 #[derive(Debug, Default)]
@@ -36,7 +35,7 @@ struct Token {
 
 /// The places outside the file that hold tokens of its principals.
 pub(crate) fn sources(spec: &AccessSpec) -> impl Iterator<Item = Source> {
-    spec.principals.values().flat_map(tokens).filter_map(|token| token.source())
+    spec.principals.values().flat_map(tokens).filter_map(|token| Source::of(&token))
 }
 
 impl Principals {
@@ -44,7 +43,7 @@ impl Principals {
     /// used now is left out, and named in `failing` with the reason.
     pub(super) fn build(
         spec: &AccessSpec,
-        held: &Held,
+        held: &SecretCache,
         refusals: &Arc<Refusals>,
         failing: &mut Vec<String>,
     ) -> Result<Self, String> {
@@ -62,7 +61,7 @@ impl Principals {
             }
             for token in tokens(spec) {
                 let expires = token.judge().map_err(at)?;
-                let added = token.secret(held).and_then(|secret| all.add_token(secret, expires, &allowed));
+                let added = secret(&token, held).and_then(|secret| all.add_token(secret, expires, &allowed));
                 failing.extend(added.err().map(|why| at(format!("{}: {why}", token.field))));
             }
             all.known.push(allowed);
@@ -109,12 +108,12 @@ impl Principals {
 
     /// The principal that shows this token. How long the lookup takes depends on half of a digest, which nobody can
     /// steer towards that of a token they do not have; the comparison that decides takes the same time for all.
-    pub(super) fn by_token(&self, shown: &Secret, clock: &impl Clock) -> Result<&Arc<Allowed>, Unknown> {
+    pub(super) fn by_token(&self, shown: &Secret, clock: &impl Clock) -> Result<&Arc<Allowed>, AuthError> {
         let found = self.by_token.get(&shown.head()).filter(|token| token.secret.is(shown).into());
-        let token = found.ok_or(Unknown::WrongToken)?;
-        let whose = token.whose.as_ref().ok_or(Unknown::WrongToken)?;
+        let token = found.ok_or(AuthError::WrongToken)?;
+        let whose = token.whose.as_ref().ok_or(AuthError::WrongToken)?;
         match token.expires {
-            Some(expires) if clock.now() >= expires => Err(Unknown::ExpiredToken),
+            Some(expires) if clock.now() >= expires => Err(AuthError::ExpiredToken),
             _ => Ok(whose),
         }
     }
@@ -152,15 +151,13 @@ fn judge(name: &str, spec: &PrincipalSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// The most that a principal counts for beside others.
-const WEIGHT_MAX: u32 = 1_000;
-
-/// What a principal counts for beside others.
-pub(crate) fn judge_weight(weight: Option<u32>) -> Result<NonZeroU32, String> {
-    let weight = weight.unwrap_or(1);
-    let found = NonZeroU32::new(weight).filter(|weight| weight.get() <= WEIGHT_MAX);
-    found.ok_or_else(|| format!("weight is {weight}: it is 1 to {WEIGHT_MAX}"))
+/// The secret of a token, or the reason why there is none now.
+fn secret(token: &ListedToken<'_>, held: &SecretCache) -> Result<Secret, String> {
+    match (token.location(), Source::of(token)) {
+        (_, Some(source)) => held.get(&source).cloned().map_err(ToOwned::to_owned),
+        (TokenLocation::Digest(digits), None) => {
+            Secret::of_digest(digits).ok_or_else(|| "is no digest".into())
+        }
+        (_, None) => Err("was not read".into()),
+    }
 }
-
-pub(crate) const NO_CREDENTIAL: &str =
-    "nobody can be known as it: give token_sha256, token_file, token_env, tokens or certificate";

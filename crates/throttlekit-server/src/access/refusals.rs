@@ -1,4 +1,4 @@
-//! Callers that were refused, counted and logged.
+//! Refused callers, counted and logged.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

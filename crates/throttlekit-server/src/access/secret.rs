@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::files::read_regular;
+use crate::policy::{ListedToken, TokenLocation};
 
 /// Shorter secrets can be guessed.
 const BYTES_MIN: usize = 16;
@@ -93,6 +94,15 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// The place to read a token from, if the file does not hold its digest.
+    pub(crate) fn of(token: &ListedToken<'_>) -> Option<Self> {
+        match token.location() {
+            TokenLocation::Digest(_) => None,
+            TokenLocation::File(path) => Some(Self::File(path.into())),
+            TokenLocation::Env(name) => Some(Self::Env(name.into())),
+        }
+    }
+
     pub(crate) fn read(&self) -> Result<Secret, String> {
         match self {
             Self::File(path) => Secret::in_file(path),

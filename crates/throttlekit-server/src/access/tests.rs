@@ -3,6 +3,7 @@ use std::path::Path;
 use super::*;
 use crate::engine::Refusal;
 use crate::listen::Peer;
+use crate::policy::{AccessSpec, Endpoint};
 
 const BILLING: &str = "the token of billing";
 const OPS: &str = "the token of operations";
@@ -56,38 +57,38 @@ fn a_principal_may_what_is_listed_and_nothing_else() {
     let caller = access().identify(&bearer(BILLING), None).unwrap();
     assert_eq!(caller.principal().name(), "billing");
     let table = [
-        (Door::Check, "chat", "acme/1", true),
-        (Door::Check, "api-", "acme/", true),
-        (Door::Check, "api-v2", "acme/x", true),
-        (Door::Debit, "chat", "acme/1", true),
-        (Door::Peek, "chat", "other", true),
-        (Door::Peek, "api-v2", "acme/1", false),
-        (Door::Check, "chat", "acme", false),
-        (Door::Check, "chat", "", false),
-        (Door::Check, "chat", "evil/acme/", false),
-        (Door::Check, "chats", "acme/1", false),
-        (Door::Check, "cha", "acme/1", false),
-        (Door::Check, "api", "acme/1", false),
-        (Door::Check, "", "acme/1", false),
-        (Door::Check, "*", "acme/1", false),
-        (Door::Admit, "chat", "acme/1", false),
-        (Door::Reserve, "chat", "acme/1", false),
-        (Door::Envoy, "chat", "acme/1", false),
-        (Door::Monitor, "chat", "acme/1", false),
+        (Endpoint::Check, "chat", "acme/1", true),
+        (Endpoint::Check, "api-", "acme/", true),
+        (Endpoint::Check, "api-v2", "acme/x", true),
+        (Endpoint::Debit, "chat", "acme/1", true),
+        (Endpoint::Peek, "chat", "other", true),
+        (Endpoint::Peek, "api-v2", "acme/1", false),
+        (Endpoint::Check, "chat", "acme", false),
+        (Endpoint::Check, "chat", "", false),
+        (Endpoint::Check, "chat", "evil/acme/", false),
+        (Endpoint::Check, "chats", "acme/1", false),
+        (Endpoint::Check, "cha", "acme/1", false),
+        (Endpoint::Check, "api", "acme/1", false),
+        (Endpoint::Check, "", "acme/1", false),
+        (Endpoint::Check, "*", "acme/1", false),
+        (Endpoint::Admit, "chat", "acme/1", false),
+        (Endpoint::Reserve, "chat", "acme/1", false),
+        (Endpoint::Envoy, "chat", "acme/1", false),
+        (Endpoint::Monitor, "chat", "acme/1", false),
     ];
     for (door, policy, key, allowed) in table {
         let may = caller.may(door, policy, key.as_bytes());
         assert_eq!(may.is_ok(), allowed, "{door:?} {policy} {key}");
         assert!(allowed || matches!(may, Err(Refusal::Forbidden(_))));
     }
-    assert!(caller.may_use(Door::Peek).is_ok());
-    assert!(matches!(caller.may_use(Door::Admit), Err(Refusal::Forbidden(_))));
+    assert!(caller.may_use(Endpoint::Peek).is_ok());
+    assert!(matches!(caller.may_use(Endpoint::Admit), Err(Refusal::Forbidden(_))));
 }
 
 #[test]
 fn a_refusal_does_not_repeat_the_key() {
     let caller = access().identify(&bearer(BILLING), None).unwrap();
-    let refusal = caller.may(Door::Check, "chat", b"secret-key").unwrap_err();
+    let refusal = caller.may(Endpoint::Check, "chat", b"secret-key").unwrap_err();
     assert!(!refusal.to_string().contains("secret-key"), "{refusal}");
 }
 
@@ -99,8 +100,8 @@ fn certificates_are_known_by_their_names() {
     };
     assert_eq!(name(&["dns:x", "spiffe://mesh/billing"]), Ok("billing".into()));
     assert_eq!(name(&["dns:ops.example"]), Ok("ops".into()));
-    assert_eq!(name(&["spiffe://mesh/billing/x"]), Err(Unknown::NoToken));
-    assert_eq!(name(&["dns:spiffe://mesh/billing"]), Err(Unknown::NoToken));
+    assert_eq!(name(&["spiffe://mesh/billing/x"]), Err(AuthError::NoToken));
+    assert_eq!(name(&["dns:spiffe://mesh/billing"]), Err(AuthError::NoToken));
 }
 
 #[test]
@@ -108,12 +109,12 @@ fn a_wrong_token_is_refused_even_with_a_good_certificate() {
     let peer = with_names(&["spiffe://mesh/billing"]);
     for wrong in ["", "x", "the token of billin", "the token of billing!"] {
         let refused = access().identify(&bearer(wrong), Some(&peer)).unwrap_err();
-        assert_eq!(refused, Unknown::WrongToken, "{wrong}");
+        assert_eq!(refused, AuthError::WrongToken, "{wrong}");
     }
     let basic = headers(&[("authorization", "Basic dGhlIHRva2VuIG9mIGJpbGxpbmc=")]);
-    assert_eq!(access().identify(&basic, Some(&peer)).unwrap_err(), Unknown::WrongToken);
+    assert_eq!(access().identify(&basic, Some(&peer)).unwrap_err(), AuthError::WrongToken);
     let two = headers(&[("x-fleet-secret", OPS), ("authorization", &format!("Bearer {BILLING}"))]);
-    assert_eq!(access().identify(&two, None).unwrap_err(), Unknown::WrongToken);
+    assert_eq!(access().identify(&two, None).unwrap_err(), AuthError::WrongToken);
 }
 
 #[test]
@@ -130,43 +131,45 @@ fn a_proxy_is_known_by_a_header_of_its_own_and_never_by_what_its_client_shows() 
         name(&[own, ("authorization", &stolen), ("x-monitor-secret", OPS)], None),
         Ok("billing".into())
     );
-    assert_eq!(name(&[("authorization", &stolen)], None), Err(Unknown::NoToken));
+    assert_eq!(name(&[("authorization", &stolen)], None), Err(AuthError::NoToken));
     assert_eq!(name(&[users], Some(&with_names(&["dns:ops.example"]))), Ok("ops".into()));
-    assert_eq!(name(&[("x-throttlekit-token", "x"), users], None), Err(Unknown::WrongToken));
+    assert_eq!(name(&[("x-throttlekit-token", "x"), users], None), Err(AuthError::WrongToken));
     let mut two = headers(&[own]);
     two.append("x-throttlekit-token", OPS.parse().unwrap());
-    assert_eq!(access().identify_proxy(&two, &PROXY_TOKEN, None).unwrap_err(), Unknown::WrongToken);
+    assert_eq!(access().identify_proxy(&two, &PROXY_TOKEN, None).unwrap_err(), AuthError::WrongToken);
     let open = Access::open(Secrets { monitor: Secret::of(b"look"), ..Secrets::default() });
     let caller = open.identify_proxy(&bearer("look"), &PROXY_TOKEN, Some(&at("127.0.0.1"))).unwrap();
-    assert!(caller.may(Door::Check, "p", b"k").is_ok() && caller.may(Door::Monitor, "p", b"k").is_err());
+    assert!(
+        caller.may(Endpoint::Check, "p", b"k").is_ok() && caller.may(Endpoint::Monitor, "p", b"k").is_err()
+    );
 }
 
 #[test]
 fn nobody_in_particular_may_nothing_unless_stated() {
     let none = http::HeaderMap::new();
-    assert_eq!(access().identify(&none, Some(&at("127.0.0.1"))).unwrap_err(), Unknown::NoToken);
+    assert_eq!(access().identify(&none, Some(&at("127.0.0.1"))).unwrap_err(), AuthError::NoToken);
     assert_eq!(
         Access::of(&AccessSpec::default()).unwrap().identify(&none, None).unwrap_err(),
-        Unknown::NoToken
+        AuthError::NoToken
     );
     let some = Access::of(&spec("anonymous: [{doors: [check], policies: [public]}]")).unwrap();
     let caller = some.identify(&none, None).unwrap();
-    assert!(caller.may(Door::Check, "public", b"k").is_ok());
-    assert!(caller.may(Door::Check, "chat", b"k").is_err());
-    assert!(caller.may(Door::Peek, "public", b"k").is_err());
+    assert!(caller.may(Endpoint::Check, "public", b"k").is_ok());
+    assert!(caller.may(Endpoint::Check, "chat", b"k").is_err());
+    assert!(caller.may(Endpoint::Peek, "public", b"k").is_err());
 }
 
 #[test]
 fn old_clients_show_their_token_in_headers_of_their_own() {
     let caller = access().identify(&headers(&[("x-monitor-secret", OPS)]), None).unwrap();
     assert_eq!(caller.principal().name(), "ops");
-    assert!(caller.may(Door::Monitor, "any", b"any").is_ok());
+    assert!(caller.may(Endpoint::Monitor, "any", b"any").is_ok());
 }
 
 #[test]
 fn without_a_list_the_monitor_and_reserving_are_for_nobody() {
     let open = Access::open(Secrets::default());
-    for door in [Door::Monitor, Door::Reserve] {
+    for door in [Endpoint::Monitor, Endpoint::Reserve] {
         for peer in [None, Some(&at("127.0.0.1")), Some(&at("192.0.2.1"))] {
             let refused = open.identify(&bearer("guess"), peer).unwrap().may(door, "p", b"k").unwrap_err();
             for remedy in ["-secret-file", "`access`", "--trust-loopback"] {
@@ -174,7 +177,7 @@ fn without_a_list_the_monitor_and_reserving_are_for_nobody() {
             }
         }
     }
-    assert!(open.identify(&http::HeaderMap::new(), None).unwrap().may(Door::Check, "p", b"k").is_ok());
+    assert!(open.identify(&http::HeaderMap::new(), None).unwrap().may(Endpoint::Check, "p", b"k").is_ok());
 }
 
 #[test]
@@ -192,7 +195,7 @@ fn with_loopback_trust_the_monitor_and_reserving_are_for_this_machine() {
         ("host", "localhost"),
         ("x-monitor-secret", ""),
     ]);
-    for door in [Door::Monitor, Door::Reserve] {
+    for door in [Endpoint::Monitor, Endpoint::Reserve] {
         for local in ["127.0.0.1", "127.8.8.8", "[::1]", "[::ffff:127.0.0.1]"] {
             assert!(may(Some(&at(local)), &none, door), "{local}");
         }
@@ -200,7 +203,7 @@ fn with_loopback_trust_the_monitor_and_reserving_are_for_this_machine() {
         assert!(!may(Some(&at("192.0.2.1")), &forged, door));
         assert!(!may(None, &forged, door));
     }
-    for door in [Door::Check, Door::Peek, Door::Debit, Door::Admit, Door::Envoy] {
+    for door in [Endpoint::Check, Endpoint::Peek, Endpoint::Debit, Endpoint::Admit, Endpoint::Envoy] {
         assert!(may(Some(&at("192.0.2.1")), &none, door));
     }
 }
@@ -212,13 +215,13 @@ fn a_secret_is_demanded_from_everybody() {
     let may = |headers: &http::HeaderMap, door| {
         open.identify(headers, Some(&at("127.0.0.1"))).unwrap().may(door, "p", b"k").is_ok()
     };
-    assert!(!may(&http::HeaderMap::new(), Door::Monitor));
-    assert!(may(&headers(&[("x-monitor-secret", "look")]), Door::Monitor));
-    assert!(may(&bearer("look"), Door::Monitor));
-    assert!(!may(&bearer("look"), Door::Reserve));
-    assert!(may(&headers(&[("x-fleet-secret", "lend")]), Door::Reserve));
-    assert!(!may(&headers(&[("x-fleet-secret", "lend")]), Door::Monitor));
-    assert!(may(&bearer("nonsense"), Door::Check));
+    assert!(!may(&http::HeaderMap::new(), Endpoint::Monitor));
+    assert!(may(&headers(&[("x-monitor-secret", "look")]), Endpoint::Monitor));
+    assert!(may(&bearer("look"), Endpoint::Monitor));
+    assert!(!may(&bearer("look"), Endpoint::Reserve));
+    assert!(may(&headers(&[("x-fleet-secret", "lend")]), Endpoint::Reserve));
+    assert!(!may(&headers(&[("x-fleet-secret", "lend")]), Endpoint::Monitor));
+    assert!(may(&bearer("nonsense"), Endpoint::Check));
 }
 
 #[test]
@@ -283,8 +286,8 @@ fn the_list_in_the_documentation_is_one() {
     assert!(warnings.is_empty(), "{warnings:?}");
     let access = Access::of(&file.access.unwrap()).unwrap();
     let caller = access.identify(&bearer("an-example-draw-your-own-with-openssl-rand-hex-32"), None).unwrap();
-    assert!(caller.may(Door::Check, "api-v1", b"acme/1").is_ok());
-    assert!(caller.may(Door::Check, "api-v1", b"other").is_err());
+    assert!(caller.may(Endpoint::Check, "api-v1", b"acme/1").is_ok());
+    assert!(caller.may(Endpoint::Check, "api-v1", b"other").is_err());
     let rotating = page.split("```yaml\n").nth(2).and_then(|rest| rest.split("```").next()).unwrap();
     let (file, warnings) = crate::policy::load(rotating).unwrap();
     assert!(warnings.is_empty(), "{warnings:?}");
@@ -300,8 +303,15 @@ async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
         let (file, _) = crate::policy::load(&text).unwrap();
         Engine::start(EngineOptions::over(Backend::memory()), file).unwrap()
     };
-    let doors =
-        [Door::Check, Door::Peek, Door::Debit, Door::Admit, Door::Reserve, Door::Envoy, Door::Monitor];
+    let doors = [
+        Endpoint::Check,
+        Endpoint::Peek,
+        Endpoint::Debit,
+        Endpoint::Admit,
+        Endpoint::Reserve,
+        Endpoint::Envoy,
+        Endpoint::Monitor,
+    ];
     let (open, listed) = (engine(""), engine("access: {anonymous: [{doors: [check]}]}"));
     for door in doors {
         let may = |engine: &Engine| Caller::of(&http::Extensions::new(), engine).may(door, "p", b"k");
@@ -312,7 +322,7 @@ async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
     let body = serde_json::json!({ "policy": "p", "key": "k" }).to_string();
     let request = http::Request::post("/v1/check").header("content-type", "application/json");
     let request = request.body(axum::body::Body::from(body)).unwrap();
-    let answer = tower::ServiceExt::oneshot(crate::doors::http::router(listed), request).await.unwrap();
+    let answer = tower::ServiceExt::oneshot(crate::api::http::router(listed), request).await.unwrap();
     assert_eq!(answer.status(), http::StatusCode::FORBIDDEN);
 }
 
@@ -347,8 +357,8 @@ fn of_two_tokens_each_is_good_until_it_expires() {
     };
     assert_eq!((name(BILLING), name(OPS)), (Ok("a".into()), Ok("a".into())));
     clock.advance(std::time::Duration::from_millis(1));
-    assert_eq!((name(BILLING), name(OPS)), (Err(Unknown::ExpiredToken), Ok("a".into())));
-    assert_eq!(name("another"), Err(Unknown::WrongToken));
+    assert_eq!((name(BILLING), name(OPS)), (Err(AuthError::ExpiredToken), Ok("a".into())));
+    assert_eq!(name("another"), Err(AuthError::WrongToken));
 }
 
 #[test]
@@ -367,10 +377,10 @@ fn a_token_that_two_principals_come_to_share_is_nobodys_and_others_stay() {
     assert!(
         Access::of(&spec).unwrap_err().contains("principals.b: token_file: it has the token of another: `a`")
     );
-    let held = Held::of(read_secrets(sources(&spec)));
+    let held = SecretCache::of(read_secrets(sources(&spec)));
     let built = Access::build(Some(&spec), &Secrets::default(), &held, &Default::default()).unwrap();
     assert_eq!(built.failing.len(), 1);
-    assert_eq!(built.access.identify(&bearer(BILLING), None).unwrap_err(), Unknown::WrongToken);
+    assert_eq!(built.access.identify(&bearer(BILLING), None).unwrap_err(), AuthError::WrongToken);
     assert_eq!(built.access.identify(&bearer(OPS), None).unwrap().principal().name(), "c");
 }
 
@@ -382,15 +392,15 @@ fn refusals_are_counted_by_reason_and_looking_is_none() {
         counts.into_iter().find(|(label, _)| *label == reason).unwrap().1
     };
     let caller = access.identify(&bearer(BILLING), None).unwrap();
-    assert!(caller.may(Door::Check, "chat", b"acme/1").is_ok());
-    assert!(!caller.allows(Door::Check, "chat", b"other"));
+    assert!(caller.may(Endpoint::Check, "chat", b"acme/1").is_ok());
+    assert!(!caller.allows(Endpoint::Check, "chat", b"other"));
     assert_eq!(counted("forbidden"), 0);
-    assert!(caller.may(Door::Check, "chat", b"other").is_err());
-    assert!(caller.may(Door::Monitor, "chat", b"").is_err());
-    assert!(caller.may_use(Door::Admit).is_err());
+    assert!(caller.may(Endpoint::Check, "chat", b"other").is_err());
+    assert!(caller.may(Endpoint::Monitor, "chat", b"").is_err());
+    assert!(caller.may_use(Endpoint::Admit).is_err());
     assert_eq!(counted("forbidden"), 3);
     let open = Access::open(Secrets::default());
-    assert!(open.identify(&http::HeaderMap::new(), None).unwrap().may_use(Door::Reserve).is_err());
+    assert!(open.identify(&http::HeaderMap::new(), None).unwrap().may_use(Endpoint::Reserve).is_err());
     assert!(open.refusals().counts().contains(&("no_secret", 1)));
 }
 

@@ -1,4 +1,4 @@
-//! What the engine answers with, in no door's words.
+//! Responses of the engine, independent of any API.
 
 use std::fmt;
 use std::time::Duration;
@@ -76,12 +76,12 @@ pub struct Admitted {
     /// The answer.
     pub answer: Answered,
     /// What is held, if the call was admitted.
-    pub lease: Option<Held>,
+    pub lease: Option<WorkLease>,
 }
 
 /// Something that is held for a client until it releases it, or falls silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct WorkLease {
     /// Its name: random, and of use to its owner alone.
     pub id: LeaseId,
     /// For how long, from now on, unless a heartbeat comes.

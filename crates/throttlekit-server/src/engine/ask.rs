@@ -1,14 +1,13 @@
-//! What doors ask with, and how much of it is too much.
+//! Requests to the engine, and their limits.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Refusal;
+use crate::policy::KEYS_MAX;
 
 /// The longest key.
 pub const KEY_BYTES_MAX: usize = 1_024;
-/// The most keys one call goes by.
-pub const KEYS_MAX: usize = 4;
 /// The most keys that are asked about at once.
 pub const MANY_MAX: usize = 1_000;
 /// What a call without a key is counted for.

@@ -1,24 +1,24 @@
-//! Policies that run. Doors translate; only this decides, and only by what the library decides.
+//! The running policies. APIs translate; only this decides, and only by what the library decides.
 
+mod admit;
+mod admitted_work;
 mod answer;
 mod ask;
 mod backend;
+mod concurrency;
 mod failures;
-mod held;
+mod fairness;
+mod lease_capacity;
 mod leases;
-mod lend;
-mod limits;
-mod loans;
+mod lender;
+mod limit_group;
+mod observer;
+mod policy_set;
 mod recovery;
-mod room;
-mod running;
-mod served;
-mod sharing;
-mod slots;
+mod running_policy;
+mod unit_leases;
 mod variant;
 mod view;
-mod witness;
-mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,28 +26,27 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use throttlekit::admission::Event;
-use throttlekit::store::DebitId;
+use throttlekit::store::{DebitId, StoreError};
 use throttlekit::{Axis, BootClock, Clock, Forecast, PreciseClock, Timestamp};
 
-pub use answer::{Admitted, Answered, Beats, Granted, Held, Refusal};
-pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, KEYS_MAX, MANY_MAX};
+pub use answer::{Admitted, Answered, Beats, Granted, Refusal, WorkLease};
+pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, MANY_MAX};
 pub use backend::Backend;
+pub use concurrency::GuardView;
 use failures::Failures;
 pub use failures::StoreFailure;
 use leases::Leases;
-pub use lend::{LENT_FOR, LENT_MAX};
-use limits::Later;
-use loans::{Loan, Loans};
+use limit_group::Later;
+pub use observer::DecisionObserver;
+use policy_set::PolicySet;
 use recovery::Recovery;
-use running::Running;
-pub use served::LEASE_FOR;
-use served::Served;
-pub use variant::HELD_FOR;
-pub use view::{GuardView, PolicyView, Reloaded, StoreHealth};
-pub use witness::Witness;
+use running_policy::RunningPolicy;
+use unit_leases::{UnitLease, UnitLeases};
+pub use view::{PolicyView, Reloaded, StoreHealth};
 
-use crate::access::{Caller, Principal};
 use crate::policy::PolicyFile;
+use crate::principal::Principal;
+use crate::share::Turn;
 
 /// How often leases are looked at that nobody asks about.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
@@ -66,8 +65,8 @@ pub struct EngineOptions {
     /// Whether a process before this one may have been killed while its clients held slots. Where only that process
     /// counted them, none is given out for one `lease_for` after the start. Default: false.
     pub recovers: bool,
-    /// Who is told of every decision.
-    pub witness: Arc<dyn Witness>,
+    /// Observes every decision.
+    pub observer: Arc<dyn DecisionObserver>,
 }
 
 impl EngineOptions {
@@ -79,7 +78,7 @@ impl EngineOptions {
             leases_max: 100_000,
             leases_per_principal_max: 100_000,
             recovers: false,
-            witness: Arc::new(()),
+            observer: Arc::new(()),
         }
     }
 }
@@ -95,11 +94,11 @@ pub struct Engine {
 
 struct Shared {
     options: EngineOptions,
-    running: ArcSwap<Running>,
+    running: ArcSwap<PolicySet>,
     leases: Leases,
     recovery: Recovery,
     draining: AtomicBool,
-    loans: Loans,
+    unit_leases: UnitLeases,
     failures: Arc<Failures>,
     clock: PreciseClock,
     /// One reload at a time.
@@ -110,7 +109,7 @@ impl Engine {
     /// Runs the policies of a file, or says which cannot be run and why. Needs a tokio runtime.
     pub fn start(options: EngineOptions, file: PolicyFile) -> Result<Self, String> {
         let failures = Arc::default();
-        let (running, _) = Running::of(file, &options, &failures, None)?;
+        let (running, _) = PolicySet::of(file, &options, &failures, None)?;
         let leases = Leases::new(options.leases_max, options.leases_per_principal_max);
         let recovery = Recovery::starting(options.recovers, BootClock.now());
         let shared = Arc::new(Shared {
@@ -119,7 +118,7 @@ impl Engine {
             leases,
             recovery,
             draining: AtomicBool::new(false),
-            loans: Loans::default(),
+            unit_leases: UnitLeases::default(),
             failures,
             clock: PreciseClock::new(),
             reloading: tokio::sync::Mutex::default(),
@@ -136,7 +135,7 @@ impl Engine {
         Ok(Self { shared })
     }
 
-    fn policy(&self, name: &str) -> Result<Arc<Served>, Refusal> {
+    fn policy(&self, name: &str) -> Result<Arc<RunningPolicy>, Refusal> {
         let running = self.shared.running.load();
         running.policies.get(name).cloned().ok_or_else(|| Refusal::UnknownPolicy(name.into()))
     }
@@ -173,7 +172,7 @@ impl Engine {
     /// judged first; what parts were charged stays charged though a later one is not decided.
     pub(crate) async fn check_parts(
         &self,
-        caller: &Caller,
+        turn: Option<&Turn>,
         policy: &str,
         calls: &[Vec<&[u8]>],
         cost: u64,
@@ -181,7 +180,11 @@ impl Engine {
         let asks = ask::many(policy, calls, cost)?;
         let mut answers = Vec::with_capacity(asks.len());
         for part in asks.chunks(PART_MAX) {
-            caller.turn_for(part.len()).await?;
+            if let Some(turn) = turn
+                && !turn.next(part.len()).await
+            {
+                return Err(StoreError::Overloaded.into());
+            }
             answers.extend(self.decide_many(policy, part, cost).await?);
         }
         Answered::all_decided(answers)
@@ -239,9 +242,9 @@ impl Engine {
         let no_lender = "this policy lends nothing to clients: give it `fleet: {}`";
         let lender = variant.lender.as_ref().ok_or_else(|| Refusal::Unsupported(no_lender.into()))?;
         variant.has_keys(1 + ask.others.len())?;
-        let (owner, loans, keys) = (who.owner(), &self.shared.loans, ask.keys());
+        let (owner, unit_leases, keys) = (who.owner(), &self.shared.unit_leases, ask.keys());
         if let Some(back) = back
-            && let Some(loan) = loans.take(back.loan, owner, ask.policy, &keys)
+            && let Some(loan) = unit_leases.take(back.loan, owner, ask.policy, &keys)
         {
             lender.take_back(&keys, back.loan, loan.epoch, back.units.min(loan.units)).await;
         }
@@ -253,7 +256,8 @@ impl Engine {
         if let Some(epoch) = lending.epoch {
             let (policy, keys) = (ask.policy.into(), ask.owned_keys());
             let (units, until) = (granted.units, granted.until);
-            granted.loan = loans.note(Loan { owner, policy, keys, epoch, units, until }, lending.now);
+            granted.loan =
+                unit_leases.note(UnitLease { owner, policy, keys, epoch, units, until }, lending.now);
         }
         let asked = Ask { cost: granted.units, ..ask };
         let told =
@@ -262,7 +266,7 @@ impl Engine {
     }
 
     /// Tells whoever watches, and lets pass what a policy that only looks would have denied.
-    fn told(&self, served: &Served, ask: &Ask<'_>, answer: Answered, since: Timestamp) -> Answered {
+    fn told(&self, served: &RunningPolicy, ask: &Ask<'_>, answer: Answered, since: Timestamp) -> Answered {
         let event = Event {
             policy: &served.name,
             key: ask.key,
@@ -273,7 +277,7 @@ impl Engine {
             guarantee: answer.guarantee,
         };
         let shadow = served.spec.shadow;
-        self.shared.options.witness.decided(&event, shadow, self.shared.clock.now().since(since));
+        self.shared.options.observer.decided(&event, shadow, self.shared.clock.now().since(since));
         if shadow { answer.shadowed() } else { answer }
     }
 }

@@ -1,4 +1,4 @@
-//! What there is to see of the engine.
+//! Views of the engine for telemetry.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use throttlekit::KeyMemory;
 use throttlekit::fair::TenantShare;
 
-use super::Engine;
 use super::backend::Backend;
 use super::failures::{Failures, StoreFailure};
-use super::served::Served;
+use super::running_policy::RunningPolicy;
+use super::{Engine, GuardView};
 use crate::policy::PolicyFile;
 
 /// What became of a new policy file.
@@ -59,24 +59,6 @@ pub struct PolicyView {
     pub shadow: bool,
 }
 
-/// Slots of one policy at this instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GuardView {
-    /// The policy.
-    pub policy: String,
-    /// The ceiling now; zero where each key has its own.
-    pub limit: u64,
-    /// How many are held here.
-    pub in_flight: u64,
-    /// This instance's part of a fleet's ceiling, and the ceiling.
-    pub fleet: Option<(u64, u64)>,
-    /// How many instances share it, as far as is known here.
-    pub nodes: u64,
-    /// Whether this instance gives no slot out: it has lost touch with the others, or waits after a start until the
-    /// leases of the process before have ended.
-    pub fenced: bool,
-}
-
 impl Engine {
     /// The file in force.
     pub fn file(&self) -> Arc<PolicyFile> {
@@ -111,7 +93,7 @@ impl Engine {
     }
 
     /// The policies that run, by name.
-    fn sorted(&self) -> Vec<Arc<Served>> {
+    fn sorted(&self) -> Vec<Arc<RunningPolicy>> {
         let running = self.shared.running.load_full();
         let mut all: Vec<_> = running.policies.values().cloned().collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
@@ -130,7 +112,7 @@ impl Engine {
 
     /// The slots of every policy that has some.
     pub fn guards(&self) -> Vec<GuardView> {
-        let held = |served: &Arc<Served>| {
+        let held = |served: &Arc<RunningPolicy>| {
             let guard = served.guard(self.shared.leases.held(&served.name))?;
             let recovering = self.recovering(served).is_some();
             Some(GuardView { fenced: guard.fenced || recovering, ..guard })
@@ -154,7 +136,7 @@ impl StoreHealth {
 }
 
 impl PolicyView {
-    pub(super) fn of(served: &Served) -> Self {
+    pub(super) fn of(served: &RunningPolicy) -> Self {
         let spec = &served.spec;
         let first = spec
             .rate

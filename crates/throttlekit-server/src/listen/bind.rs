@@ -1,4 +1,4 @@
-//! Which addresses may be listened on without TLS.
+//! The addresses that may be listened on without TLS.
 
 use std::net::SocketAddr;
 

@@ -9,7 +9,7 @@ use hyper::body::{Body, Buf, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::timeout;
 
-use super::conduct::Exchange;
+use super::watchdog::Exchange;
 
 /// How long, and how far, the rest of a request is read that is answered without it.
 const REST_FOR: Duration = Duration::from_millis(500);

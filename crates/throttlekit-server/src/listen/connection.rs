@@ -18,12 +18,14 @@ use tonic::Status;
 use tower::{Service, ServiceExt};
 
 use super::body::Delivery;
-use super::conduct::{Conduct, Counted, Exchange, Verdict, Watch};
 use super::counters::count;
 use super::deadline::deadline;
+use super::watchdog::{Activity, CountedIo, Exchange, Verdict, Watchdog};
 use super::{ListenOptions, Peer, Speaks};
-use crate::doors::http::FORWARD_AUTH;
 use crate::share::{Account, Requests};
+
+/// The path at which proxies check requests. The headers that come with it are those of their clients.
+pub(crate) const FORWARD_AUTH: &str = "/v1/forward-auth/";
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -36,7 +38,7 @@ fn http(options: &ListenOptions, requests: Requests) -> auto::Builder<Requests> 
         .http1()
         // Time-outs need a clock.
         .timer(TokioTimer::new())
-        // Slow headers (slowloris) are judged by `Watch`: this clock also runs between two requests, where a connection
+        // Slow headers (slowloris) are judged by `Watchdog`: this clock also runs between two requests, where a connection
         // may be idle for longer. It comes last, for heads that began within the bytes of the request before.
         .header_read_timeout(limits.idle_max + limits.header_read_max)
         // A flood of headers, by number and by bytes; the library wants 8 KiB at least.
@@ -126,29 +128,29 @@ async fn speak<I, S, B>(
     B::Error: Into<BoxError>,
 {
     let ListenOptions { limits, counters, .. } = &**shared;
-    let conduct = Conduct::new(limits);
-    let io = TokioIo::new(Counted { io, conduct: conduct.clone() });
-    let mut watch = Watch::new(conduct.clone(), Instant::now());
-    let answering = (shared.clone(), conduct.clone());
+    let activity = Activity::new(limits);
+    let io = TokioIo::new(CountedIo { io, activity: activity.clone() });
+    let mut watch = Watchdog::new(activity.clone(), Instant::now());
+    let answering = (shared.clone(), activity.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let (shared, conduct) = answering.clone();
+        let (shared, activity) = answering.clone();
         request.extensions_mut().insert(peer.clone());
         let service = service.clone();
-        async move { Ok::<_, Infallible>(answer(service, request, &shared, conduct).await) }
+        async move { Ok::<_, Infallible>(answer(service, request, &shared, activity).await) }
     });
     let http = http(shared, Requests(account));
     let mut connection = pin!(http.serve_connection(io, service));
-    let mut looks = interval(Watch::every(limits));
+    let mut looks = interval(Watchdog::every(limits));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut age = pin!(sleep(limits.age()));
     // Set once it was told to go.
     let mut until: Option<Instant> = None;
     loop {
         let leave = tokio::select! {
-            ended = conduct.in_turns(connection.as_mut()) => {
+            ended = activity.in_turns(connection.as_mut()) => {
                 return ended.err().iter().for_each(|error| blame(shared, &**error));
             }
-            () = conduct.offended() => return count(&counters.abandoning),
+            () = activity.offended() => return count(&counters.abandoning),
             () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
                 return count(&counters.cut_off);
             }
@@ -186,14 +188,14 @@ async fn answer<S, B>(
     service: S,
     request: Request<Incoming>,
     options: &ListenOptions,
-    conduct: Arc<Conduct>,
+    activity: Arc<Activity>,
 ) -> Response<Delivery<B>>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     B: Body + Default,
 {
     let ListenOptions { limits, counters, .. } = options;
-    let exchange = Exchange::begin(conduct);
+    let exchange = Exchange::begin(activity);
     count(&counters.requests);
     let is_grpc = is_grpc(&request);
     // A proxy passes on what its client sent, who has no say in how long the proxy waits.

@@ -1,4 +1,4 @@
-//! What happened to connections.
+//! Counters of connections and requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

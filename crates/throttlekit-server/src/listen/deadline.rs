@@ -1,4 +1,4 @@
-//! How long a client waits, as it says itself.
+//! The deadline that a client sends with its request.
 
 use std::time::Duration;
 

@@ -1,30 +1,28 @@
-//! Connections: taking them, bounding what each may cost, and letting them go.
+//! Listeners: accepting connections, limiting them, and closing them.
 //!
-//! Everything has a limit here ([`Limits`]): connections, streams, headers, time. A door sees a request only after
-//! all of them have been checked.
+//! Everything has a limit here ([`Limits`]): connections, streams, headers, time. An API sees a request only after all
+//! limits have been checked.
 
 mod bind;
 mod body;
-mod conduct;
+mod capacity;
+mod certificate_expiry;
 mod connection;
 mod counters;
 mod deadline;
-mod expiry;
-mod limits;
 mod peer;
-mod room;
 mod serve;
 mod tls;
+mod watchdog;
 
 pub use bind::judge_bind;
 pub use body::Delivery;
 pub(crate) use body::read_rest;
-pub(crate) use connection::{is_grpc, say};
+pub(crate) use connection::{FORWARD_AUTH, is_grpc, say};
 pub use counters::{Counters, Stats};
-pub use limits::Limits;
-pub(crate) use limits::MESSAGE_BYTES_MAX;
 pub use peer::Peer;
 pub use serve::{ListenOptions, Speaks, serve};
 pub use tls::{Tls, TlsFiles};
 
+pub use crate::limits::Limits;
 pub use crate::share::Processor;

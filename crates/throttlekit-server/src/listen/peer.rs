@@ -1,10 +1,10 @@
-//! Who is at the other end of a connection.
+//! The peer of a connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::share::{Account, Processor};
+use crate::share::{Account, Processor, Who};
 
 /// Who is at the other end of a connection, as far as the connection itself shows it. No header changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Peer {
     pub(super) fn connected(self, processor: &Arc<Processor>) -> (Self, Arc<Account>) {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
         let peer = Self { connection: CONNECTIONS.fetch_add(1, Relaxed), ..self };
-        let account = Account::of(&peer, processor);
+        let account = Account::of(peer.who(), processor);
         (Self { account: Some(account.clone()), ..peer }, account)
     }
 
@@ -42,6 +42,11 @@ impl Peer {
     /// Whether it is on this machine.
     pub fn is_loopback(&self) -> bool {
         self.address.ip().is_loopback()
+    }
+
+    /// The group that its requests count for while nobody has a name.
+    pub(crate) fn who(&self) -> Who {
+        Who::at(self.network(), self.connection)
     }
 
     /// What its connections are counted by: an IPv4 address, or an IPv6 network of 64 bits, which is what one host is

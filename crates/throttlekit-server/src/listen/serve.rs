@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tower::Service;
 
+use super::capacity::{ConnectionCapacity, Full};
 use super::connection;
 use super::counters::count;
-use super::room::{Full, Room};
 use super::{Counters, Limits, Peer, Stats, Tls};
 use crate::share::Processor;
 
@@ -69,7 +69,7 @@ where
 {
     let shared = Arc::new(options);
     let ListenOptions { limits, counters, processor, .. } = &*shared;
-    let (room, (close, closing)) = (Arc::<Room>::default(), watch::channel(false));
+    let (capacity, (close, closing)) = (Arc::<ConnectionCapacity>::default(), watch::channel(false));
     // Never sent on: it ends when the last connection has dropped its end.
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let (mut shutdown, mut warned) = (std::pin::pin!(shutdown), None);
@@ -81,8 +81,8 @@ where
         };
         let Some((tcp, address)) = taken(accepted, counters, &mut warned).await else { continue };
         let (peer, account) = Peer::at(address).connected(processor);
-        let seat = match room.seat(&peer, limits) {
-            Ok(seat) => seat,
+        let slot = match capacity.acquire(&peer, limits) {
+            Ok(slot) => slot,
             Err(full) => {
                 // Closed at once: an answer would cost what there is none left of.
                 count(if full == Full::All { &counters.over_cap } else { &counters.over_peer_cap });
@@ -90,7 +90,7 @@ where
             }
         };
         count(&counters.accepted);
-        let held = (seat, alive.clone(), Ends(shared.clone()));
+        let held = (slot, alive.clone(), Ends(shared.clone()));
         let (service, shared, closing) = (service.clone(), shared.clone(), closing.clone());
         tokio::spawn(account.clone().run(async move {
             connection::run(tcp, (peer, account), service, &shared, closing).await;

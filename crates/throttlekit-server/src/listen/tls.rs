@@ -15,8 +15,8 @@ use throttlekit::Timestamp;
 use tokio_rustls::TlsAcceptor;
 
 use super::Speaks;
-use super::expiry::expires;
-use crate::access::AUDIT;
+use super::certificate_expiry::expires;
+use crate::audit::AUDIT;
 use crate::files::read_regular;
 
 /// A certificate file larger than this is none: 1 MiB.

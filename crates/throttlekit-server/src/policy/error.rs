@@ -1,4 +1,4 @@
-//! What is wrong with a file, where, and what to do about it.
+//! Errors in a file: the place, the cause and the fix.
 
 use std::fmt;
 

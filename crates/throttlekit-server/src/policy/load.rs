@@ -1,6 +1,6 @@
 //! All of it: read, check, try.
 
-use super::check::{Finding, Level, check, check_secrets, too_many};
+use super::check::{Finding, Level, Report, check, too_many};
 use super::error::{Place, PolicyError, step};
 use super::model::PolicyFile;
 use super::read;
@@ -12,7 +12,7 @@ pub fn parse(text: &str) -> Result<PolicyFile, PolicyError> {
 }
 
 fn read_file(text: &str) -> Result<(Node, PolicyFile), PolicyError> {
-    let root = tree::plant(text)?;
+    let root = tree::parse(text)?;
     let file = read::read(text, &root)?;
     match too_many(&file) {
         Some(found) => Err(located(text, &root, found)),
@@ -37,11 +37,15 @@ pub fn load(text: &str) -> Result<(PolicyFile, Vec<Finding>), Vec<PolicyError>> 
     Err(all_of(text, &root, errors))
 }
 
-/// Reads the secrets that a good file refers to, as the server would here and now, and says what is wrong with them.
-pub fn judge_secrets(text: &str) -> Result<(), Vec<PolicyError>> {
+/// Reads a file, and returns the errors of a further check with their places in the text.
+pub(crate) fn judge(
+    text: &str,
+    check: impl FnOnce(&PolicyFile, &mut Report),
+) -> Result<(), Vec<PolicyError>> {
     let (root, file) = read_file(text).map_err(|error| vec![error])?;
-    let errors = check_secrets(&file);
-    if errors.is_empty() { Ok(()) } else { Err(all_of(text, &root, errors)) }
+    let mut report = Report::default();
+    check(&file, &mut report);
+    if report.findings.is_empty() { Ok(()) } else { Err(all_of(text, &root, report.findings)) }
 }
 
 /// The first of them with their places, and how many more there are.

@@ -4,7 +4,10 @@
 //! [`explain`](explain()) says in words what a file lets pass, [`schema`](schema()) describes the format to editors, and
 //! [`import_envoy`] reads the files of another service.
 
+mod access;
 mod check;
+mod defaults;
+mod envoy;
 mod error;
 mod explain;
 mod import;
@@ -21,15 +24,24 @@ mod tree;
 
 use shape::{OneOrMany, one_or_many};
 
+pub use access::{AccessSpec, Endpoint, GrantSpec, PRINCIPALS_MAX, PrincipalSpec, TokenSpec};
+pub(crate) use access::{
+    Grant, ListedToken, NO_CREDENTIAL, TOKENS_MAX, TokenLocation, judge_certificate, judge_token,
+    judge_weight, tokens,
+};
+pub(crate) use check::{At, Report};
 pub use check::{
     BY_MAX, COST_NAME, ENTRIES_MAX, Finding, LEASE_FOR_ON_STORE_MAX, LEASE_LIVES_MAX, Level, NAME_CHARS_MAX,
     ON_STORE_MAX, OVERRIDES_MAX, POLICIES_MAX, RATES_MAX, RULES_MAX, VERSION, WEIGHTS_MAX, check,
 };
+pub use defaults::{HELD_FOR, KEYS_MAX, LEASE_FOR, LENT_FOR, LENT_MAX};
+pub use envoy::{DomainSpec, EntrySpec, HeadersSpec, RuleSpec};
 pub use error::{Place, PolicyError};
 pub use explain::explain;
 pub use import::{Imported, import_envoy};
 pub use limits::BUCKETS_DEFAULT;
-pub use load::{ERRORS_MAX, judge_secrets, load, parse, text};
+pub(crate) use load::judge;
+pub use load::{ERRORS_MAX, load, parse, text};
 pub use model::*;
 pub use schema::schema;
 pub use span::Span;

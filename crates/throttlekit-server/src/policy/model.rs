@@ -1,13 +1,13 @@
-//! What a policy file says, field by field.
+//! The types of a policy file, field by field.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::access::AccessSpec;
+use super::envoy::DomainSpec;
 use super::span::Span;
-use crate::access::AccessSpec;
-use crate::doors::envoy::DomainSpec;
 
 /// A policy file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -56,7 +56,7 @@ impl Node {
 }
 
 /// The tree of `source`, or the first thing that is wrong with it.
-pub(super) fn plant(source: &str) -> Result<Node, PolicyError> {
+pub(super) fn parse(source: &str) -> Result<Node, PolicyError> {
     let wrong = |(place, message): Wrong| PolicyError::at(source, String::new(), place, message);
     if source.len() > BYTES_MAX {
         let message = format!(
@@ -65,7 +65,7 @@ pub(super) fn plant(source: &str) -> Result<Node, PolicyError> {
         );
         return Err(wrong((None, message)));
     }
-    Gardener::new(source).grow().map_err(wrong)
+    TreeBuilder::new(source).build().map_err(wrong)
 }
 
 type Wrong = (Option<Place>, String);
@@ -76,7 +76,7 @@ enum Open {
     Mapping(Place, Vec<(Key, Node)>, Option<Key>),
 }
 
-struct Gardener<'s> {
+struct TreeBuilder<'s> {
     events: Parser<'s, StrInput<'s>>,
     open: Vec<Open>,
     root: Option<Node>,
@@ -87,7 +87,7 @@ fn place(mark: &Marker) -> Place {
     Place::at(mark.line(), mark.col() + 1)
 }
 
-impl<'s> Gardener<'s> {
+impl<'s> TreeBuilder<'s> {
     fn new(source: &'s str) -> Self {
         let mut options = granit_parser::options! {
             disallow_directives: true,
@@ -100,7 +100,7 @@ impl<'s> Gardener<'s> {
         Self { events, open: Vec::new(), root: None, nodes: 0 }
     }
 
-    fn grow(mut self) -> Result<Node, Wrong> {
+    fn build(mut self) -> Result<Node, Wrong> {
         let mut documents = 0;
         while let Some(event) = self.events.next_event() {
             let (event, span) = event.map_err(|error| {

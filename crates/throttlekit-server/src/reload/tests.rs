@@ -3,8 +3,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::*;
-use crate::access::{Secret, Unknown};
+use crate::access::{AuthError, Secret};
 use crate::engine::{Backend, EngineOptions};
+use crate::policy::Endpoint;
 
 const A: &str = "the first token of a";
 const B: &str = "the first token of b";
@@ -55,7 +56,7 @@ impl Fixture {
         self.look().await.unwrap()
     }
 
-    fn shows(&self, token: &str) -> Result<String, Unknown> {
+    fn shows(&self, token: &str) -> Result<String, AuthError> {
         let value = format!("Bearer {token}").parse().unwrap();
         let headers = http::HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]);
         let found = self.reloader.access().load().identify(&headers, None);
@@ -78,8 +79,8 @@ access:
     )
 }
 
-const fn wrong() -> Result<String, Unknown> {
-    Err(Unknown::WrongToken)
+const fn wrong() -> Result<String, AuthError> {
+    Err(AuthError::WrongToken)
 }
 
 async fn grace_is_over() {
@@ -209,7 +210,7 @@ async fn secrets_of_monitor_and_fleet_rotate_and_a_deleted_one_does_not_fall_bac
             token.parse().unwrap(),
         )]);
         let caller = fixture.reloader.access().load().identify(&headers, Some(&peer)).unwrap();
-        caller.allows(crate::access::Door::Monitor, "p", b"")
+        caller.allows(Endpoint::Monitor, "p", b"")
     };
     assert!(sees(A) && !sees(B));
     fixture.write("monitor", B);
@@ -242,7 +243,7 @@ async fn a_new_list_is_in_force_no_later_than_new_policies() {
                 std::hint::spin_loop();
             }
             let caller = access.load().identify(&http::HeaderMap::new(), None).unwrap();
-            caller.allows(crate::access::Door::Check, "q", b"k")
+            caller.allows(Endpoint::Check, "q", b"k")
         });
         fixture.load(&with(policy, allows)).await.unwrap();
         assert_eq!(watching.await.unwrap(), policy == "p", "turn {turn}");

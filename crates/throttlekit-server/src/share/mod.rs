@@ -4,9 +4,7 @@
 //! bodies, room in line and turns are shared by weight: between principals, or addresses where nobody has a name, and then
 //! between the connections of each.
 
-mod body;
 mod crowd;
-mod layer;
 mod processor;
 mod tally;
 mod turns;
@@ -15,24 +13,27 @@ mod who;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use http::Extensions;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-pub(crate) use layer::FairUse;
 pub use processor::Processor;
 pub(crate) use processor::{Account, Requests};
 pub use tally::PrincipalSeen;
 use tally::{Tallies, Tally};
 use turns::{Asked, Turns};
-use who::Who;
+pub(crate) use who::Who;
 
-use crate::listen::Limits;
-use crate::seeing::WATCHERS_MAX;
+use crate::limits::Limits;
 use crowd::Crowd;
 
 /// Streams that stay open to tell of changes, over all listeners.
 const STREAMS_MAX: u64 = 1_024;
+/// Streams of denials, over all listeners.
+pub(crate) const WATCHERS_MAX: usize = 64;
+
+/// An error: as many streams of denials are open as may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyWatchers;
 
 /// The load of a server at one moment, over all listeners. All 0 on an idle server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,18 +78,33 @@ impl Shares {
         Load { deciding, waiting, body_bytes, health_streams }
     }
 
+    /// The limits that capacities were taken from.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Takes room for bytes of an incomplete body, if there is enough for its caller.
+    pub(crate) fn take_body_bytes(&self, who: &Who, bytes: u64) -> bool {
+        lock(&self.bodies).enter(who, bytes)
+    }
+
+    /// Gives back room that an incomplete body took.
+    pub(crate) fn give_back_body_bytes(&self, who: &Who, bytes: u64) {
+        lock(&self.bodies).leave(who, bytes);
+    }
+
     /// What each principal asked and got.
     pub(crate) fn principals(&self) -> Vec<PrincipalSeen> {
         self.tallies.seen()
     }
 
-    /// Room for a stream that stays open, of whoever sent a request with these extensions; nothing if it has too many.
-    pub(crate) fn stream(self: &Arc<Self>, extensions: &Extensions) -> Option<OpenStream> {
-        OpenStream::enter(self, Who::of(extensions), |shares| &shares.streams)
+    /// Room for a stream that stays open; nothing if its caller has too many.
+    pub(crate) fn stream(self: &Arc<Self>, who: Who) -> Option<OpenStream> {
+        OpenStream::enter(self, who, |shares| &shares.streams)
     }
 
     /// The turn of a request, once it comes; nothing if too many of its caller wait, or if it did not come in time.
-    async fn turn(self: &Arc<Self>, who: Who) -> Option<Turn> {
+    pub(crate) async fn turn(self: &Arc<Self>, who: Who) -> Option<Turn> {
         let tally = self.tallies.of(&who.group);
         if !self.comes(&who, 1).await {
             tally.shed();
@@ -246,7 +262,7 @@ mod tests {
     use std::num::NonZeroU32;
     use std::time::Duration;
 
-    use futures_util::FutureExt as _;
+    use futures_util::FutureExt;
     use futures_util::future::join_all;
 
     use super::who::Group;
@@ -304,7 +320,7 @@ mod tests {
         let turns = join_all((0..4).map(|n| shares.turn(who(1, 1, n)))).await;
         let turns: Vec<_> = turns.into_iter().flatten().collect();
         let mut batches: Vec<_> = turns.iter().map(|turn| Box::pin(turn.next(3))).collect();
-        let begun = batches.iter_mut().filter_map(|batch| batch.now_or_never()).count();
+        let begun = batches.iter_mut().filter_map(FutureExt::now_or_never).count();
         assert_eq!((begun, load(&shares)), (1, (6, 2)), "the last to begin may go beyond it");
         drop(batches);
         drop(turns);

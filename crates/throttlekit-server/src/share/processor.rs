@@ -19,7 +19,6 @@ use tokio::runtime::Handle;
 use super::lock;
 use super::turns::{Asked, Turns};
 use super::who::Who;
-use crate::listen::Peer;
 
 /// How much processor time a group of weight 1 may take before its turn: a few requests.
 const LEAD_MICROS: u64 = 1_000;
@@ -136,12 +135,12 @@ impl Eq for Account {}
 
 impl Account {
     /// Of a connection from which no request came yet.
-    pub(crate) fn of(peer: &Peer, processor: &Arc<Processor>) -> Arc<Self> {
-        Arc::new(Self { processor: processor.clone(), who: Mutex::new(Who::at(peer)) })
+    pub(crate) fn of(who: Who, processor: &Arc<Processor>) -> Arc<Self> {
+        Arc::new(Self { processor: processor.clone(), who: Mutex::new(who) })
     }
 
     /// Says who sends requests over it.
-    pub(super) fn belongs_to(&self, who: &Who) {
+    pub(crate) fn belongs_to(&self, who: &Who) {
         let mut known = lock(&self.who);
         if (&known.group, known.weight) != (&who.group, who.weight) {
             *known = who.clone();

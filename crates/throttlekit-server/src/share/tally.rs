@@ -1,4 +1,4 @@
-//! What each principal asked and got, for metrics.
+//! Counts of requests and decisions by principal, for metrics.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

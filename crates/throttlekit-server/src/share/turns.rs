@@ -1,4 +1,4 @@
-//! Whose request is decided next.
+//! Start-time fair queueing of requests.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -354,7 +354,7 @@ mod tests {
         let mut turns = turns(8);
         let heavy: Vec<_> = (0..16).map(|group| who(group, 1, group)).collect();
         for one in &heavy {
-            (0..100).for_each(|_| drop(turns.ask(one, 4, || one.connection)));
+            (0..100).for_each(|_| _ = turns.ask(one, 4, || one.connection));
         }
         let mut running: VecDeque<u64> = VecDeque::new();
         let light = who(16, 1, 16);

@@ -21,10 +21,10 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use throttlekit_proto::v1::CheckRequest;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiterServer;
-use throttlekit_server::doors::grpc::RateLimiterDoor;
+use throttlekit_server::api::grpc::RateLimiterApi;
 use throttlekit_server::engine::{Backend, Engine, EngineOptions};
-use throttlekit_server::seeing::otlp::Otlp;
-use throttlekit_server::seeing::{Hub, HubOptions};
+use throttlekit_server::telemetry::otlp::Otlp;
+use throttlekit_server::telemetry::{ServerTelemetry, TelemetryOptions};
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
@@ -76,15 +76,17 @@ async fn a_collector_is_sent_a_span_of_each_rpc_and_the_counters() {
             .serve_with_incoming(incoming),
     );
 
-    let hub = Hub::start(HubOptions { node_id: "n1".into(), ..HubOptions::default() }).unwrap();
-    let otlp = Otlp::start(&format!("http://{collects}"), &hub).unwrap();
+    let telemetry =
+        ServerTelemetry::start(TelemetryOptions { node_id: "n1".into(), ..TelemetryOptions::default() })
+            .unwrap();
+    let otlp = Otlp::start(&format!("http://{collects}"), &telemetry).unwrap();
     let file = serde_json::from_value(serde_json::json!({
         "version": 1, "policies": { "api": { "rate": { "limit": 1, "per": "1m" } } }
     }));
-    let options = EngineOptions { witness: hub.clone(), ..EngineOptions::over(Backend::memory()) };
+    let options = EngineOptions { observer: telemetry.clone(), ..EngineOptions::over(Backend::memory()) };
     let engine = Engine::start(options, file.unwrap()).unwrap();
     let (incoming, serves) = bound().await;
-    let door = RateLimiterServer::new(RateLimiterDoor::new(engine));
+    let door = RateLimiterServer::new(RateLimiterApi::new(engine));
     tokio::spawn(Server::builder().layer(otlp.spans()).add_service(door).serve_with_incoming(incoming));
 
     let channel = Channel::from_shared(format!("http://{serves}")).unwrap().connect().await.unwrap();

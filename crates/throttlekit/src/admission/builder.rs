@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use throttlekit_core::rate::{Limit, LimitError};
 
+use super::fairness::Fairness;
 use super::local::{LIMITS_MAX, Local};
-use super::sharing::Sharing;
 use super::slots::LocalSlots;
 use super::{Axis, Dimension, Observer, Policy};
 use crate::memory::Capacity;
@@ -17,7 +17,7 @@ pub struct PolicyBuilder<C = Suiting> {
     slots: LocalSlots,
     pricer: Option<Pricer>,
     limits: Vec<(Dimension, Result<Limit, LimitError>)>,
-    sharing: Option<Box<dyn Sharing>>,
+    fairness: Option<Box<dyn Fairness>>,
     observer: Option<Arc<dyn Observer>>,
     memory_budget: Option<usize>,
     clock: C,
@@ -34,7 +34,7 @@ impl PolicyBuilder {
             slots: LocalSlots::default(),
             pricer: None,
             limits: Vec::new(),
-            sharing: None,
+            fairness: None,
             observer: None,
             memory_budget: None,
             clock: Suiting,
@@ -90,7 +90,7 @@ impl<C> PolicyBuilder<C> {
         self,
         limiter: impl Into<Arc<FairLimiter<D, H>>>,
     ) -> Self {
-        Self { sharing: Some(Box::new(limiter.into())), ..self }
+        Self { fairness: Some(Box::new(limiter.into())), ..self }
     }
 
     /// Who is told of every decision, once.
@@ -106,20 +106,20 @@ impl<C> PolicyBuilder<C> {
 
     /// The clock by which the limits go, instead of the one that suits them.
     pub fn clock<D: Clock>(self, clock: D) -> PolicyBuilder<D> {
-        let Self { name, slots, pricer, limits, sharing, observer, memory_budget, .. } = self;
-        PolicyBuilder { name, slots, pricer, limits, sharing, observer, memory_budget, clock }
+        let Self { name, slots, pricer, limits, fairness, observer, memory_budget, .. } = self;
+        PolicyBuilder { name, slots, pricer, limits, fairness, observer, memory_budget, clock }
     }
 }
 
 impl<C: Clock> PolicyBuilder<C> {
     /// The policy, or why a limit cannot be one.
     pub fn build(self) -> Result<Policy<C>, LimitError> {
-        let Self { name, slots, pricer, limits, sharing, observer, memory_budget, clock } = self;
+        let Self { name, slots, pricer, limits, fairness, observer, memory_budget, clock } = self;
         let limits = checked(limits)?;
         let capacity =
             memory_budget.map(|bytes| Capacity { bytes, ..Capacity::default() }.each_of(limits.len()));
         let local = Local::new(limits, capacity.unwrap_or_default(), clock);
-        Ok(Policy { name, slots, pricer, local, sharing, observer })
+        Ok(Policy { name, slots, pricer, local, fairness, observer })
     }
 }
 

@@ -11,13 +11,13 @@ mod axis;
 mod builder;
 mod call;
 mod event;
+mod fairness;
 mod local;
 mod meter;
 mod permit;
 mod policy;
 #[cfg(feature = "store")]
 mod shared;
-mod sharing;
 mod slots;
 
 pub use answer::Admission;

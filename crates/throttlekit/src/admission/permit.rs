@@ -8,9 +8,9 @@ use throttlekit_core::concurrency::Ending;
 use throttlekit_core::{ALLOW_FULL, Cost, Decision};
 
 use super::Policy;
+use super::fairness::Portion;
 use super::local::Marks;
 use super::meter::Meter;
-use super::sharing::Portion;
 use super::slots::LocalSlot;
 use crate::{Clock, SystemClock};
 
@@ -143,15 +143,15 @@ impl<'a, C: Clock> Permit<'a, C> {
 impl<C: Clock> Policy<C> {
     /// Charges what was not set aside.
     fn debit(&self, books: &Books, tokens: Cost) -> Decision {
-        let share = self.sharing.as_ref().zip(books.portion.as_ref());
-        let share = share.map(|(sharing, portion)| || sharing.debit(portion, tokens));
+        let share = self.fairness.as_ref().zip(books.portion.as_ref());
+        let share = share.map(|(fairness, portion)| || fairness.debit(portion, tokens));
         self.local.debit(&books.marks, tokens, share)
     }
 
     fn settle(&self, books: &Books, charged: Cost, actual: Cost) {
         self.local.settle(&books.marks, charged, actual);
-        if let (Some(sharing), Some(portion)) = (&self.sharing, &books.portion) {
-            sharing.settle(portion, charged, actual);
+        if let (Some(fairness), Some(portion)) = (&self.fairness, &books.portion) {
+            fairness.settle(portion, charged, actual);
         }
     }
 }

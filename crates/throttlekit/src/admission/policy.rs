@@ -7,10 +7,10 @@ use throttlekit_core::rate::Limit;
 
 use super::answer::Told;
 use super::builder::PolicyBuilder;
+use super::fairness::Fairness;
 use super::local::Local;
 use super::meter::Meter;
 use super::permit::{Books, Permit};
-use super::sharing::Sharing;
 use super::slots::{Entered, LocalSlot, LocalSlots};
 use super::{Admission, Axes, Axis, Call, Observer};
 use crate::{Clock, Guarantee, Pricer, SystemClock};
@@ -51,7 +51,7 @@ pub struct Policy<C = SystemClock> {
     pub(super) slots: LocalSlots,
     pub(super) pricer: Option<Pricer>,
     pub(super) local: Local<C>,
-    pub(super) sharing: Option<Box<dyn Sharing>>,
+    pub(super) fairness: Option<Box<dyn Fairness>>,
     pub(super) observer: Option<Arc<dyn Observer>>,
 }
 
@@ -111,11 +111,11 @@ impl<C: Clock> Policy<C> {
     #[inline]
     fn charge_limits(&self, call: &Call<'_>, said: (&mut Axes, &mut Guarantee), books: &mut Books) -> bool {
         let Books { meter, marks, portion } = books;
-        let weight = self.sharing.as_ref().map(|sharing| sharing.weight(call.key())).unwrap_or_default();
-        let allowed = self.local.charge(call, said, marks, |axes| match &self.sharing {
+        let weight = self.fairness.as_ref().map(|fairness| fairness.weight(call.key())).unwrap_or_default();
+        let allowed = self.local.charge(call, said, marks, |axes| match &self.fairness {
             None => true,
-            Some(sharing) => {
-                let (decision, shared) = sharing.charge(call.key(), weight, call.estimate());
+            Some(fairness) => {
+                let (decision, shared) = fairness.charge(call.key(), weight, call.estimate());
                 axes.note(Axis::Fairness, decision);
                 *portion = shared;
                 decision.allowed

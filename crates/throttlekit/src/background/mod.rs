@@ -28,7 +28,7 @@ use tokio::time::{Sleep, sleep};
 
 pub(crate) use self::mailbox::Mailbox;
 pub use self::task_slot::TaskSlot;
-use crate::store::StoreError;
+use crate::store_error::StoreError;
 
 /// The deadline of calls to a store that names none.
 const DEADLINE_DEFAULT: Duration = Duration::from_secs(1);

@@ -7,8 +7,8 @@ use throttlekit_core::rate::{Limit, LimitError};
 use throttlekit_core::{Decision, Retry};
 
 use super::builder::BudgetBuilder;
-use super::keeper::{self, Returns};
 use super::ledger::Ledger;
+use super::returner::{self, Returns};
 use super::stats::BudgetStats;
 use super::stream::TokenStream;
 use crate::hash::random_u128;
@@ -18,7 +18,7 @@ use crate::{Answer, BootClock, LeaseClock, SharedLimiter};
 /// A token budget over state that many processes share, spent by streams. See [the module](super).
 pub struct TokenBudget<S, C = BootClock> {
     ledger: Arc<Ledger<S, C>>,
-    /// The way to the keeper, which the first stream starts.
+    /// The way to the returner, which the first stream starts.
     returns: Returns,
 }
 
@@ -45,7 +45,7 @@ impl<S: Store> TokenBudget<S> {
 impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
     pub(super) fn new(ledger: Ledger<S, C>) -> Self {
         let ledger = Arc::new(ledger);
-        Self { returns: Arc::new(keeper::mailbox(&ledger)), ledger }
+        Self { returns: Arc::new(returner::mailbox(&ledger)), ledger }
     }
 
     /// Begins a stream: sets tokens aside for it in one call to the store. `hint` is how many it is expected to

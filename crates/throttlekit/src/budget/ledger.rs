@@ -131,7 +131,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         Self { streams_max, silence_max, ..self }
     }
 
-    /// Where its keeper and its requests run.
+    /// Where its returner and its requests run.
     pub(super) fn background(&self) -> Background {
         self.shared.store().background()
     }

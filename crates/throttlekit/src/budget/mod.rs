@@ -44,9 +44,9 @@
 
 mod builder;
 mod handle;
-mod keeper;
 mod learners;
 mod ledger;
+mod returner;
 mod stats;
 mod stream;
 mod throughput;

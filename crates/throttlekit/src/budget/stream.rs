@@ -8,8 +8,8 @@ use throttlekit_core::lease::{Draw, Purse, Spend, Want};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
 use super::handle::Opened;
-use super::keeper::Returns;
 use super::ledger::{Ledger, Owed, RETURN_TRIES_MAX, Slip};
+use super::returner::Returns;
 use crate::store::{DebitId, Lent, Store, StoreError};
 use crate::sync::SharedWord;
 use crate::{Answer, Ask, LeaseClock};

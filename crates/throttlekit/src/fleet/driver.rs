@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::demand::Meter;
-use super::either::{Either, either};
 use super::guard::Shared;
+use super::select::{Either, either};
 use crate::guard::GuardStats;
 use crate::hash::random_u64;
 use crate::store::{Heard, RollStore, StoreError, beat};

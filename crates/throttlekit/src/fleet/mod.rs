@@ -38,10 +38,10 @@
 mod builder;
 mod demand;
 mod driver;
-mod either;
 mod guard;
 mod lease;
 mod permit;
+mod select;
 mod stats;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use throttlekit_core::concurrency::{Ceiling, Estimator};
 use super::Guard;
 use super::class::{Classes, Kept};
 use super::count::LIMIT_MAX;
-use super::pace;
+use super::sampling;
 use super::slots::Slots;
 use super::tuner::Own;
 use crate::{BootClock, Clock};
@@ -89,7 +89,9 @@ impl<C: Clock> GuardBuilder<C> {
     pub fn build(self) -> Guard<C> {
         let (own, timed) = match self.limit {
             GuardLimit::Fixed(limit) => (Own::Fixed(limit.min(LIMIT_MAX)), 0),
-            GuardLimit::Adaptive(ceiling) => (Own::Inferred(Box::new(Estimator::new(ceiling))), pace::ALL),
+            GuardLimit::Adaptive(ceiling) => {
+                (Own::Inferred(Box::new(Estimator::new(ceiling))), sampling::ALL)
+            }
         };
         let slots = Slots::new(own.limit(), timed, self.classes, self.depth_max);
         Guard::from_parts(slots, own, self.clock)

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::key_guards::KeyGuards;
 use super::overflow::{Guest, Overflow};
-use super::places::Places;
 use super::{Class, Full, Guard, GuardBuilder, GuardLimit, KeyedGuardBuilder, OwnedPermit};
 use crate::{BootClock, Clock, KeyHash, SecretHash};
 
@@ -26,7 +26,7 @@ use crate::{BootClock, Clock, KeyHash, SecretHash};
 /// assert!(tenants.try_acquire("alice").is_ok());
 /// ```
 pub struct KeyedGuard<C = BootClock, H = SecretHash> {
-    places: Places<C>,
+    guards: KeyGuards<C>,
     overflow: Arc<Overflow<C>>,
     total: Option<Arc<Guard<C>>>,
     each: Each<C>,
@@ -74,8 +74,8 @@ impl KeyedGuard {
 impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
     pub(super) fn from_parts(each: Each<C>, total: Option<Guard<C>>, keys_max: usize) -> Self {
         let overflow = Overflow::new(each.builder.clone().build());
-        let (places, total) = (Places::new(keys_max), total.map(Arc::new));
-        Self { places, overflow, total, each, hash: H::random() }
+        let (guards, total) = (KeyGuards::new(keys_max), total.map(Arc::new));
+        Self { guards, overflow, total, each, hash: H::random() }
     }
 
     /// A slot of the key, of the first class, if there is one now.
@@ -122,7 +122,7 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
     /// that holds nothing and has no guard.
     pub fn snapshot(&self, key: impl AsRef<[u8]>) -> Option<(u32, u32)> {
         let fingerprint = self.hash.fingerprint(key.as_ref());
-        let mut shard = self.places.lock(fingerprint);
+        let mut shard = self.guards.lock(fingerprint);
         let shared = || self.overflow.has(fingerprint).then(|| Arc::clone(&self.overflow.guard));
         shard.find(fingerprint).or_else(shared).map(|guard| guard.snapshot())
     }
@@ -134,7 +134,7 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
 
     /// How many keys have a guard of their own; at most the cap.
     pub fn keys(&self) -> usize {
-        self.places.count()
+        self.guards.count()
     }
 
     /// How many asks are in the guard that newcomers share: above zero, the cap is too small for the load.
@@ -145,7 +145,7 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
     /// The key's guard, or the shared one. A key that is in the shared one stays in it: two would be two ceilings.
     fn guard(&self, key: &[u8]) -> Result<Found<C>, KeyedFull> {
         let fingerprint = self.hash.fingerprint(key);
-        let mut shard = self.places.lock(fingerprint);
+        let mut shard = self.guards.lock(fingerprint);
         if let Some(guard) = shard.find(fingerprint) {
             return Ok((guard, None));
         }
@@ -244,6 +244,6 @@ impl<C: Clock> fmt::Debug for KeyedPermit<C> {
 
 impl<C, H> fmt::Debug for KeyedGuard<C, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedGuard").field("keys", &self.places.count()).finish_non_exhaustive()
+        f.debug_struct("KeyedGuard").field("keys", &self.guards.count()).finish_non_exhaustive()
     }
 }

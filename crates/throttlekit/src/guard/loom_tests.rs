@@ -13,9 +13,9 @@ use throttlekit_core::concurrency::{Ceiling, Estimator};
 
 use super::class::{Class, Classes, Kept};
 use super::count::Entry;
-use super::line::Ticket;
 use super::slots::Slots;
 use super::tuner::{Own, Tuner};
+use super::wait_queue::Ticket;
 
 const BATCH: Class = Class::at(1);
 const NOW: Timestamp = Timestamp::from_millis(1);

@@ -39,16 +39,16 @@ mod builder;
 mod class;
 mod count;
 mod guarded;
+mod key_guards;
 mod keyed;
 mod keyed_builder;
-mod line;
 mod overflow;
-mod pace;
 mod permit;
-mod places;
+mod sampling;
 mod slots;
 mod tuner;
 mod wait;
+mod wait_queue;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 
 use super::class::{Class, Classes, Kept};
 use super::count::{Count, Entry, Seen};
-use super::line::{Left, Line, Ticket, Turn};
+use super::wait_queue::{Left, Ticket, Turn, WaitQueue};
 use crate::sync::{AtomicU32, Mutex, MutexGuard};
 
 #[derive(Debug)]
@@ -19,12 +19,12 @@ pub(super) struct Slots {
     /// read: it is hardly ever written, so every processor keeps it.
     pub(super) timed: AtomicU32,
     classes: Classes,
-    line: Mutex<Line<Entry>>,
+    line: Mutex<WaitQueue<Entry>>,
 }
 
 impl Slots {
     pub(super) fn new(limit: u32, timed: u32, classes: Classes, depth_max: u32) -> Self {
-        let line = Mutex::new(Line::new(classes.count(), depth_max));
+        let line = Mutex::new(WaitQueue::new(classes.count(), depth_max));
         Self { count: Count::new(limit), timed: AtomicU32::new(timed), classes, line }
     }
 
@@ -162,13 +162,13 @@ impl Slots {
     }
 
     /// Keeps the word's flag in step with the line, whose lock is held.
-    fn tell(&self, line: &Line<Entry>) {
+    fn tell(&self, line: &WaitQueue<Entry>) {
         if line.is_empty() {
             self.count.set_waits(false);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Line<Entry>> {
+    fn lock(&self) -> MutexGuard<'_, WaitQueue<Entry>> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What the limit should be: the inference, the share from outside, and the least of both.
+//! The limit of a guard: the inference, the share from outside, and the least of both.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::{PoisonError, TryLockError};
@@ -7,7 +7,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Estimator, Sample};
 
 use super::count::{LIMIT_MAX, TURNS};
-use super::pace::Pace;
+use super::sampling::SamplingRate;
 use super::slots::Slots;
 use crate::sync::{AtomicU64, Mutex, MutexGuard};
 
@@ -18,19 +18,19 @@ const DROPS_AT_ONCE_MAX: u64 = 1_024;
 /// is counted and learnt by whoever comes next.
 #[derive(Debug)]
 pub(super) struct Tuner {
-    desk: Mutex<Desk>,
+    state: Mutex<TunerState>,
     /// Drops that were not learnt yet.
     drops: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Desk {
+struct TunerState {
     own: Own,
     /// What another authority leaves of it.
     share: u32,
     /// Of how many that is a share, where the own limit is of these.
     whole: Option<u32>,
-    pace: Pace,
+    pace: SamplingRate,
     thinned: Thinned,
     samples: u64,
     dropped: u64,
@@ -62,66 +62,66 @@ impl Own {
 
 impl Tuner {
     pub(super) fn new(own: Own) -> Self {
-        let desk = Desk {
+        let state = TunerState {
             own,
             share: u32::MAX,
             whole: None,
-            pace: Pace::default(),
+            pace: SamplingRate::default(),
             thinned: Thinned::default(),
             samples: 0,
             dropped: 0,
         };
-        Self { desk: Mutex::new(desk), drops: AtomicU64::new(0) }
+        Self { state: Mutex::new(state), drops: AtomicU64::new(0) }
     }
 
     /// At most so many, whatever is inferred.
     pub(super) fn cap(&self, share: u32, now: Timestamp, slots: &Slots) {
-        let mut desk = self.lock();
-        (desk.share, desk.whole) = (share, None);
-        self.leave(desk, now, slots);
+        let mut state = self.lock();
+        (state.share, state.whole) = (share, None);
+        self.leave(state, now, slots);
     }
 
     /// A share of a ceiling that others use as well. What is inferred here is of all of it, and not far above it.
     #[cfg(feature = "store")]
     pub(super) fn cap_of(&self, share: u32, ceiling: u32, now: Timestamp, slots: &Slots) {
-        let mut desk = self.lock();
-        (desk.share, desk.whole) = (share, Some(ceiling));
-        if let Own::Inferred(estimator) = &mut desk.own {
+        let mut state = self.lock();
+        (state.share, state.whole) = (share, Some(ceiling));
+        if let Own::Inferred(estimator) = &mut state.own {
             estimator.at_most(ceiling.saturating_add((ceiling / 8).max(2)));
         }
-        self.leave(desk, now, slots);
+        self.leave(state, now, slots);
     }
 
     /// So many, fixed.
     pub(super) fn fix(&self, limit: u32, now: Timestamp, slots: &Slots) {
-        let mut desk = self.lock();
-        desk.own = Own::Fixed(limit.min(LIMIT_MAX));
+        let mut state = self.lock();
+        state.own = Own::Fixed(limit.min(LIMIT_MAX));
         slots.timed.store(0, Relaxed);
-        self.leave(desk, now, slots);
+        self.leave(state, now, slots);
     }
 
     /// Work was done.
     pub(super) fn success(&self, sample: Sample, now: Timestamp, slots: &Slots) {
-        if let Some(mut desk) = self.try_lock() {
-            desk.learn(sample, now, slots);
-            self.leave(desk, now, slots);
+        if let Some(mut state) = self.try_lock() {
+            state.learn(sample, now, slots);
+            self.leave(state, now, slots);
         }
     }
 
     /// Work was dropped.
     pub(super) fn dropped(&self, now: Timestamp, slots: &Slots) {
         self.drops.fetch_add(1, AcqRel);
-        if let Some(desk) = self.try_lock() {
-            self.leave(desk, now, slots);
+        if let Some(state) = self.try_lock() {
+            self.leave(state, now, slots);
         }
     }
 
     /// What was learnt, the drops until now among it.
     pub(super) fn learnt(&self, now: Timestamp, slots: &Slots) -> Learnt {
-        let mut desk = self.lock();
-        desk.take_drops(&self.drops, now, slots);
-        let learnt = Learnt { own: desk.own.limit(), samples: desk.samples, dropped: desk.dropped };
-        self.leave(desk, now, slots);
+        let mut state = self.lock();
+        state.take_drops(&self.drops, now, slots);
+        let learnt = Learnt { own: state.own.limit(), samples: state.samples, dropped: state.dropped };
+        self.leave(state, now, slots);
         learnt
     }
 
@@ -130,46 +130,46 @@ impl Tuner {
         self.drops.load(Relaxed)
     }
 
-    /// The one way to leave the desk: learns the drops that nobody has, and looks again once it has left.
+    /// The only way to unlock the state: learns the drops that nobody has, and looks again once it is unlocked.
     ///
-    /// Who drops counts it first and then finds the desk taken, and may go: both touch the count of drops by
-    /// read-modify-write, so either this look sees the drop or the one who dropped saw the desk left.
-    fn leave<'a>(&'a self, mut desk: MutexGuard<'a, Desk>, now: Timestamp, slots: &Slots) {
+    /// Who drops counts it first and then finds the state locked, and may go: both touch the count of drops by
+    /// read-modify-write, so either this look sees the drop or the one who dropped saw the state unlocked.
+    fn leave<'a>(&'a self, mut state: MutexGuard<'a, TunerState>, now: Timestamp, slots: &Slots) {
         loop {
-            desk.take_drops(&self.drops, now, slots);
-            Self::apply(desk, slots);
+            state.take_drops(&self.drops, now, slots);
+            Self::apply(state, slots);
             if self.drops.fetch_add(0, AcqRel) == 0 {
                 return;
             }
             let Some(again) = self.try_lock() else { return };
-            desk = again;
+            state = again;
         }
     }
 
-    /// Puts the limit in force, in the order in which it was decided, and hands over what came free without the desk.
-    fn apply(desk: MutexGuard<'_, Desk>, slots: &Slots) {
-        let limit = desk.limit().min(LIMIT_MAX);
+    /// Puts the limit in force, in the order in which it was decided, and hands over what came free without the lock.
+    fn apply(state: MutexGuard<'_, TunerState>, slots: &Slots) {
+        let limit = state.limit().min(LIMIT_MAX);
         let more = slots.count.seen().limit() != limit && slots.set_limit(limit);
-        drop(desk);
+        drop(state);
         if more {
             slots.hand_over();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, TunerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, Desk>> {
-        match self.desk.try_lock() {
-            Ok(desk) => Some(desk),
+    fn try_lock(&self) -> Option<MutexGuard<'_, TunerState>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 }
 
-impl Desk {
+impl TunerState {
     /// The least of the own limit and the share. An own limit that is of more than this guard lets in counts by as much as
     /// it is below that: a dip that shows how long work takes without a queue is then a dip here as well.
     fn limit(&self) -> u32 {
@@ -234,7 +234,7 @@ impl Thinned {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::pace::{ALL, FEW};
+    use super::super::sampling::{ALL, FEW};
     use super::*;
 
     #[test]

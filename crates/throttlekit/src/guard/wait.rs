@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::class::Class;
-use super::line::Ticket;
+use super::wait_queue::Ticket;
 use super::{Full, Guard, Permit};
 use crate::{BootClock, Clock};
 

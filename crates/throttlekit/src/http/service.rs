@@ -1,4 +1,4 @@
-//! The service around a service: ask, then serve or refuse.
+//! The service around a service: check the limit, then serve or refuse.
 
 use std::fmt;
 use std::mem;
@@ -49,15 +49,15 @@ where
         let fresh = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, fresh); // the clone was never polled ready
         let (parts, body) = request.into_parts();
-        let door = Door::of(&self.settings, &parts);
+        let door = Routing::of(&self.settings, &parts);
         let request = Request::from_parts(parts, body);
         AdmitFuture::new(match door {
-            Door::Ask(answer, terms) => {
+            Routing::Ask(answer, terms) => {
                 let settings = Arc::clone(&self.settings);
                 Step::Asking { answer, held: Some(Held { service: ready, request, settings, terms }) }
             }
-            Door::Pass => Step::Serving { response: ready.call(request), stamp: Stamp::Uncounted },
-            Door::Refuse(missing) => {
+            Routing::Pass => Step::Serving { response: ready.call(request), stamp: Stamp::Uncounted },
+            Routing::Refuse(missing) => {
                 let mut response = Refusal::Missing(missing).answer(request.headers());
                 response.extensions_mut().insert(missing);
                 Step::Refused { response: Some(response) }
@@ -66,14 +66,14 @@ where
     }
 }
 
-/// What to do with a request before anyone is asked.
-enum Door<A: Admit> {
+/// The route of a request before any limit is checked.
+enum Routing<A: Admit> {
     Ask(A::Answer, Arc<Terms>),
     Pass,
     Refuse(Missing),
 }
 
-impl<A: Admit> Door<A> {
+impl<A: Admit> Routing<A> {
     fn of(settings: &Settings<A>, request: &Parts) -> Self {
         if (settings.exempt)(request) {
             return Self::Pass;

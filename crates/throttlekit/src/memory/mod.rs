@@ -1,10 +1,10 @@
 //! The memory store: the state of every key, shared by threads, bounded.
 
 mod budget;
+mod cache_lines;
 mod cell;
 mod key_memory;
 mod keys;
-mod lines;
 mod segments;
 mod shards;
 mod sketch;

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::budget::{Capacity, ESTIMATES_PART};
-use super::lines::{CELLS_PER_LINE, LINE_BYTES, LINES_MIN, Lines, scale};
+use super::cache_lines::{CELLS_PER_LINE, LINE_BYTES, LINES_MIN, Lines, scale};
 use super::word_sketch::{WordSketch, mixed};
 use crate::sync::AtomicU64;
 

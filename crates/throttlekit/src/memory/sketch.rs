@@ -8,8 +8,8 @@ use throttlekit_core::rate::State;
 use throttlekit_core::rate::estimate::{Estimates, ROWS};
 
 use super::budget::Account;
+use super::cache_lines::scale;
 use super::key_memory::Collisions;
-use super::lines::scale;
 use super::word_sketch::{mixed, places};
 
 /// Cells of a block where the budget is not too small for it: 4 KiB.

@@ -20,9 +20,9 @@ use throttlekit_core::rate::word::WordRule;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 use super::budget::Capacity;
+use super::cache_lines::{Free, Line, Lines};
 use super::cell::{Cell, Charged};
 use super::key_memory::{Collisions, KeyMemory};
-use super::lines::{Free, Line, Lines};
 use super::segments::{Layout, Segment, Segments};
 use super::word_sketch::WordSketch;
 use crate::Clock;

@@ -1,14 +1,11 @@
 //! Limits that a fleet shares.
 
 mod limiter;
-mod local;
 mod outage;
 mod receipt;
 mod tally;
 
 pub use limiter::SharedLimiter;
-pub(crate) use local::LocalShare;
-pub use local::LocalShares;
 pub use outage::OnOutage;
 pub(crate) use outage::StandIn;
 pub(crate) use receipt::Paid;

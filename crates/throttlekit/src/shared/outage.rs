@@ -7,7 +7,7 @@ use std::time::Duration;
 use throttlekit_core::rate::{Limit, Need, Verdict};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
-use super::local::{LocalShare, check_shares};
+use crate::store::{LocalShare, check_shares};
 use crate::{Ask, Guarantee};
 
 /// When to come back after a refusal for an outage: breakers probe several times a second.

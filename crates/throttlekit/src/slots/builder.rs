@@ -6,7 +6,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::lease::Margin;
 
 use super::SharedSlots;
-use super::keeper::SLOTS_MAX_HERE;
+use super::renewer::SLOTS_MAX_HERE;
 use crate::store::{LIVES_MAX, LIVES_MIN, SlotStore, StoreError};
 use crate::{BootClock, LeaseClock};
 

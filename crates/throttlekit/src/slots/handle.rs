@@ -8,10 +8,10 @@ use throttlekit_core::concurrency::{Hold, SlotStep};
 use throttlekit_core::lease::Margin;
 use throttlekit_core::{Decision, Retry, Timestamp};
 
-use super::book::{Book, Leaves};
 use super::builder::SlotsBuilder;
-use super::held::HeldSlot;
-use super::keeper::{self, Keeper};
+use super::held_slot::HeldSlot;
+use super::renewer::{self, Renewer};
+use super::slot_registry::{Leaves, SlotRegistry};
 use super::stats::SlotStats;
 use crate::hash::random_u64;
 use crate::store::{KeySpace, SlotAnswer, SlotAsk, SlotStore, StoreError};
@@ -22,18 +22,18 @@ const OUTAGE_RETRY: Duration = Duration::from_secs(1);
 
 /// Slots for each of many keys that a fleet shares. See [the module](super).
 ///
-/// The keeper, a task that beats for all slots of the process, runs on the store's
+/// The renewer, a task that beats for all slots of the process, runs on the store's
 /// [`background`](SlotStore::background), whoever calls and wherever. Should it end, the next [`admit`](Self::admit) or
 /// release starts another: [`SlotStats::keeper_alive`] says whether one is there, and [`SlotStats::keepers`] how many
 /// there have been. Slots that are held meanwhile are fenced in time.
 ///
 /// All processes of a policy need the same [`lives`](SlotsBuilder::lives).
 pub struct SharedSlots<S, C = BootClock> {
-    keeper: Arc<Keeper<S, C>>,
+    renewer: Arc<Renewer<S, C>>,
     keys: Arc<KeySpace>,
     most: Arc<AtomicU32>,
     margin: Margin,
-    /// The way to the keeper, which the first ask starts.
+    /// The way to the renewer, which the first ask starts.
     leaves: Leaves,
 }
 
@@ -64,15 +64,15 @@ impl<S: SlotStore> SharedSlots<S> {
 
 impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
     pub(super) fn new(chosen: SlotsBuilder<S, C>, margin: Margin) -> Self {
-        let keeper = Arc::new(Keeper {
-            book: Arc::new(Book::new(chosen.slots_max, chosen.store.background())),
+        let renewer = Arc::new(Renewer {
+            registry: Arc::new(SlotRegistry::new(chosen.slots_max, chosen.store.background())),
             store: chosen.store,
             clock: Arc::new(chosen.clock),
             lives: chosen.lives,
         });
         Self {
-            leaves: Arc::new(keeper::mailbox(&keeper)),
-            keeper,
+            leaves: Arc::new(renewer::mailbox(&renewer)),
+            renewer,
             keys: Arc::new(KeySpace::slots(&chosen.prefix, &chosen.policy)),
             most: Arc::new(AtomicU32::new(chosen.most)),
             margin,
@@ -85,18 +85,18 @@ impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
     /// are refused. Whoever goes away while this waits leaves nothing behind: the call is made to its end by a task of
     /// its own, and a slot that nobody takes goes back.
     pub async fn admit(&self, key: impl AsRef<[u8]>) -> Result<Admission<C>, StoreError> {
-        let (book, clock) = (&self.keeper.book, &self.keeper.clock);
+        let (registry, clock) = (&self.renewer.registry, &self.renewer.clock);
         let key = key.as_ref();
-        let Some(ticket) = book.enter(self.keys.key(key, key).into()) else {
-            book.counters.denied.fetch_add(1, Relaxed);
+        let Some(ticket) = registry.enter(self.keys.key(key, key).into()) else {
+            registry.counters.denied.fetch_add(1, Relaxed);
             return Ok(Admission::refused(self.most(), Retry::OnRelease, self.guarantee()));
         };
         self.leaves.wake();
-        let slot = HeldSlot::asked_for(ticket, book.clone(), clock.clone(), self.leaves.clone());
+        let slot = HeldSlot::asked_for(ticket, registry.clone(), clock.clone(), self.leaves.clone());
         let most = self.most();
         // As a task of its own, which lands whether or not anyone waits for it.
-        let asked = ask(self.keeper.clone(), slot, most, self.margin);
-        match book.background.run(1, asked).await.flatten() {
+        let asked = ask(self.renewer.clone(), slot, most, self.margin);
+        match registry.background.run(1, asked).await.flatten() {
             Err(error) if error.is_outage() => Ok(Admission::without_store(most, error)),
             admission => admission,
         }
@@ -115,73 +115,73 @@ impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
     /// How many slots of a key are held, by the fleet.
     pub async fn occupancy(&self, key: impl AsRef<[u8]>) -> Result<u32, StoreError> {
         let key = self.keys.key(key.as_ref(), key.as_ref());
-        let seen = self.keeper.store.occupancy(&[&key]).await?;
+        let seen = self.renewer.store.occupancy(&[&key]).await?;
         Ok(seen.first().map_or(0, |seen| seen.held))
     }
 
     /// What an answer is worth.
     pub fn guarantee(&self) -> Guarantee {
-        self.keeper.store.guarantee()
+        self.renewer.store.guarantee()
     }
 
     /// The store.
     pub fn store(&self) -> &S {
-        &self.keeper.store
+        &self.renewer.store
     }
 
     /// What has been done.
     pub fn stats(&self) -> SlotStats {
-        let keeper_alive = self.leaves.is_open() && self.keeper.is_on_time();
-        SlotStats { keeper_alive, ..self.keeper.book.stats() }
+        let keeper_alive = self.leaves.is_open() && self.renewer.is_on_time();
+        SlotStats { keeper_alive, ..self.renewer.registry.stats() }
     }
 }
 
 /// Asks the store. Dropped on the way, and also where no answer came, the slot is released: it may have been entered.
 async fn ask<S: SlotStore, C: LeaseClock + 'static>(
-    keeper: Arc<Keeper<S, C>>,
+    renewer: Arc<Renewer<S, C>>,
     slot: HeldSlot<C>,
     most: u32,
     margin: Margin,
 ) -> Result<Admission<C>, StoreError> {
-    let (ticket, book) = (slot.ticket(), &keeper.book);
-    let lives = keeper.lives;
-    let ask = SlotAsk { key: &ticket.key, lease: ticket.lease, owner: book.owner, most, lives };
-    let sent = keeper.clock.now();
-    let answer = keeper.store.acquire(&ask).await;
+    let (ticket, registry) = (slot.ticket(), &renewer.registry);
+    let lives = renewer.lives;
+    let ask = SlotAsk { key: &ticket.key, lease: ticket.lease, owner: registry.owner, most, lives };
+    let sent = renewer.clock.now();
+    let answer = renewer.store.acquire(&ask).await;
     let admission = match answer {
-        Ok(answer) => answered(&keeper, slot, answer, most, margin, sent),
+        Ok(answer) => answered(&renewer, slot, answer, most, margin, sent),
         Err(error) if error.is_outage() => Admission::without_store(most, error),
         Err(error) => return Err(error),
     };
-    let counters = &keeper.book.counters;
+    let counters = &renewer.registry.counters;
     let counter = if admission.slot.is_some() { &counters.admitted } else { &counters.denied };
     counter.fetch_add(1, Relaxed);
     Ok(admission)
 }
 
 fn answered<S: SlotStore, C: LeaseClock + 'static>(
-    keeper: &Keeper<S, C>,
+    renewer: &Renewer<S, C>,
     slot: HeldSlot<C>,
     answer: SlotAnswer,
     most: u32,
     margin: Margin,
     sent: Timestamp,
 ) -> Admission<C> {
-    let guarantee = keeper.store.guarantee();
+    let guarantee = renewer.store.guarantee();
     match answer.step {
         SlotStep::Admit { slot: lent, held } => {
-            let now = keeper.clock.now();
+            let now = renewer.clock.now();
             let mut hold = Hold::begin(margin, sent, lent.lives, random_u64() as u32, now);
             if hold.is_fenced(now) {
-                return Admission::without_store(most, StoreError::Deadline(keeper.lives));
+                return Admission::without_store(most, StoreError::Deadline(renewer.lives));
             }
             slot.begin(hold);
-            let decision = decision(true, most, held, answer.now + keeper.lives, Retry::Now);
+            let decision = decision(true, most, held, answer.now + renewer.lives, Retry::Now);
             Admission { decision, guarantee, slot: Some(slot), room_in: None, outage: None }
         }
         SlotStep::Deny(full) => {
             slot.forget();
-            let decision = decision(false, most, full.held, answer.now + keeper.lives, full.retry);
+            let decision = decision(false, most, full.held, answer.now + renewer.lives, full.retry);
             Admission { decision, guarantee, slot: None, room_in: full.room_in, outage: None }
         }
     }
@@ -212,7 +212,7 @@ impl<C: LeaseClock> Admission<C> {
 impl<S, C> Clone for SharedSlots<S, C> {
     fn clone(&self) -> Self {
         Self {
-            keeper: self.keeper.clone(),
+            renewer: self.renewer.clone(),
             keys: self.keys.clone(),
             most: self.most.clone(),
             margin: self.margin,

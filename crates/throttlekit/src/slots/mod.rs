@@ -36,17 +36,17 @@
 //!
 //! [`SlotDesk`] is the other side in process: leases over permits of any kind, for a server whose clients hold them.
 
-mod book;
 mod builder;
-mod desk;
 mod handle;
-mod held;
-mod keeper;
+mod held_slot;
+mod lease_registry;
+mod renewer;
+mod slot_registry;
 mod stats;
 
 pub use builder::SlotsBuilder;
-pub use desk::{Ends, SlotDesk};
 pub use handle::{Admission, SharedSlots};
-pub use held::{Fenced, HeldSlot};
+pub use held_slot::{Fenced, HeldSlot};
+pub use lease_registry::{Ends, SlotDesk};
 pub use stats::SlotStats;
 pub use throttlekit_core::concurrency::Ending;

@@ -25,7 +25,7 @@ pub struct SlotStats {
     pub lapsed: u64,
     /// Keepers that were started. More than one: an earlier one ended.
     pub keepers: u64,
-    /// Whether there is a keeper now that is driven: its last round began within a quarter of a life. Where slots are held
+    /// Whether there is a renewer now that is driven: its last round began within a quarter of a life. Where slots are held
     /// and there is none, nobody beats for them.
     pub keeper_alive: bool,
 }
@@ -41,7 +41,7 @@ pub(super) struct Counters {
     pub(super) released: AtomicU64,
     pub(super) lapsed: AtomicU64,
     pub(super) keepers: AtomicU64,
-    /// When the keeper's last round began, by the clock of the slots.
+    /// When the renewer's last round began, by the clock of the slots.
     pub(super) round_at: AtomicU64,
 }
 

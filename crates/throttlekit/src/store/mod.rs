@@ -5,30 +5,31 @@
 //! every call through a [`Line`], which has the deadline, the bound on calls in flight, the breaker and the
 //! counters, and builds its answers with [`Outcome::of`]. [`MemoryStore`] is the same in one process.
 
-mod beat;
 mod breaker;
 mod debit;
-mod error;
+mod endpoint;
+mod heartbeat;
 mod key;
 mod lease;
-mod line;
+mod local_shares;
+mod membership;
 mod memory;
 mod outcome;
 mod region;
-mod rolls;
 mod slots;
 mod streams;
 
-pub use beat::{Heard, beat};
 pub use debit::{Countable, Debit, DebitId, Debited, LastDebit, REMEMBER_DEFAULT, REMEMBER_MAX};
-pub use error::StoreError;
+pub use endpoint::{Line, LineOptions, LineStats, Probe};
+pub use heartbeat::{Heard, beat};
 pub use key::{KEY_PART_MAX, KeySpace};
 pub use lease::{GiveBack, LeaseAsk, Lendable, Lent};
-pub use line::{Line, LineOptions, LineStats, Probe};
+pub use local_shares::LocalShares;
+pub(crate) use local_shares::{LocalShare, check_shares};
+pub use membership::{Kept, ROLL_BYTES_MAX, ROLL_KEPT_DEFAULT, RollStore, Swapped};
 pub use memory::MemoryStore;
 pub use outcome::{Charge, Charges, Outcome, Settlement, Sight};
 pub use region::{RegionAsk, RegionGrant, RegionPool};
-pub use rolls::{Kept, ROLL_BYTES_MAX, ROLL_KEPT_DEFAULT, RollStore, Swapped};
 pub use slots::{LIVES_MAX, LIVES_MIN, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore};
 pub use throttlekit_core::concurrency::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotStep};
 pub use throttlekit_core::fair::Weight;
@@ -36,7 +37,7 @@ pub use throttlekit_core::fair::pool::{Grant, TooManyRegions};
 pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
 
 pub use crate::background::{Background, TaskSlot};
-pub use crate::shared::LocalShares;
+pub use crate::store_error::StoreError;
 
 use crate::Guarantee;
 

@@ -1,4 +1,4 @@
-//! What happens behind the handle: an ask is served from the purse, waits at the desk, or goes to the store.
+//! The engine behind the handle: a request is served from the local lease, waits for a fetch, or goes to the store.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
 use super::builder::{Chosen, Mode};
 use super::fetch::Fetch;
-use super::keeper;
-use super::slot::{Desk, Failed, Slot};
+use super::key_state::{Failed, KeySlot, KeyState};
+use super::returner;
 use super::stats::Counters;
 use super::table::{Place, Table};
 use crate::store::{Background, Store, StoreError, TaskSlot};
@@ -21,7 +21,7 @@ const ROUNDS_MAX: usize = 8;
 /// How many callers wait for units of one key. More ask the store themselves.
 const WAITING_MAX: usize = 65_536;
 
-/// What the limiter, its requests and its keeper share.
+/// What the limiter, its requests and its returner share.
 pub(super) struct Tier<S, C> {
     pub(super) shared: SharedLimiter<S>,
     pub(super) clock: C,
@@ -37,9 +37,9 @@ pub(super) struct Tier<S, C> {
     /// Asks that cost more go to the store: no purse takes as much, or the bound does not allow for it.
     pub(super) cost_max: Cost,
     request_ids: AtomicU64,
-    /// Where requests and the keeper run.
+    /// Where requests and the returner run.
     pub(super) background: Background,
-    /// Of the keeper.
+    /// Of the returner.
     pub(super) keeps: Arc<TaskSlot>,
 }
 
@@ -120,19 +120,19 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         self.table.find_or_give(fingerprint, self.clock.now(), || self.new_slot())
     }
 
-    pub(super) fn new_slot(&self) -> Slot {
+    pub(super) fn new_slot(&self) -> KeySlot {
         let period = self.chosen.period(self.shared.form().limit());
-        Slot::new(self.plan, Sizing::new(self.chosen.batch.clone(), period), self.chosen.refill_at_percent)
+        KeySlot::new(self.plan, Sizing::new(self.chosen.batch.clone(), period), self.chosen.refill_at_percent)
     }
 
     /// The key's slot, which stays its own while `pins` counts whoever relies on that.
-    pub(super) fn pin(&self, fingerprint: u64) -> Option<Arc<Slot>> {
+    pub(super) fn pin(&self, fingerprint: u64) -> Option<Arc<KeySlot>> {
         let place = self.place(fingerprint)?;
-        let mut desk = place.slot.desk();
+        let mut state = place.slot.state();
         if !place.is_mine() {
             return None;
         }
-        desk.pins += 1;
+        state.pins += 1;
         Some(place.slot.clone())
     }
 
@@ -154,37 +154,37 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         self.strict(ask).await
     }
 
-    /// One turn at the desk, and the wait that follows from it.
+    /// One look at the state, and the wait that follows from it.
     async fn round(self: &Arc<Self>, place: &Place<'_>, ask: Ask<'_>) -> Round {
         let slot = place.slot;
         let mut bell = pin!(slot.bell.notified());
         let (awaited, fetch) = {
-            let mut desk = slot.desk();
+            let mut state = slot.state();
             if !place.is_mine() {
                 return Round::Again;
             }
             let now = self.clock.now();
-            desk.greet(now);
-            if self.is_cold(&mut desk.sizing, now) {
-                return desk.holder.denied(ask.cost, now).map_or(Round::Strict, Round::Answer);
+            state.greet(now);
+            if self.is_cold(&mut state.sizing, now) {
+                return state.holder.denied(ask.cost, now).map_or(Round::Strict, Round::Answer);
             }
-            match desk.ask(slot, ask.cost, &self.clock) {
+            match state.ask(slot, ask.cost, &self.clock) {
                 Turn::Spent { left } => return Round::Answer(self.allowed(slot.reset_at(), left)),
                 Turn::Deny(decision) => return Round::Answer(decision),
                 Turn::Wait => {}
             }
-            if desk.waiting >= WAITING_MAX {
+            if state.waiting >= WAITING_MAX {
                 return Round::Strict;
             }
-            desk.waiting += 1;
+            state.waiting += 1;
             bell.as_mut().enable();
-            let fetch = self.to_fetch(place, &mut desk, ask.key, now);
-            (desk.holder.asking(), fetch)
+            let fetch = self.to_fetch(place, &mut state, ask.key, now);
+            (state.holder.asking(), fetch)
         };
         let _waiting = Waiting(slot);
         self.fetch(place, fetch);
         match self.background.wait(1, bell).await {
-            Ok(()) => match &slot.desk().failed {
+            Ok(()) => match &slot.state().failed {
                 Some((id, Failed::Outage(error))) if Some(*id) == awaited => Round::Outage(error.clone()),
                 Some((id, Failed::Lapsed)) if Some(*id) == awaited => Round::Strict,
                 _ => Round::Again,
@@ -197,13 +197,13 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     /// sends another; what it may still bring lapses.
     #[cold]
     fn give_up(&self, place: &Place<'_>, awaited: Option<u64>, late: StoreError) -> Round {
-        let mut desk = place.slot.desk();
-        if !place.is_mine() || awaited.is_none() || desk.holder.asking() != awaited {
+        let mut state = place.slot.state();
+        if !place.is_mine() || awaited.is_none() || state.holder.asking() != awaited {
             return Round::Again;
         }
         self.counters.failures.fetch_add(1, Relaxed);
-        awaited.into_iter().for_each(|id| desk.failed(id, late.clone()));
-        drop(desk);
+        awaited.into_iter().for_each(|id| state.failed(id, late.clone()));
+        drop(state);
         place.slot.bell.notify_waiters();
         Round::Outage(late)
     }
@@ -221,29 +221,29 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     async fn strict_remembered(&self, place: &Place<'_>, ask: Ask<'_>) -> Result<Answer, StoreError> {
         let sent = self.clock.now();
         let answer = self.strict(ask).await?;
-        let mut desk = place.slot.desk();
+        let mut state = place.slot.state();
         if place.is_mine() && answer.outage.is_none() {
             if answer.decision.allowed {
-                desk.sizing.served(ask.cost, self.clock.now());
+                state.sizing.served(ask.cost, self.clock.now());
             } else {
-                desk.holder.handle_denial(ask.cost, answer.decision, sent);
+                state.holder.handle_denial(ask.cost, answer.decision, sent);
             }
         }
         Ok(answer)
     }
 
-    /// Fetches units ahead of need, unless someone is at the desk.
+    /// Fetches units ahead of need, unless someone has the state locked.
     #[cold]
     fn refill(self: &Arc<Self>, place: &Place<'_>, key: &[u8]) {
-        let Some(mut desk) = place.slot.try_desk() else { return };
+        let Some(mut state) = place.slot.try_state() else { return };
         if !place.is_mine() {
             return;
         }
         let now = self.clock.now();
         place.slot.low.store(0, Relaxed);
-        desk.holder.handle_low(now);
-        let fetch = self.to_fetch(place, &mut desk, key, now);
-        drop(desk);
+        state.holder.handle_low(now);
+        let fetch = self.to_fetch(place, &mut state, key, now);
+        drop(state);
         self.fetch(place, fetch);
     }
 
@@ -255,29 +255,29 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         }
     }
 
-    /// What the desk wants fetched, and under which key.
+    /// The request that the state wants sent, and its key.
     fn to_fetch(
         &self,
         place: &Place<'_>,
-        desk: &mut Desk,
+        state: &mut KeyState,
         key: &[u8],
         now: Timestamp,
     ) -> Option<(Arc<str>, Request)> {
         let id = self.request_ids.fetch_add(1, Relaxed);
-        let batch = desk.sizing.batch(now);
-        let request = desk.holder.poll_request(&place.slot.purse, id, batch, now)?;
-        Some((desk.key.get_or_insert_with(|| self.shared.key(key).into()).clone(), request))
+        let batch = state.sizing.batch(now);
+        let request = state.holder.poll_request(&place.slot.purse, id, batch, now)?;
+        Some((state.key.get_or_insert_with(|| self.shared.key(key).into()).clone(), request))
     }
 
     fn fetch(self: &Arc<Self>, place: &Place<'_>, fetch: Option<(Arc<str>, Request)>) {
         if let Some((key, request)) = fetch {
-            keeper::ensure(self);
+            returner::ensure(self);
             Fetch::start(self, place.fingerprint(), key, request);
         }
     }
 }
 
-/// What follows from one turn at the desk.
+/// The next step after a look at the state.
 enum Round {
     Answer(Decision),
     Strict,
@@ -286,10 +286,10 @@ enum Round {
 }
 
 /// A caller that waits for the bell, until it goes.
-struct Waiting<'a>(&'a Slot);
+struct Waiting<'a>(&'a KeySlot);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.desk().waiting -= 1;
+        self.0.state().waiting -= 1;
     }
 }

@@ -10,7 +10,7 @@ use super::engine::Tier;
 use crate::LeaseClock;
 use crate::store::{LeaseAsk, Lent, Store, StoreError};
 
-/// One request for units of one key. However it ends, the desk is told, and everyone who waits wakes up.
+/// One request for units of one key. However it ends, the state learns of it, and everyone who waits wakes up.
 pub(super) struct Fetch<S: Store, C: LeaseClock + 'static> {
     tier: Arc<Tier<S, C>>,
     fingerprint: u64,
@@ -19,8 +19,8 @@ pub(super) struct Fetch<S: Store, C: LeaseClock + 'static> {
 }
 
 impl<S: Store, C: LeaseClock + 'static> Fetch<S, C> {
-    /// Sends it, as a background task: callers come and go. Not to be called at the desk: a runtime that takes no more tasks
-    /// drops this one at once, and then the desk is told.
+    /// Sends it, as a background task: callers come and go. Not to be called while the state is locked: a
+    /// runtime that takes no more tasks drops this one at once, and then locks the state.
     pub(super) fn start(tier: &Arc<Tier<S, C>>, fingerprint: u64, key: Arc<str>, request: Request) {
         let fetch = Self { tier: tier.clone(), fingerprint, request, landed: false };
         let deadline = tier.background.deadline();
@@ -53,7 +53,7 @@ impl<S: Store, C: LeaseClock + 'static> Fetch<S, C> {
         // A key whose request is under way keeps its place.
         let Some(place) = tier.table.find(self.fingerprint) else { return };
         let slot = place.slot;
-        let reply = slot.desk().reply(slot, self.request.id, lent, tier.clock.now());
+        let reply = slot.state().reply(slot, self.request.id, lent, tier.clock.now());
         if reply != Reply::Credited {
             tier.counters.units_lapsed.fetch_add(lent.loan.granted, Relaxed);
         }
@@ -63,7 +63,7 @@ impl<S: Store, C: LeaseClock + 'static> Fetch<S, C> {
     fn fail(&self, error: StoreError) {
         self.tier.counters.failures.fetch_add(1, Relaxed);
         let Some(place) = self.tier.table.find(self.fingerprint) else { return };
-        place.slot.desk().failed(self.request.id, error);
+        place.slot.state().failed(self.request.id, error);
         place.slot.bell.notify_waiters();
     }
 }

@@ -8,8 +8,8 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 
 use super::builder::{Chosen, Mode, TierBuilder};
 use super::engine::Tier;
-use super::held::HeldKey;
-use super::keeper;
+use super::held_key::HeldKey;
+use super::returner;
 use super::stats::TierStats;
 use crate::store::{Store, StoreError};
 use crate::{Answer, Ask, BootClock, KeyHash, LeaseClock, SharedLimiter};
@@ -48,8 +48,8 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
         if let Some(decision) = self.tier.spend(&place, ask) {
             return Some(decision);
         }
-        let desk = place.slot.try_desk()?;
-        desk.holder.denied(ask.cost, self.tier.clock.now()).filter(|_| place.is_mine())
+        let state = place.slot.try_state()?;
+        state.holder.denied(ask.cost, self.tier.clock.now()).filter(|_| place.is_mine())
     }
 
     /// Answers one ask, and charges it if allowed. Waits only if the store must be asked, and then for up to nine of
@@ -81,9 +81,9 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
     pub fn refund(&self, key: impl AsRef<[u8]>, units: Cost, reset_at: Timestamp) {
         let tier = &self.tier;
         let Some(place) = tier.table.find(tier.hash.fingerprint(key.as_ref())) else { return };
-        let mut desk = place.slot.desk();
+        let mut state = place.slot.state();
         if place.is_mine() {
-            desk.refund(place.slot, units, reset_at, tier.clock.now());
+            state.refund(place.slot, units, reset_at, tier.clock.now());
         }
     }
 
@@ -102,7 +102,7 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
     /// Gives back whatever this node holds, as far as it can be: not what is still on its way here. For a node that is
     /// about to stop.
     pub async fn close(&self) -> Result<(), StoreError> {
-        keeper::give_back(&self.tier, |slot, desk, now| desk.hand_in(slot, now)).await
+        returner::give_back(&self.tier, |slot, state, now| state.hand_in(slot, now)).await
     }
 
     /// What has been done.

@@ -110,7 +110,7 @@ fn loom_a_purse_that_passes_on_takes_no_strangers() {
     });
 }
 
-/// One thread hands back at the desk, while two spend what is there and what comes.
+/// One thread hands back while it has the state locked, while two spend what is there and what comes.
 #[test]
 fn loom_what_is_handed_back_is_spent_once() {
     loom::model(|| {

@@ -35,15 +35,15 @@
 mod builder;
 mod engine;
 mod fetch;
-mod held;
-mod keeper;
+mod held_key;
+mod key_state;
 mod limiter;
-mod slot;
+mod returner;
 mod stats;
 mod table;
 
 pub use builder::{Mode, TierBuilder};
-pub use held::{HeldKey, Till};
+pub use held_key::{HeldKey, Till};
 pub use limiter::TwoTier;
 pub use stats::TierStats;
 pub use throttlekit_core::lease::{Batch, Margin, Sizer, SizerOptions, SizingError};

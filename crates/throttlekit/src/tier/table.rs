@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use throttlekit_core::Timestamp;
 
-use super::slot::Slot;
+use super::key_state::KeySlot;
 
 /// Places a key may be at. Their fingerprints fill one cache line.
 const WAYS: usize = 8;
@@ -21,7 +21,7 @@ pub(super) struct Table {
 #[repr(align(64))]
 struct Set {
     owners: [AtomicU64; WAYS],
-    slots: [OnceLock<Arc<Slot>>; WAYS],
+    slots: [OnceLock<Arc<KeySlot>>; WAYS],
     /// Held by whoever gives a place to a key.
     giving: Mutex<()>,
 }
@@ -30,7 +30,7 @@ struct Set {
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     owner: &'a AtomicU64,
-    pub(super) slot: &'a Arc<Slot>,
+    pub(super) slot: &'a Arc<KeySlot>,
     fingerprint: u64,
 }
 
@@ -65,7 +65,7 @@ impl Table {
         &self,
         fingerprint: u64,
         now: Timestamp,
-        make: impl Fn() -> Slot,
+        make: impl Fn() -> KeySlot,
     ) -> Option<Place<'_>> {
         if let Some(place) = self.find(fingerprint) {
             return Some(place);

@@ -13,15 +13,15 @@
 //!
 //! If the ceiling falls below what is in flight, nothing more is granted until work has ended.
 
-mod fold;
+mod membership;
 mod node;
-mod roll;
+mod rebalance;
 #[cfg(test)]
 mod tests;
 
-pub use fold::{Beat, Fold, Folded, Split};
+pub use membership::{Member, NODES_MAX, NotARoll, Roll};
 pub use node::{Beats, Node, Occupancy};
-pub use roll::{Member, NODES_MAX, NotARoll, Roll};
+pub use rebalance::{Beat, Fold, Folded, Split};
 
 use core::time::Duration;
 

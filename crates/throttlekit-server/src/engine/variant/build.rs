@@ -1,7 +1,6 @@
-//! From what a file says to limits that can be asked.
+//! Variants built from what a policy file says.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use throttlekit::admission::{Axis, SharedPolicy, SharedPolicyBuilder};
 use throttlekit::price::Prices;
@@ -10,37 +9,34 @@ use throttlekit::tier::{Batch, Mode};
 use throttlekit::{Guarantee, Limit, LimitError, OnOutage, Pricer, SharedLimiter, TwoTier};
 
 use super::super::backend::Counted;
-use super::super::lend::Lender;
-use super::super::limits::{Named, Together, together};
-use super::super::sharing::Sharing;
-use super::super::slots::Places;
+use super::super::concurrency::Concurrency;
+use super::super::fairness::Fairness;
+use super::super::lender::Lender;
+use super::super::limit_group::{LimitGroup, NamedLimit, group};
 use super::{Asks, Look, Variant};
 use crate::policy::{COST_NAME, LeaseMode, LeaseSpec, PolicySpec, PriceSpec, RateSpec};
-
-/// For how long servers hold leased units of a smooth rate, unless the file says otherwise.
-pub const HELD_FOR: Duration = Duration::from_millis(100);
 
 /// What the variants of a policy have in common.
 pub(in crate::engine) struct Common<'a> {
     pub(in crate::engine) name: &'a str,
     pub(in crate::engine) store: Counted,
     pub(in crate::engine) on_outage: OnOutage,
-    pub(in crate::engine) places: Option<&'a Places>,
-    pub(in crate::engine) sharing: Option<&'a Sharing>,
+    pub(in crate::engine) guards: Option<&'a Concurrency>,
+    pub(in crate::engine) fairness: Option<&'a Fairness>,
 }
 
 /// The limits that a file names, by who counts them.
 struct Limits<'s> {
     /// All of them; the budget last.
-    every: Vec<Named>,
+    every: Vec<NamedLimit>,
     /// Those that the store counts at every call.
-    strict: Vec<Named>,
+    strict: Vec<NamedLimit>,
     /// The one of which this instance leases units.
     leased: Option<Leased<'s>>,
 }
 
 struct Leased<'s> {
-    limit: Named,
+    limit: NamedLimit,
     spec: &'s LeaseSpec,
     tier: TwoTier<Counted>,
 }
@@ -50,7 +46,7 @@ impl Variant {
         let limits = Limits::of(spec, common)?;
         let all = match &limits.every[..] {
             [] => None,
-            every => Some(common.together(every.to_vec())?),
+            every => Some(common.group(every.to_vec())?),
         };
         Ok(Self {
             asks: asks(spec, common, &limits, all.as_ref())?,
@@ -89,24 +85,24 @@ impl<'s> Limits<'s> {
 }
 
 /// The rates of a policy, each with how units of it are leased.
-fn rates(spec: &PolicySpec) -> Result<Vec<(Named, Option<&LeaseSpec>)>, String> {
+fn rates(spec: &PolicySpec) -> Result<Vec<(NamedLimit, Option<&LeaseSpec>)>, String> {
     // Where nothing else counts what a call costs, its rates do.
     let weighed = spec.cost.is_none() && spec.fair.is_none();
-    let named = |place: usize, rate: &RateSpec| -> Result<Named, String> {
+    let named = |place: usize, rate: &RateSpec| -> Result<NamedLimit, String> {
         let by = usize::from(rate.by);
         let on = if weighed { Axis::Rate.of(by).weighed() } else { Axis::Rate.of(by) };
         let unnamed = || if place == 0 { String::new() } else { place.to_string() };
         let name = rate.name.clone().unwrap_or_else(unnamed);
-        Ok(Named { name, limit: rate.to_limit().map_err(wrong)?, on, by })
+        Ok(NamedLimit { name, limit: rate.to_limit().map_err(wrong)?, on, by })
     };
     let each = spec.rate.iter().enumerate();
     each.map(|(place, rate)| Ok((named(place, rate)?, rate.lease.as_ref()))).collect()
 }
 
-fn budget(spec: &PolicySpec) -> Result<Option<Named>, String> {
+fn budget(spec: &PolicySpec) -> Result<Option<NamedLimit>, String> {
     let Some(cost) = &spec.cost else { return Ok(None) };
     let (by, limit) = (usize::from(cost.by), cost.to_limit().map_err(wrong)?);
-    Ok(Some(Named { name: COST_NAME.into(), limit, on: Axis::Cost.of(by), by }))
+    Ok(Some(NamedLimit { name: COST_NAME.into(), limit, on: Axis::Cost.of(by), by }))
 }
 
 /// What a check asks: one thing by itself where there is only one, or else all axes at once.
@@ -114,12 +110,12 @@ fn asks(
     spec: &PolicySpec,
     common: &Common<'_>,
     limits: &Limits<'_>,
-    all: Option<&Arc<dyn Together>>,
+    all: Option<&Arc<dyn LimitGroup>>,
 ) -> Result<Asks, String> {
-    let slots = common.places.is_some();
+    let slots = common.guards.is_some();
     let parts = usize::from(!spec.rate.is_empty())
         + usize::from(spec.cost.is_some())
-        + usize::from(common.sharing.is_some())
+        + usize::from(common.fairness.is_some())
         + usize::from(limits.leased.is_some() && spec.rate.len() > 1);
     if slots || spec.price.is_some() || parts > 1 {
         let policy = Box::new(fused(spec, common, limits, all)?);
@@ -128,8 +124,8 @@ fn asks(
     if let Some(Leased { limit, spec, tier }) = &limits.leased {
         return Ok(Asks::Leased(tier.clone(), limit.by, worth(&limit.limit, spec, tier)));
     }
-    if let Some(sharing) = common.sharing {
-        return Ok(Asks::Sharing(sharing.clone()));
+    if let Some(fairness) = common.fairness {
+        return Ok(Asks::Fairness(fairness.clone()));
     }
     if spec.cost.is_some() {
         return Ok(Asks::Budget);
@@ -143,25 +139,25 @@ fn fused(
     spec: &PolicySpec,
     common: &Common<'_>,
     limits: &Limits<'_>,
-    all: Option<&Arc<dyn Together>>,
+    all: Option<&Arc<dyn LimitGroup>>,
 ) -> Result<SharedPolicy, String> {
     let mut builder = SharedPolicy::builder(common.name);
-    if let Some(places) = common.places {
-        builder = builder.concurrency(places.axis());
+    if let Some(guards) = common.guards {
+        builder = builder.concurrency(guards.axis());
     }
     if let Some(price) = &spec.price {
         builder = priced(builder, price)?;
     }
     builder = match (&limits.leased, all) {
         (None, Some(all)) => all.join(builder),
-        (Some(_), _) if !limits.strict.is_empty() => common.together(limits.strict.clone())?.join(builder),
+        (Some(_), _) if !limits.strict.is_empty() => common.group(limits.strict.clone())?.join(builder),
         _ => builder,
     };
     if let Some(Leased { limit, tier, .. }) = &limits.leased {
         builder = builder.leased(limit.on, tier.clone());
     }
-    if let Some(sharing) = common.sharing {
-        builder = sharing.join(builder);
+    if let Some(fairness) = common.fairness {
+        builder = fairness.join(builder);
     }
     builder.build().map_err(wrong)
 }
@@ -186,11 +182,11 @@ fn lender(spec: &PolicySpec, common: &Common<'_>) -> Result<Option<Lender>, Stri
 }
 
 impl Common<'_> {
-    fn together(&self, limits: Vec<Named>) -> Result<Arc<dyn Together>, String> {
-        together(self.store.clone(), self.name, limits, self.on_outage).map_err(wrong)
+    fn group(&self, limits: Vec<NamedLimit>) -> Result<Arc<dyn LimitGroup>, String> {
+        group(self.store.clone(), self.name, limits, self.on_outage).map_err(wrong)
     }
 
-    fn tier(&self, limit: &Named, lease: &LeaseSpec) -> Result<TwoTier<Counted>, LimitError> {
+    fn tier(&self, limit: &NamedLimit, lease: &LeaseSpec) -> Result<TwoTier<Counted>, LimitError> {
         let mode = match lease.mode {
             LeaseMode::Auto => Mode::Auto,
             LeaseMode::Leased => Mode::Leased,
@@ -201,7 +197,7 @@ impl Common<'_> {
         if let Some(batch) = lease.batch {
             builder = builder.batch(Batch::Fixed(batch));
         }
-        builder.hold(lease.hold.map_or(HELD_FOR, |hold| hold.0)).build()
+        builder.hold(lease.hold_for()).build()
     }
 }
 
@@ -210,16 +206,16 @@ impl Common<'_> {
 fn worth(limit: &Limit, lease: &LeaseSpec, tier: &TwoTier<Counted>) -> Guarantee {
     let store = Store::guarantee(tier.shared().store());
     let Limit::Gcra(_) = limit else { return store };
-    let hold = lease.hold.map_or(HELD_FOR, |hold| hold.0);
+    let hold = lease.hold_for();
     let (units, period) = (u128::from(limit.units()), limit.period().as_nanos().max(1));
     let refilled = (units * hold.as_nanos()).div_ceil(period);
     store.weaker(Guarantee::Bounded(u64::try_from(refilled).unwrap_or(u64::MAX)))
 }
 
 /// Each limit by itself, under the same names as together.
-fn looks(every: &[Named], common: &Common<'_>) -> Result<Vec<Look>, LimitError> {
+fn looks(every: &[NamedLimit], common: &Common<'_>) -> Result<Vec<Look>, LimitError> {
     let alike = every.iter().all(|limit| limit.by == every[0].by);
-    let look = |limit: &Named| {
+    let look = |limit: &NamedLimit| {
         let named = [(limit.name.as_str(), limit.limit)];
         let limiter =
             SharedLimiter::all(common.store.clone(), common.name, named)?.on_outage(common.on_outage);

@@ -1,7 +1,7 @@
-//! What holds for one key of a policy: its limits, ready to be asked.
+//! A variant of a policy: the limits that apply to some of its keys.
 
-mod ask;
 mod build;
+mod decide;
 
 use std::sync::Arc;
 
@@ -9,13 +9,12 @@ use throttlekit::admission::SharedPolicy;
 use throttlekit::{Guarantee, SharedLimiter, TwoTier};
 
 pub(super) use build::Common;
-pub use build::HELD_FOR;
 
 use super::Refusal;
 use super::backend::Counted;
-use super::lend::Lender;
-use super::limits::Together;
-use super::sharing::Sharing;
+use super::fairness::Fairness;
+use super::lender::Lender;
+use super::limit_group::LimitGroup;
 
 /// The limits that hold for some keys of a policy.
 pub(super) struct Variant {
@@ -23,7 +22,7 @@ pub(super) struct Variant {
     /// Each limit on the store by itself, for looking and for debits; the budget last.
     looks: Vec<Look>,
     /// All of them, for looking at once.
-    all: Option<Arc<dyn Together>>,
+    all: Option<Arc<dyn LimitGroup>>,
     has_budget: bool,
     /// By how many keys its limits count.
     keys: usize,
@@ -37,11 +36,11 @@ enum Asks {
     /// Nobody.
     Nobody,
     /// Rates, on the store.
-    Rates(Arc<dyn Together>),
+    Rates(Arc<dyn LimitGroup>),
     /// A rate of which this instance leases units, and what an answer from them is worth.
     Leased(TwoTier<Counted>, usize, Guarantee),
     /// What all share.
-    Sharing(Sharing),
+    Fairness(Fairness),
     /// Nothing: it is a budget, which is debited.
     Budget,
     /// Several axes, or slots.
@@ -73,7 +72,7 @@ impl Variant {
             Asks::Nobody => "unlimited",
             Asks::Rates(_) => "rate",
             Asks::Leased(..) => "leased",
-            Asks::Sharing(_) => "fair",
+            Asks::Fairness(_) => "fair",
             Asks::Budget => "budget",
             Asks::Axes { .. } => "admission",
         }
@@ -108,7 +107,7 @@ impl Variant {
             Asks::Budget => {
                 Err(unsupported("is a token budget: use Debit, or give the policy slots or a rate too"))
             }
-            Asks::Rates(_) | Asks::Leased(..) | Asks::Sharing(_) => {
+            Asks::Rates(_) | Asks::Leased(..) | Asks::Fairness(_) => {
                 Err(unsupported("holds nothing while work runs: use Check, or give the policy slots"))
             }
         }

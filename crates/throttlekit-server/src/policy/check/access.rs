@@ -1,15 +1,15 @@
-//! Who may ask: ways to be known that can work, and policies that exist.
+//! Checks of the list of callers: credentials that can work, and policies that exist.
 
 use std::collections::HashMap;
 
+use super::super::access::{
+    Grant, GrantSpec, NO_CREDENTIAL, PRINCIPALS_MAX, PrincipalSpec, TOKENS_MAX, TokenLocation,
+    judge_certificate, judge_token, judge_weight, tokens,
+};
 use super::super::error::did_you_mean;
 use super::super::model::PolicyFile;
 use super::super::tree::shown;
 use super::{At, Report};
-use crate::access::{
-    Access, GrantSpec, Kept, NO_CREDENTIAL, PRINCIPALS_MAX, PrincipalSpec, TOKENS_MAX, judge_certificate,
-    judge_grant, judge_token, judge_weight, tokens, unusable,
-};
 
 /// So many findings are worth the search for what was meant.
 const HINTS_MAX: usize = 5;
@@ -77,7 +77,7 @@ fn one_principal(at: &At, name: &str, principal: &PrincipalSpec, report: &mut Re
 #[derive(PartialEq, Eq, Hash)]
 enum Shows<'f> {
     Digest(String),
-    Kept(Kept<'f>),
+    Kept(TokenLocation<'f>),
     Certificate(String),
 }
 
@@ -89,10 +89,10 @@ fn known_once<'f>(
     seen: &mut HashMap<Shows<'f>, &'f str>,
     report: &mut Report,
 ) {
-    let shown_tokens = tokens(principal).map(|token| match token.kept() {
+    let shown_tokens = tokens(principal).map(|token| match token.location() {
         // The same digits in capitals are the same digest.
-        Kept::Digest(digits) => (token.field, Shows::Digest(digits.to_ascii_lowercase())),
-        kept => (token.field, Shows::Kept(kept)),
+        TokenLocation::Digest(digits) => (token.field, Shows::Digest(digits.to_ascii_lowercase())),
+        location => (token.field, Shows::Kept(location)),
     });
     let certificate = principal.certificate.as_deref().and_then(|name| judge_certificate(name).ok());
     let certificate = certificate.map(|name| ("certificate".to_owned(), Shows::Certificate(name)));
@@ -107,7 +107,7 @@ fn known_once<'f>(
 fn grants(at: &At, grants: &[GrantSpec], file: &PolicyFile, report: &mut Report) {
     for (index, grant) in grants.iter().enumerate() {
         let at = at.index(index);
-        if let Err(why) = judge_grant(grant) {
+        if let Err(why) = Grant::of(grant) {
             report.error(&at, why);
             continue;
         }
@@ -128,20 +128,5 @@ fn fits_some(at: &At, name: &str, file: &PolicyFile, report: &mut Report) {
         let names = file.policies.keys().map(String::as_str);
         let hint = if report.findings.len() < HINTS_MAX { did_you_mean(name, names) } else { String::new() };
         report.warning(at, format!("no policy is named `{}`{hint}", shown(name)));
-    }
-}
-
-/// What is wrong with secrets that a file refers to: each is read.
-pub(super) fn check_secrets(file: &PolicyFile, report: &mut Report) {
-    let principals = At::key("access").then("principals");
-    for (name, principal) in file.access.iter().flat_map(|access| &access.principals) {
-        for (field, why) in unusable(principal) {
-            report.error(&principals.named(name).then(&field), why);
-        }
-    }
-    if report.findings.is_empty()
-        && let Some(Err(why)) = file.access.as_ref().map(Access::of)
-    {
-        report.error(&At::key("access"), why);
     }
 }

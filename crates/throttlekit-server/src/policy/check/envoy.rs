@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
+use super::super::defaults::KEYS_MAX;
+use super::super::envoy::{EntrySpec, RuleSpec};
 use super::super::error::did_you_mean;
 use super::super::model::PolicyFile;
 use super::super::tree::shown;
 use super::{At, Report};
-use crate::doors::envoy::{EntrySpec, RuleSpec};
-use crate::engine::KEYS_MAX;
 
 /// How many rules all domains have together at the most.
 pub const RULES_MAX: usize = 10_000;

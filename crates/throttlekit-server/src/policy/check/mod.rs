@@ -1,4 +1,4 @@
-//! What a file means, checked: numbers the library takes, parts that go together, names that exist.
+//! Checks of what a file means: numbers the library takes, parts that go together, names that exist.
 
 mod access;
 mod axes;
@@ -78,13 +78,6 @@ pub fn check(file: &PolicyFile) -> Vec<Finding> {
     axes::check_lives(file, &mut report);
     envoy::check(file, &mut report);
     access::check(file, &mut report);
-    report.findings
-}
-
-/// What there is to say about the secrets that a file refers to. Reads them.
-pub(super) fn check_secrets(file: &PolicyFile) -> Vec<Finding> {
-    let mut report = Report::default();
-    access::check_secrets(file, &mut report);
     report.findings
 }
 
@@ -179,19 +172,19 @@ fn overrides(at: &At, policy: &PolicySpec, outage_says: OutageSpec, report: &mut
 
 /// A path that is being walked.
 #[derive(Clone, Debug)]
-struct At(String);
+pub(crate) struct At(String);
 
 impl At {
-    fn key(key: &str) -> Self {
+    pub(crate) fn key(key: &str) -> Self {
         Self(key.to_owned())
     }
 
-    fn then(&self, key: &str) -> Self {
+    pub(crate) fn then(&self, key: &str) -> Self {
         Self(format!("{}.{key}", self.0))
     }
 
     /// A step whose name the author chose.
-    fn named(&self, name: &str) -> Self {
+    pub(crate) fn named(&self, name: &str) -> Self {
         self.then(&step(name))
     }
 
@@ -200,13 +193,14 @@ impl At {
     }
 }
 
+/// The findings so far.
 #[derive(Default)]
-struct Report {
-    findings: Vec<Finding>,
+pub(crate) struct Report {
+    pub(crate) findings: Vec<Finding>,
 }
 
 impl Report {
-    fn error(&mut self, at: &At, message: impl Into<String>) {
+    pub(crate) fn error(&mut self, at: &At, message: impl Into<String>) {
         self.add(at, Level::Error, message.into());
     }
 

@@ -12,7 +12,6 @@ use super::super::model::{
 };
 use super::axes::BY_MAX;
 use super::{At, Report, trial};
-use crate::engine::HELD_FOR;
 
 /// How many rates a policy has at the most.
 pub const RATES_MAX: usize = 6;
@@ -255,7 +254,7 @@ fn check_lease(at: &At, lease: &LeaseSpec, limit: &Limit, report: &mut Report) {
     }
     let term = match limit {
         Limit::Window(_) => Term::Window,
-        _ => Term::Rolling(lease.hold.map_or(HELD_FOR, |hold| hold.0)),
+        _ => Term::Rolling(lease.hold_for()),
     };
     match limit {
         Limit::SlidingWindow(_) | Limit::SlidingLog(_) => {

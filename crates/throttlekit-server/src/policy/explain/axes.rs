@@ -3,8 +3,7 @@
 use super::super::model::{ConcurrencySpec, CostSpec, Estimator, FairSpec, Period, PriceSpec, Scope};
 use super::super::span::Span;
 use super::LISTED_MAX;
-use super::words::{count, each, list, some, whom, zone};
-use crate::engine::LEASE_FOR;
+use super::format::{count, each, list, some, whom, zone};
 
 pub(super) fn cost(cost: &CostSpec) -> String {
     let when = match cost.per {
@@ -30,7 +29,7 @@ pub(super) fn concurrency(slots: &ConcurrencySpec) -> String {
         Scope::Fleet => "over all servers, all keys together",
     };
     let calls = some(slots.limit.into(), "call");
-    let silent = slots.lease_for.unwrap_or(Span(LEASE_FOR));
+    let silent = Span(slots.slot_lease());
     let ceiling = slots.adaptive.as_ref().map_or(String::new(), |adaptive| {
         let by = match adaptive.algorithm {
             Estimator::Gradient => "as latency rises and falls",

@@ -1,15 +1,15 @@
-//! What a file lets pass, in plain words and exact numbers.
+//! An explanation of a file: what it lets pass, in exact numbers.
 
 mod axes;
+mod format;
 mod outage;
 mod rate;
-mod words;
 
 use std::fmt::Write as _;
 
 use super::check::{Finding, check};
 use super::model::{Defaults, OverrideSpec, PolicyFile, PolicySpec};
-use words::{count, list};
+use format::{count, list};
 
 /// So many overrides and weights are told one by one.
 const LISTED_MAX: usize = 20;

@@ -1,9 +1,9 @@
-//! What happens while the store is away.
+//! The behavior during an outage of the store.
 
 use throttlekit::Limit;
 
 use super::super::model::{OutageSpec, PolicySpec, Scope};
-use super::words::count;
+use super::format::count;
 
 pub(super) fn outage(policy: &PolicySpec, choice: OutageSpec) -> Vec<String> {
     let limits = limits(policy);

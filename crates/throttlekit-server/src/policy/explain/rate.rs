@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use super::super::defaults::LENT_FOR;
 use super::super::limits::BUCKETS_DEFAULT;
 use super::super::model::{Algorithm, FleetSpec, LeaseMode, Period, RateSpec};
 use super::super::span::Span;
-use super::words::{count, each, every, some, whom, zone};
-use crate::engine::{HELD_FOR, LENT_FOR, LENT_MAX};
+use super::format::{count, each, every, some, whom, zone};
 
 /// What a rate counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(super) fn lease(rate: &RateSpec) -> Option<String> {
     );
     Some(match rate.algorithm {
         Algorithm::Gcra | Algorithm::TokenBucket => {
-            let hold = lease.hold.map_or(HELD_FOR, |hold| hold.0);
+            let hold = lease.hold_for();
             let beyond = units_in(hold, rate.limit, span(rate.per));
             format!(
                 "{fetch} They live for {}, so up to {} beyond the rate can pass in any interval, however many servers there are.",
@@ -96,7 +96,7 @@ pub(super) fn lease(rate: &RateSpec) -> Option<String> {
 
 /// What clients that hold units do to its bound.
 pub(super) fn reserved(fleet: &FleetSpec, rate: Option<&RateSpec>) -> String {
-    let most = count(fleet.lease_max.unwrap_or(LENT_MAX));
+    let most = count(fleet.units_max());
     let share = match fleet.share.unwrap_or(1) {
         1 => String::new(),
         share => format!(" and one in {} of what is left", count(share)),

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::check::{Finding, Level, NAME_CHARS_MAX, VERSION, check};
+use super::envoy::{DomainSpec, EntrySpec, RuleSpec};
 use super::error::{PolicyError, did_you_mean};
 use super::load::located;
 use super::model::{Algorithm, Period, PolicyFile, PolicySpec, RateSpec};
@@ -16,8 +17,6 @@ use super::read;
 use super::span::Span;
 use super::tree::{self, shown};
 use wire::{Descriptor, Domain, RateLimit};
-
-use crate::doors::envoy::{DomainSpec, EntrySpec, RuleSpec};
 
 /// What came of a file of another service.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +31,7 @@ pub struct Imported {
 ///
 /// Nothing is dropped in silence: what cannot be kept is an error, what matters less is a note.
 pub fn import_envoy(text: &str) -> Result<Imported, PolicyError> {
-    let root = tree::plant(text)?;
+    let root = tree::parse(text)?;
     let domain: Domain = read::read(text, &root)?;
     let mut import = Import::new(&domain.domain);
     let wrong = |(path, message): Wrong| {

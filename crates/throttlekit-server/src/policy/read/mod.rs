@@ -1,7 +1,7 @@
 //! Values out of a tree, with the path and the place of whatever does not fit.
 
-mod access;
-mod misfit;
+mod accessors;
+mod read_error;
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use serde::de::{self, Deserializer, Visitor};
 
 use super::error::PolicyError;
 use super::tree::{Node, Value, shown};
-use access::{Choice, walk_list, walk_mapping};
-use misfit::Misfit;
+use accessors::{Choice, walk_list, walk_mapping};
+use read_error::ReadError;
 
 /// A `T` from a tree that was grown from `source`.
 pub(super) fn read<T: de::DeserializeOwned>(source: &str, root: &Node) -> Result<T, PolicyError> {
@@ -28,8 +28,8 @@ impl Node {
         }
     }
 
-    fn expected<T>(&self, what: impl fmt::Display) -> Result<T, Misfit> {
-        Err(Misfit::new(format!("expected {what}, found {}", self.found())).at(self.at))
+    fn expected<T>(&self, what: impl fmt::Display) -> Result<T, ReadError> {
+        Err(ReadError::new(format!("expected {what}, found {}", self.found())).at(self.at))
     }
 
     /// Its text, if it is one that could be a number.
@@ -37,21 +37,21 @@ impl Node {
         if let Value::Scalar { text, plain: true } = &self.value { Some(text) } else { None }
     }
 
-    fn signed(&self, min: i64, max: i64) -> Result<i64, Misfit> {
+    fn signed(&self, min: i64, max: i64) -> Result<i64, ReadError> {
         let number = self.plain().and_then(|text| text.parse::<i64>().ok());
         number
             .filter(|number| (min..=max).contains(number))
             .map_or_else(|| self.expected(format_args!("a whole number from {min} to {max}")), Ok)
     }
 
-    fn unsigned(&self, max: u64) -> Result<u64, Misfit> {
+    fn unsigned(&self, max: u64) -> Result<u64, ReadError> {
         // Some readers of YAML take 010 for eight.
         let clear = |text: &&str| !text.starts_with('+') && (!text.starts_with('0') || text.len() == 1);
         let number = self.plain().filter(clear).and_then(|text| text.parse().ok());
         number.filter(|number| *number <= max).map_or_else(|| self.expected(whole_number_up_to(max)), Ok)
     }
 
-    fn float(&self) -> Result<f64, Misfit> {
+    fn float(&self) -> Result<f64, ReadError> {
         let number = self.plain().filter(|text| text.bytes().any(|b| b.is_ascii_digit()));
         let number = number.and_then(|text| text.parse::<f64>().ok()).filter(|number| number.is_finite());
         number.map_or_else(|| self.expected("a number"), Ok)
@@ -76,16 +76,16 @@ fn whole_number_up_to(max: u64) -> String {
 
 macro_rules! whole_numbers {
     ($($method:ident $visit:ident $read:ident($($bound:expr),*);)*) => {$(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
-            visitor.$visit(self.$read($($bound),*)?.try_into().expect("within its bounds")).map_err(|wrong: Misfit| wrong.at(self.at))
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+            visitor.$visit(self.$read($($bound),*)?.try_into().expect("within its bounds")).map_err(|wrong: ReadError| wrong.at(self.at))
         }
     )*};
 }
 
 impl<'de> Deserializer<'de> for &Node {
-    type Error = Misfit;
+    type Error = ReadError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.value {
             _ if self.is_null() => visitor.visit_unit(),
             Value::Mapping(pairs) => return walk_mapping(self.at, pairs, visitor),
@@ -97,7 +97,7 @@ impl<'de> Deserializer<'de> for &Node {
                 _ => visitor.visit_str(text),
             },
         }
-        .map_err(|wrong: Misfit| wrong.at(self.at))
+        .map_err(|wrong: ReadError| wrong.at(self.at))
     }
 
     whole_numbers! {
@@ -111,35 +111,35 @@ impl<'de> Deserializer<'de> for &Node {
         deserialize_i64 visit_i64 signed(i64::MIN, i64::MAX);
     }
 
-    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         self.deserialize_f64(visitor)
     }
 
-    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         visitor.visit_f64(self.float()?)
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match self.boolean() {
             Some(value) => visitor.visit_bool(value),
             None => self.expected("`true` or `false`"),
         }
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.value {
             Value::Scalar { text, .. } if !self.is_null() => {
-                visitor.visit_str(text).map_err(|wrong: Misfit| wrong.at(self.at))
+                visitor.visit_str(text).map_err(|wrong: ReadError| wrong.at(self.at))
             }
             _ => self.expected("text"),
         }
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         self.deserialize_str(visitor)
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         if self.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
@@ -147,18 +147,18 @@ impl<'de> Deserializer<'de> for &Node {
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Misfit> {
+    ) -> Result<V::Value, ReadError> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.value {
             Value::List(items) => walk_list(self.at, items, visitor),
             _ => self.expected("a list"),
         }
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.value {
             Value::Mapping(pairs) => walk_mapping(self.at, pairs, visitor),
             _ => self.expected("a mapping"),
@@ -170,7 +170,7 @@ impl<'de> Deserializer<'de> for &Node {
         _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Misfit> {
+    ) -> Result<V::Value, ReadError> {
         match &self.value {
             Value::Mapping(pairs) => walk_mapping(self.at, pairs, visitor),
             _ => self.expected(format_args!("a mapping with {}", fields.join(", "))),
@@ -182,7 +182,7 @@ impl<'de> Deserializer<'de> for &Node {
         _: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Misfit> {
+    ) -> Result<V::Value, ReadError> {
         let choice = match &self.value {
             Value::Scalar { text, .. } if !self.is_null() => {
                 Choice { name: text, at: self.at, content: None }

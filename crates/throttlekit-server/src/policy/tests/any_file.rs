@@ -8,7 +8,6 @@ use proptest::option::of;
 use proptest::prelude::*;
 
 use super::*;
-use crate::doors::envoy::{DomainSpec, EntrySpec, RuleSpec};
 
 fn span() -> impl Strategy<Value = Span> {
     (1_u64..1_000_000_000_000).prop_map(|ms| Span(Duration::from_millis(ms)))

@@ -47,8 +47,8 @@ fn nesting_ends_at_its_cap_in_every_notation() {
 #[test]
 fn one_level_below_the_cap_is_read() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-    assert!(tree::plant(&nested(DEPTH_MAX)).is_ok());
-    assert!(tree::plant(&nested(DEPTH_MAX + 1)).is_err());
+    assert!(tree::parse(&nested(DEPTH_MAX)).is_ok());
+    assert!(tree::parse(&nested(DEPTH_MAX + 1)).is_err());
 }
 
 #[test]

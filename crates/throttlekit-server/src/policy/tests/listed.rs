@@ -1,7 +1,8 @@
 //! Lists of who may ask: what is wrong with them is found before they are in force, with its place.
 
 use super::{load, refused, warned};
-use crate::policy::{Place, judge_secrets};
+use crate::access::judge_secrets;
+use crate::policy::Place;
 
 /// A file with two policies, and these lines below `access`.
 fn access(lines: &str) -> String {

@@ -8,7 +8,7 @@ use axum::body::Body;
 use http::{Request, Response};
 use hyper::body::{Bytes, Incoming};
 use throttlekit_server::Server;
-use throttlekit_server::doors::http::HttpDoor;
+use throttlekit_server::api::http::HttpApi;
 use throttlekit_server::listen::{Limits, ListenOptions, Speaks, serve};
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
@@ -52,7 +52,7 @@ impl Bug {
 
 /// Serves the HTTP API of this server, with the bug, on another port.
 pub(crate) async fn http(server: &Server, bug: Bug, limits: Limits) -> SocketAddr {
-    let (door, grpc) = (HttpDoor::new(server.engine().clone()).into_router(), server.grpc());
+    let (door, grpc) = (HttpApi::new(server.engine().clone()).into_router(), server.grpc());
     let service = tower::service_fn(move |request: Request<Incoming>| {
         let door = door.clone();
         async move {

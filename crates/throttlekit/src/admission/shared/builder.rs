@@ -5,8 +5,8 @@ use std::sync::Arc;
 use throttlekit_core::rate::{Limit, LimitError};
 
 use super::SharedPolicy;
-use super::keeper::Keeper;
-use super::local_step::{LocalStep, SharingStep};
+use super::local_step::{FairnessStep, LocalStep};
+use super::settler::Settler;
 use super::slots::Slots;
 use super::spend_step::SpendStep;
 use super::step::Step;
@@ -31,7 +31,7 @@ pub struct SharedPolicyBuilder {
     pricer: Option<Pricer>,
     steps: Vec<Arc<dyn Step>>,
     observer: Option<Arc<dyn Observer>>,
-    keeper: Arc<Keeper>,
+    settler: Arc<Settler>,
     wrong: Option<LimitError>,
 }
 
@@ -43,7 +43,7 @@ impl SharedPolicyBuilder {
             pricer: None,
             steps: Vec::new(),
             observer: None,
-            keeper: Arc::default(),
+            settler: Arc::default(),
             wrong: None,
         }
     }
@@ -77,9 +77,9 @@ impl SharedPolicyBuilder {
                 "limits of which any may allow are no axis; use `SharedLimiter::all`",
             ));
         }
-        let keeper = self.keeper.clone();
-        keeper.run_on(limiter.store().background());
-        self.step(StoreStep { limiter, on, keeper })
+        let settler = self.settler.clone();
+        settler.run_on(limiter.store().background());
+        self.step(StoreStep { limiter, on, settler })
     }
 
     /// A limit that this node leases, of the rate or the cost axis. A window takes back what was not used; of a smooth rate
@@ -93,14 +93,14 @@ impl SharedPolicyBuilder {
         if !matches!(on.axis, Axis::Rate | Axis::Cost) {
             self.wrong = Some(LimitError::Policy("what is leased is of the rate or the cost axis"));
         }
-        let keeper = self.keeper.clone();
-        keeper.run_on(limiter.shared().store().background());
+        let settler = self.settler.clone();
+        settler.run_on(limiter.shared().store().background());
         if matches!(limiter.shared().limits()[0], Limit::Window(window) if window.is_budget()) {
             self.wrong = Some(LimitError::Policy(
                 "an estimate would cross the edge of a budget that is leased; lease a window",
             ));
         }
-        self.step(SpendStep { meter: Arc::new(limiter), on, keeper })
+        self.step(SpendStep { meter: Arc::new(limiter), on, settler })
     }
 
     /// A limit in this process, of the rate or the cost axis.
@@ -133,9 +133,9 @@ impl SharedPolicyBuilder {
         self,
         limiter: impl Into<Arc<SharedFairLimiter<B, C>>>,
     ) -> Self {
-        let (on, keeper, meter) = (Axis::Fairness.into(), self.keeper.clone(), limiter.into());
-        keeper.run_on(meter.budget().background());
-        self.step(SpendStep { meter, on, keeper })
+        let (on, settler, meter) = (Axis::Fairness.into(), self.settler.clone(), limiter.into());
+        settler.run_on(meter.budget().background());
+        self.step(SpendStep { meter, on, settler })
     }
 
     /// What all who call share by weight, in what calls cost: in this process.
@@ -143,7 +143,7 @@ impl SharedPolicyBuilder {
         self,
         limiter: impl Into<Arc<FairLimiter<D, H>>>,
     ) -> Self {
-        self.step(SharingStep(Box::new(limiter.into())))
+        self.step(FairnessStep(Box::new(limiter.into())))
     }
 
     /// Who is told of every decision, once.
@@ -158,7 +158,7 @@ impl SharedPolicyBuilder {
 
     /// The policy, or why a limit cannot be one of it.
     pub fn build(self) -> Result<SharedPolicy, LimitError> {
-        let Self { name, slots, pricer, mut steps, observer, keeper, wrong } = self;
+        let Self { name, slots, pricer, mut steps, observer, settler, wrong } = self;
         if let Some(wrong) = wrong {
             return Err(wrong);
         }
@@ -169,7 +169,7 @@ impl SharedPolicyBuilder {
                  lease a window instead, or ask together with what follows",
             ));
         }
-        Ok(SharedPolicy { name, slots, pricer, steps, observer, keeper })
+        Ok(SharedPolicy { name, slots, pricer, steps, observer, settler })
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use throttlekit_core::{Cost, Decision};
 
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step};
+use crate::admission::fairness::{Fairness, Portion};
 use crate::admission::local::{Local, Marks};
-use crate::admission::sharing::{Portion, Sharing};
 use crate::admission::{Axes, Axis};
 use crate::store::StoreError;
 use crate::{Guarantee, SystemClock};
@@ -87,17 +87,17 @@ impl Drop for LocalBill {
 }
 
 /// A fair share, in process.
-pub(super) struct SharingStep(pub(super) Box<dyn Sharing>);
+pub(super) struct FairnessStep(pub(super) Box<dyn Fairness>);
 
-struct SharingBill {
-    step: Arc<SharingStep>,
+struct FairnessBill {
+    step: Arc<FairnessStep>,
     portion: Portion,
     estimate: Cost,
     unconfirmed: Option<(Cost, Portion)>,
     open: bool,
 }
 
-impl Step for SharingStep {
+impl Step for FairnessStep {
     fn axes(&self) -> (Axis, Axis) {
         (Axis::Fairness, Axis::Fairness)
     }
@@ -113,14 +113,14 @@ impl Step for SharingStep {
         let mut axes = Axes::default();
         axes.note(Axis::Fairness, decision);
         let bill = |portion| -> Box<dyn Bill> {
-            Box::new(SharingBill { step: self.clone(), portion, estimate, unconfirmed: None, open: true })
+            Box::new(FairnessBill { step: self.clone(), portion, estimate, unconfirmed: None, open: true })
         };
         let bill = portion.map(bill);
         Box::pin(ready(Ok(Charged { axes, guarantee: Guarantee::Exact, outage: None, bill })))
     }
 }
 
-impl Bill for SharingBill {
+impl Bill for FairnessBill {
     fn debit(&mut self, tokens: Cost) -> Later<'_, Result<(Decision, Guarantee), StoreError>> {
         let decision = self.step.0.debit(&self.portion, tokens);
         let went = || (tokens, self.portion.in_window_of(&decision));
@@ -147,7 +147,7 @@ impl Bill for SharingBill {
     }
 }
 
-impl Drop for SharingBill {
+impl Drop for FairnessBill {
     fn drop(&mut self) {
         self.close(None);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use throttlekit_core::concurrency::Ending;
 use throttlekit_core::{ALLOW_FULL, Cost, Decision, combine};
 
-use super::keeper::Keeper;
+use super::settler::Settler;
 use super::slots::Slot;
 use super::step::Bill;
 use crate::Guarantee;
@@ -26,7 +26,7 @@ use crate::store::StoreError;
 /// back when its lease is over.
 #[must_use = "dropping it gives back what the call was admitted with"]
 pub struct SharedPermit {
-    keeper: Arc<Keeper>,
+    settler: Arc<Settler>,
     /// Nothing once it has ended.
     slot: Option<Slot>,
     bills: Vec<Box<dyn Bill>>,
@@ -51,9 +51,9 @@ enum Stage {
 pub struct Fenced;
 
 impl SharedPermit {
-    pub(super) fn new(keeper: Arc<Keeper>, slot: Slot, estimate: Cost) -> Self {
+    pub(super) fn new(settler: Arc<Settler>, slot: Slot, estimate: Cost) -> Self {
         Self {
-            keeper,
+            settler,
             slot: Some(slot),
             bills: Vec::new(),
             meter: Meter::new(estimate),
@@ -80,7 +80,7 @@ impl SharedPermit {
             slot.give_back().await;
         }
         while let Some(mut bill) = self.bills.pop() {
-            let _ = self.keeper.see_to(bill.close(None)).await;
+            let _ = self.settler.see_to(bill.close(None)).await;
         }
     }
 
@@ -124,7 +124,7 @@ impl SharedPermit {
 
     async fn reject(&mut self) {
         for bill in &mut self.bills {
-            let _ = self.keeper.see_to(bill.reject()).await;
+            let _ = self.settler.see_to(bill.reject()).await;
         }
     }
 
@@ -201,7 +201,7 @@ impl SharedPermit {
         }
         let mut result = Ok(());
         while let Some(mut bill) = self.bills.pop() {
-            result = result.and(self.keeper.finish(bill.close(Some(used))).await);
+            result = result.and(self.settler.finish(bill.close(Some(used))).await);
         }
         result
     }
@@ -216,7 +216,7 @@ impl SharedPermit {
         };
         self.stage = Stage::Ended(used.unwrap_or(0));
         for mut bill in self.bills.drain(..) {
-            self.keeper.leave(bill.close(used));
+            self.settler.leave(bill.close(used));
         }
         if let Some(slot) = slot {
             slot.end(ending, latency);

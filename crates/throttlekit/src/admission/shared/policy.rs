@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::builder::SharedPolicyBuilder;
-use super::keeper::{Keeper, SettleStats};
 use super::permit::SharedPermit;
+use super::settler::{SettleStats, Settler};
 use super::slots::Slots;
 use super::step::{OwnedCall, Step, land};
 use crate::admission::answer::Told;
@@ -56,7 +56,7 @@ pub struct SharedPolicy {
     /// In the order of their axes.
     pub(super) steps: Vec<Arc<dyn Step>>,
     pub(super) observer: Option<Arc<dyn Observer>>,
-    pub(super) keeper: Arc<Keeper>,
+    pub(super) settler: Arc<Settler>,
 }
 
 impl SharedPolicy {
@@ -90,13 +90,13 @@ impl SharedPolicy {
         draft.weigh(entry.guarantee, entry.outage);
         let Some(slot) = entry.slot else { return Ok(None) };
         // From here on whatever was taken is the permit's, and goes back with it.
-        let mut permit = SharedPermit::new(self.keeper.clone(), slot, call.estimate());
+        let mut permit = SharedPermit::new(self.settler.clone(), slot, call.estimate());
         if self.pricer.as_ref().is_some_and(|pricer| !pricer.clears(&call.bid())) {
             draft.policy_denied = true;
             permit.cancel().await;
             return Ok(None);
         }
-        let (call, background) = (OwnedCall::of(call), self.keeper.background());
+        let (call, background) = (OwnedCall::of(call), self.settler.background());
         for step in &self.steps {
             let charged = land(&background, step.clone().charge(call.clone())).await;
             let charged = match charged.flatten() {
@@ -119,7 +119,7 @@ impl SharedPolicy {
 
     /// What became of settlements.
     pub fn settlements(&self) -> SettleStats {
-        self.keeper.stats()
+        self.settler.stats()
     }
 
     /// The policy's name.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throttlekit_core::rate::Mark;
 use throttlekit_core::{ALLOW_FULL, Cost, Decision, Timestamp};
 
-use super::keeper::Keeper;
+use super::settler::Settler;
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land};
 use crate::admission::{Axes, Axis, Dimension};
 use crate::fair::Budget;
@@ -91,7 +91,7 @@ impl<B: Budget, C: LeaseClock + 'static> Spends for SharedFairLimiter<B, C> {
 pub(super) struct SpendStep<M> {
     pub(super) meter: Arc<M>,
     pub(super) on: Dimension,
-    pub(super) keeper: Arc<Keeper>,
+    pub(super) settler: Arc<Settler>,
 }
 
 impl<M: Spends> Step for SpendStep<M> {
@@ -175,7 +175,7 @@ impl<M: Spends> Spent<M> {
 impl<M: Spends> Drop for Spent<M> {
     fn drop(&mut self) {
         let job = self.close(0);
-        self.step.keeper.leave(job);
+        self.step.settler.leave(job);
     }
 }
 
@@ -188,7 +188,7 @@ impl<M: Spends> Bill for SpendBill<M> {
     fn debit(&mut self, tokens: Cost) -> Later<'_, Result<(Decision, Guarantee), StoreError>> {
         Box::pin(async move {
             let (step, call) = (self.paid.step.clone(), self.paid.call.clone());
-            let background = step.keeper.background();
+            let background = step.settler.background();
             if step.on.axis == Axis::Rate {
                 return Ok((ALLOW_FULL, Guarantee::Exact));
             }

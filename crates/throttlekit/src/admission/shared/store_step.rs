@@ -9,7 +9,7 @@ use throttlekit_core::rate::{Limit, Mark, Need};
 use throttlekit_core::{ALLOW_FULL, Cost, Decision};
 use tokio::sync::Notify;
 
-use super::keeper::Keeper;
+use super::settler::Settler;
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land};
 use crate::admission::{Axes, Axis, Dimension};
 use crate::hash::random_u128;
@@ -26,7 +26,7 @@ const SETTLE_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct StoreStep<S, const N: usize> {
     pub(super) limiter: Arc<SharedLimiter<S, N>>,
     pub(super) on: [Dimension; N],
-    pub(super) keeper: Arc<Keeper>,
+    pub(super) settler: Arc<Settler>,
 }
 
 impl<S: Store, const N: usize> Step for StoreStep<S, N> {
@@ -134,7 +134,7 @@ impl<S: Store, const N: usize> StoreBill<S, N> {
 
     /// Charges what was not set aside. It lands whether or not anyone waits for it.
     async fn draw(&mut self, tokens: Cost) -> Result<(Decision, Guarantee), StoreError> {
-        let (step, keys, background) = (self.step.clone(), self.keys.clone(), self.step.keeper.background());
+        let (step, keys, background) = (self.step.clone(), self.keys.clone(), self.step.settler.background());
         let drawn = match step.named() {
             Some(place) => {
                 let id = self.next_id();
@@ -218,7 +218,7 @@ impl<S: Store, const N: usize> Bill for StoreBill<S, N> {
 impl<S: Store, const N: usize> Drop for StoreBill<S, N> {
     fn drop(&mut self) {
         let job = self.close(None);
-        self.step.keeper.leave(job);
+        self.step.settler.leave(job);
     }
 }
 
@@ -246,7 +246,7 @@ impl<S: Store, const N: usize> Drawn<S, N> {
 impl<S: Store, const N: usize> Drop for Drawn<S, N> {
     fn drop(&mut self) {
         let job = self.take();
-        self.step.keeper.leave(job);
+        self.step.settler.leave(job);
     }
 }
 
@@ -271,8 +271,8 @@ impl<S: Store, const N: usize> Unsure<S, N> {
 impl<S: Store, const N: usize> Drop for Unsure<S, N> {
     fn drop(&mut self) {
         let Some(debit) = self.0.take() else { return };
-        let keeper = debit.step.keeper.clone();
-        keeper.leave(Some(Box::new(move |pauses| {
+        let settler = debit.step.settler.clone();
+        settler.leave(Some(Box::new(move |pauses| {
             Box::pin(async move {
                 let debited = again(&pauses, || debit.send()).await?;
                 let back = debit.drawn(&debited).and_then(Drawn::back);

@@ -10,12 +10,13 @@ use throttlekit_core::rate::Need;
 use throttlekit_core::{Cost, Timestamp};
 use tokio::sync::Notify;
 
-use super::desk::Desk;
+use super::branch_state::BranchState;
 use super::limiter::{Counters, Place};
 use super::{Budget, SharedFairLimiter};
 use crate::builder::KEYS_MAX_DEFAULT;
 use crate::fair::limiter::WeightOf;
-use crate::shared::{LocalShare, StandIn, Tallies};
+use crate::shared::{StandIn, Tallies};
+use crate::store::LocalShare;
 use crate::{BootClock, KeyHash, LeaseClock, LimitError, OnOutage, SecretHash};
 
 /// Unless chosen, a place that has all of the budget fetches it in so many parts.
@@ -116,7 +117,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
             clock: self.clock,
             hash: SecretHash::random(),
             hold: self.hold,
-            desk: Mutex::new(Desk::new(Branch::new(plan), self.tenants_max)),
+            state: Mutex::new(BranchState::new(Branch::new(plan), self.tenants_max)),
             bell: Notify::new(),
             stand_in: StandIn::new(self.on_outage, Need::All, |_, nodes| {
                 LocalShare::new(limit, nodes).into()

@@ -10,7 +10,7 @@ use super::limiter::Place;
 use crate::LeaseClock;
 use crate::store::{RegionGrant, StoreError};
 
-/// One request for units. However it ends, the desk is told, and everyone who waits wakes up.
+/// One request for units. However it ends, the state learns of it, and everyone who waits wakes up.
 pub(super) struct Fetch<B: Budget, C: LeaseClock + 'static> {
     place: Arc<Place<B, C>>,
     request: Request,
@@ -18,8 +18,8 @@ pub(super) struct Fetch<B: Budget, C: LeaseClock + 'static> {
 }
 
 impl<B: Budget, C: LeaseClock + 'static> Fetch<B, C> {
-    /// Sends it, as a background task: callers come and go. Not to be called at the desk: a runtime that takes no more tasks
-    /// drops this one at once, and then the desk is told.
+    /// Sends it, as a background task: callers come and go. Not to be called while the state is locked: a
+    /// runtime that takes no more tasks drops this one at once, and then locks the state.
     pub(super) fn start(place: &Arc<Place<B, C>>, request: Request) {
         let fetch = Self { place: place.clone(), request, landed: false };
         let deadline = place.background.deadline();

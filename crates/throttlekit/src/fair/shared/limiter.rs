@@ -10,7 +10,7 @@ use throttlekit_core::fair::branch::{Credit, Turn};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use tokio::sync::Notify;
 
-use super::desk::Desk;
+use super::branch_state::BranchState;
 use super::fetch::Fetch;
 use super::{Budget, Quanta, Region, SharedFairBuilder};
 use crate::fair::limiter::WeightOf;
@@ -55,7 +55,7 @@ pub(super) struct Place<B, C> {
     pub(super) clock: C,
     pub(super) hash: SecretHash,
     pub(super) hold: Duration,
-    pub(super) desk: Mutex<Desk>,
+    pub(super) state: Mutex<BranchState>,
     /// Rings when a request has come back.
     pub(super) bell: Notify,
     pub(super) stand_in: StandIn<1>,
@@ -156,7 +156,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     pub fn try_check<'a>(&self, ask: impl Into<Ask<'a>>) -> Option<Answer> {
         let Ask { key, cost } = ask.into();
         let (place, weight) = (&self.place, (self.place.weight_of)(key));
-        let turn = place.desk().ask(place.hash.fingerprint(key), weight, cost, &place.clock);
+        let turn = place.state().ask(place.hash.fingerprint(key), weight, cost, &place.clock);
         match turn {
             Turn::Admit(decision) | Turn::Deny(decision) => Some(place.answer(decision)),
             Turn::Wait { .. } => None,
@@ -171,21 +171,21 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     /// [outage](Answer::outage) was taken from no budget.
     pub fn refund(&self, tenant: &(impl AsRef<[u8]> + ?Sized), units: Cost, reset_at: Timestamp) {
         let Place { hash, clock, .. } = &*self.place;
-        let (name, mut desk) = (hash.fingerprint(tenant.as_ref()), self.place.desk());
-        desk.refund(name, units, reset_at, clock.now());
+        let (name, mut state) = (hash.fingerprint(tenant.as_ref()), self.place.state());
+        state.refund(name, units, reset_at, clock.now());
     }
 
     /// What is on the books now.
     pub fn stats(&self) -> SharedFairStats {
         let Place { counters, clock, .. } = &*self.place;
         let read = |counter: &AtomicU64| counter.load(Relaxed);
-        let mut desk = self.place.desk();
-        desk.advance(clock.now());
+        let mut state = self.place.state();
+        state.advance(clock.now());
         SharedFairStats {
-            granted: desk.branch.granted(),
-            in_hand: desk.branch.in_hand(),
-            tenants: desk.names.len(),
-            displaced: desk.names.displaced(),
+            granted: state.branch.granted(),
+            in_hand: state.branch.in_hand(),
+            tenants: state.names.len(),
+            displaced: state.names.displaced(),
             requests: read(&counters.requests),
             failures: read(&counters.failures),
             units_granted: read(&counters.granted),
@@ -204,7 +204,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     }
 }
 
-/// What follows from one turn at the desk.
+/// The next step after a look at the state.
 enum Round {
     Answer(Decision),
     Outage(StoreError),
@@ -212,17 +212,17 @@ enum Round {
 }
 
 impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
-    /// One turn at the desk, and the wait that follows from it.
+    /// One look at the state, and the wait that follows from it.
     async fn round(self: &Arc<Self>, name: u64, weight: Weight, cost: Cost) -> Round {
         let mut bell = pin!(self.bell.notified());
         let (needs, awaited, request) = {
-            let mut desk = self.desk();
-            let needs = match desk.ask(name, weight, cost, &self.clock) {
+            let mut state = self.state();
+            let needs = match state.ask(name, weight, cost, &self.clock) {
                 Turn::Admit(decision) | Turn::Deny(decision) => return Round::Answer(decision),
                 Turn::Wait { needs } => needs,
             };
             bell.as_mut().enable();
-            let Some((awaited, request)) = desk.wait(needs, self.clock.now()) else {
+            let Some((awaited, request)) = state.wait(needs, self.clock.now()) else {
                 return Round::Outage(StoreError::unavailable("too many asks wait for it"));
             };
             (needs, awaited, request)
@@ -233,7 +233,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
             Fetch::start(self, request);
         }
         match self.background.wait(1, bell).await {
-            Ok(()) => self.desk().failed(awaited).map_or(Round::Again, Round::Outage),
+            Ok(()) => self.state().failed(awaited).map_or(Round::Again, Round::Outage),
             Err(late) => self.give_up(awaited, late),
         }
     }
@@ -242,7 +242,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
     /// sends another; what it may still bring lapses.
     #[cold]
     fn give_up(&self, awaited: u64, late: StoreError) -> Round {
-        if self.desk().branch.asking() != Some(awaited) {
+        if self.state().branch.asking() != Some(awaited) {
             return Round::Again;
         }
         self.land(awaited, Err(late.clone()));
@@ -255,13 +255,13 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
             Ok(granted) => {
                 let units = granted.grant.granted;
                 self.counters.granted.fetch_add(units, Relaxed);
-                if self.desk().reply(id, &granted, self.clock.now()) == Credit::Lapsed {
+                if self.state().reply(id, &granted, self.clock.now()) == Credit::Lapsed {
                     self.counters.lapsed.fetch_add(units, Relaxed);
                 }
             }
             Err(error) => {
                 self.counters.failures.fetch_add(1, Relaxed);
-                self.desk().fail(id, error);
+                self.state().fail(id, error);
             }
         }
         self.bell.notify_waiters();
@@ -300,11 +300,11 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
     }
 
     fn theirs(&self) -> Timestamp {
-        self.desk().theirs(self.clock.now())
+        self.state().theirs(self.clock.now())
     }
 
-    pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn state(&self) -> MutexGuard<'_, BranchState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -316,7 +316,7 @@ struct Waiting<'a, B: Budget, C: LeaseClock + 'static> {
 
 impl<B: Budget, C: LeaseClock + 'static> Drop for Waiting<'_, B, C> {
     fn drop(&mut self) {
-        self.place.desk().stop_waiting(self.needs);
+        self.place.state().stop_waiting(self.needs);
     }
 }
 

@@ -11,9 +11,9 @@
 //! In both no window admits more than the limit, whatever the network does. The guide is
 //! [docs/regions.md](https://github.com/throttlekit/throttlekit/blob/main/docs/regions.md).
 
+mod branch_state;
 mod budget;
 mod builder;
-mod desk;
 mod fetch;
 mod limiter;
 mod share;

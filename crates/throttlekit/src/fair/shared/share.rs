@@ -3,7 +3,7 @@
 use throttlekit_core::Cost;
 use throttlekit_core::fair::Weight;
 
-use super::desk::Desk;
+use super::branch_state::BranchState;
 use super::{Budget, SharedFairLimiter};
 use crate::{KeyHash, LeaseClock};
 
@@ -23,13 +23,13 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     /// and changes nothing.
     pub fn share_of(&self, tenant: &(impl AsRef<[u8]> + ?Sized)) -> Option<TenantShare> {
         let name = self.place.hash.fingerprint(tenant.as_ref());
-        let mut desk = self.place.desk();
-        desk.advance(self.place.clock.now());
-        desk.share_of(name)
+        let mut state = self.place.state();
+        state.advance(self.place.clock.now());
+        state.share_of(name)
     }
 }
 
-impl Desk {
+impl BranchState {
     fn share_of(&mut self, name: u64) -> Option<TenantShare> {
         let member = self.names.find(self.branch.roster(), name)?;
         let roster = self.branch.roster_mut();

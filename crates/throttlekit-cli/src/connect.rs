@@ -1,0 +1,106 @@
+//! The connection of commands to a server.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Status};
+
+/// How long a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+
+/// Where the server is, and what it wants to see.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ConnectArgs {
+    /// Where the server serves gRPC
+    #[arg(long, env = "THROTTLEKIT_TARGET", default_value = "127.0.0.1:50051", value_name = "HOST:PORT")]
+    pub(crate) target: String,
+    /// What the server asks callers for
+    #[arg(long, env = "THROTTLEKIT_SECRET", hide_env_values = true, value_name = "SECRET")]
+    secret: Option<String>,
+    /// Speak TLS, and trust the authorities of this file
+    #[arg(long, env = "THROTTLEKIT_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Show this certificate
+    #[arg(long, env = "THROTTLEKIT_CERT", requires = "key", requires = "ca", value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, env = "THROTTLEKIT_KEY", requires = "cert", value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+impl ConnectArgs {
+    /// The server, not yet connected to.
+    pub(crate) fn endpoint(&self) -> Result<Endpoint> {
+        ensure!(
+            !self.target.contains("://"),
+            "`{}`: write host:port alone; --ca says to speak TLS",
+            self.target
+        );
+        let read = |path: &PathBuf| std::fs::read(path).with_context(|| path.display().to_string());
+        let scheme = if self.ca.is_some() { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.target))
+            .with_context(|| format!("`{}` is no address: write host:port", self.target))?
+            .connect_timeout(CONNECT_MAX)
+            .tcp_nodelay(true);
+        let Some(ca) = &self.ca else { return Ok(endpoint) };
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
+        if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
+            tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+        }
+        endpoint.tls_config(tls).context("TLS")
+    }
+
+    /// Connects.
+    pub(crate) async fn connect(&self) -> Result<Channel> {
+        self.endpoint()?.connect().await.map_err(|error| {
+            let error = anyhow::Error::new(error);
+            let why = match &format!("{error:#}") {
+                said if said.contains("CaUsedAsEndEntity") => {
+                    "shows the certificate of an authority as its own: make one with basicConstraints=CA:FALSE"
+                }
+                said if said.contains("certificate") => "shows a certificate that --ca does not vouch for",
+                _ => "does not answer: is `throttlekit serve` running there? --target says where",
+            };
+            error.context(format!("{} {why}", self.target))
+        })
+    }
+
+    /// A refusal in words, with what to do about it.
+    pub(crate) fn refused(&self, status: &Status) -> anyhow::Error {
+        let next = match status.code() {
+            Code::Unauthenticated | Code::PermissionDenied => ": give what it asks for in THROTTLEKIT_SECRET",
+            Code::Internal | Code::Unknown => {
+                ": --target is where the server serves gRPC (its --listen); give --ca if it speaks TLS"
+            }
+            _ => "",
+        };
+        let (code, message) = (status.code(), status.message().escape_debug());
+        anyhow::anyhow!("{}: {code:?}: {message}{next}", self.target)
+    }
+
+    /// The interceptor that sends the secret with every request.
+    pub(crate) fn auth(&self) -> Result<AuthInterceptor> {
+        let bearer = self.secret.as_ref().map(|secret| format!("Bearer {secret}").parse());
+        let bearer = bearer.transpose().context("the secret has characters that no header holds")?;
+        Ok(AuthInterceptor { bearer })
+    }
+}
+
+/// Sends a secret with every request, if there is one.
+#[derive(Clone)]
+pub(crate) struct AuthInterceptor {
+    bearer: Option<MetadataValue<Ascii>>,
+}
+
+impl Interceptor for AuthInterceptor {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(bearer) = &self.bearer {
+            request.metadata_mut().insert("authorization", bearer.clone());
+        }
+        Ok(request)
+    }
+}

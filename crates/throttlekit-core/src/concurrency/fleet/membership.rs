@@ -1,0 +1,197 @@
+//! The membership record of a fleet, and its encoding.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::NodeId;
+use crate::Timestamp;
+
+/// The most nodes of one fleet.
+pub const NODES_MAX: usize = 1_024;
+
+/// What is remembered of one fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Roll {
+    /// The latest instant it was looked at. Time only moves forward here.
+    pub(super) last: Timestamp,
+    /// How many grants were made: the number of the last.
+    pub(super) number: u64,
+    /// Until when no share may rise, since some may be held that are not on this roll. `None`: nobody has reported yet.
+    pub(super) quiet_until: Option<Timestamp>,
+    pub(super) members: BTreeMap<NodeId, Member>,
+}
+
+/// What is remembered of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// The report heard last.
+    pub beat: u64,
+    /// The grant made last.
+    pub number: u64,
+    /// Its share.
+    pub share: u32,
+    /// The greatest share it may be enforcing: of the grant it acknowledged, and of all after it.
+    pub high: u32,
+    /// What it had in flight when it last reported.
+    pub in_flight: u32,
+    /// What it infers; zero if nothing yet.
+    pub limit: u32,
+    /// What it would have in flight if nobody were turned away.
+    pub wants: u32,
+    /// It takes no more work.
+    pub leaving: bool,
+    /// When it was last heard.
+    pub seen: Timestamp,
+    /// Until when it is remembered: its grants may live as long, and its work.
+    pub until: Timestamp,
+}
+
+impl Member {
+    /// How many of the ceiling are kept for it.
+    pub fn reserve(&self) -> u32 {
+        self.high.max(self.in_flight)
+    }
+}
+
+impl Roll {
+    /// Everyone on it, by identity.
+    pub fn members(&self) -> impl Iterator<Item = (NodeId, &Member)> {
+        self.members.iter().map(|(&id, member)| (id, member))
+    }
+
+    /// How many of the ceiling are kept for all of them.
+    pub fn reserved(&self) -> u64 {
+        self.members.values().map(|member| u64::from(member.reserve())).sum()
+    }
+
+    /// Until when no share may rise.
+    pub fn quiet_until(&self) -> Option<Timestamp> {
+        self.quiet_until
+    }
+}
+
+/// These bytes are not a roll that we wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotARoll;
+
+impl fmt::Display for NotARoll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("this is no roll of a fleet: give fleets a prefix of their own")
+    }
+}
+
+impl core::error::Error for NotARoll {}
+
+/// The first bytes of a roll, with the version of what follows.
+const MARK: [u8; 4] = *b"tkr\x01";
+const HEAD_BYTES: usize = MARK.len() + 3 * 8;
+const MEMBER_BYTES: usize = 16 + LONGS * 8 + 5 * 4 + 1;
+/// Numbers of eight bytes of a member.
+const LONGS: usize = 4;
+
+impl Roll {
+    /// The roll as a store keeps it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + self.members.len() * MEMBER_BYTES);
+        bytes.extend(MARK);
+        let quiet = self.quiet_until.map_or(u64::MAX, Timestamp::as_nanos);
+        bytes.extend([self.last.as_nanos(), self.number, quiet].map(u64::to_le_bytes).as_flattened());
+        for (id, m) in &self.members {
+            bytes.extend(id.0.to_le_bytes());
+            let long = [m.beat, m.number, m.seen.as_nanos(), m.until.as_nanos()];
+            bytes.extend(long.map(u64::to_le_bytes).as_flattened());
+            let small = [m.share, m.high, m.in_flight, m.limit, m.wants];
+            bytes.extend(small.map(u32::to_le_bytes).as_flattened());
+            bytes.push(u8::from(m.leaving));
+        }
+        bytes
+    }
+
+    /// A roll from what a store kept; an empty one from nothing.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, NotARoll> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        let rest = bytes.strip_prefix(&MARK).ok_or(NotARoll)?;
+        let (head, rest) = rest.split_at_checked(HEAD_BYTES - MARK.len()).ok_or(NotARoll)?;
+        let [last, number, quiet] = numbers(head);
+        let mut roll = Self { last: Timestamp::from_nanos(last), number, ..Self::default() };
+        roll.quiet_until = (quiet != u64::MAX).then(|| Timestamp::from_nanos(quiet));
+        let members = rest.chunks_exact(MEMBER_BYTES);
+        if !members.remainder().is_empty() || members.len() > NODES_MAX {
+            return Err(NotARoll);
+        }
+        members.for_each(|bytes| roll.enter(bytes));
+        if roll.members.len() * MEMBER_BYTES == rest.len() { Ok(roll) } else { Err(NotARoll) }
+    }
+
+    fn enter(&mut self, bytes: &[u8]) {
+        let (id, rest) = bytes.split_at(16);
+        let (longs, rest) = rest.split_at(LONGS * 8);
+        let (shorts, leaving) = rest.split_at(5 * 4);
+        let [low, high] = numbers(id);
+        let [beat, number, seen, until] = numbers(longs);
+        let mut four = shorts.chunks_exact(4).map(|n| u32::from_le_bytes([n[0], n[1], n[2], n[3]]));
+        let [share, most, in_flight, limit, wants] = [(); 5].map(|()| four.next().unwrap_or_default());
+        let [seen, until] = [seen, until].map(Timestamp::from_nanos);
+        let leaving = leaving == [1];
+        let member =
+            Member { beat, number, share, high: most, in_flight, limit, wants, leaving, seen, until };
+        self.members.insert(NodeId(u128::from(high) << 64 | u128::from(low)), member);
+    }
+}
+
+fn numbers<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    let mut eight = bytes.chunks_exact(8).map(|n| {
+        let mut number = [0; 8];
+        number.copy_from_slice(n);
+        u64::from_le_bytes(number)
+    });
+    [(); N].map(|()| eight.next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roll() -> Roll {
+        let member = |n: u32| Member {
+            beat: 7,
+            number: 3,
+            share: n,
+            high: n + 1,
+            in_flight: n + 2,
+            limit: 40,
+            wants: 9,
+            leaving: n % 2 == 1,
+            seen: Timestamp::from_millis(5),
+            until: Timestamp::from_millis(8),
+        };
+        let members = [(NodeId(1 << 100), member(4)), (NodeId(2), member(5))].into();
+        Roll {
+            last: Timestamp::from_millis(6),
+            number: 3,
+            quiet_until: Some(Timestamp::from_millis(9)),
+            members,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for roll in [Roll::default(), roll()] {
+            assert_eq!(Roll::from_bytes(&roll.to_bytes()), Ok(roll));
+        }
+        assert_eq!(Roll::from_bytes(&[]), Ok(Roll::default()));
+    }
+
+    #[test]
+    fn what_we_did_not_write_is_refused() {
+        let good = roll().to_bytes();
+        assert_eq!(Roll::from_bytes(b"hello"), Err(NotARoll));
+        assert_eq!(Roll::from_bytes(&good[..good.len() - 1]), Err(NotARoll));
+        assert_eq!(Roll::from_bytes(&good[..10]), Err(NotARoll));
+        let twice = [&good[..], &good[good.len() - MEMBER_BYTES..]].concat();
+        assert_eq!(Roll::from_bytes(&twice), Err(NotARoll), "one node twice");
+    }
+}

@@ -1,0 +1,109 @@
+//! The member that has used least, which a newcomer replaces where there is no other place.
+
+use alloc::collections::BinaryHeap;
+use alloc::collections::binary_heap::PeekMut;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::roster::Place;
+
+/// How many entries there may be for each place, and beside; one more, and they are forgotten.
+const ENTRIES_PER_PLACE: usize = 2;
+const ENTRIES_BESIDE: usize = 64;
+/// Entries that lie behind are mended one by one up to one for so many places, and some beside.
+const PLACES_PER_STEP: usize = 32;
+
+/// Finds the member with the least use.
+///
+/// Built when it is first asked for. From then on each member has an entry at its use or below: use that grows is not
+/// noted, as an entry that lies behind is raised when it comes up; who joins where another has left has another entry, and
+/// so has who is handed something back.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Least {
+    heap: BinaryHeap<Reverse<(u64, u32)>>,
+    is_built: bool,
+}
+
+impl Least {
+    /// Everyone has left.
+    pub(super) fn forget(&mut self) {
+        self.heap.clear();
+        self.is_built = false;
+    }
+
+    /// A member has joined, in one of so many places. It has used nothing.
+    pub(super) fn join(&mut self, member: u32, places: usize) {
+        self.lower(member, 0, places);
+    }
+
+    /// The use of a member, in one of so many places, has fallen to this: it needs an entry that lies there.
+    pub(super) fn lower(&mut self, member: u32, used: u64, places: usize) {
+        if self.heap.len() >= ENTRIES_PER_PLACE * places + ENTRIES_BESIDE {
+            self.forget();
+        }
+        if self.is_built {
+            self.heap.push(Reverse((used, member)));
+        }
+    }
+
+    /// The member with the least use, the first of equals.
+    ///
+    /// Where everyone has spent since the last time, one walk over all places is cheaper than raising all entries.
+    pub(super) fn find(&mut self, places: &[Place]) -> Option<u32> {
+        let mut steps = if self.is_built { places.len() / PLACES_PER_STEP + ENTRIES_BESIDE } else { 0 };
+        while steps > 0 {
+            let mut top = self.heap.peek_mut()?;
+            let Reverse((entry, member)) = *top;
+            let place = &places[member as usize];
+            if !place.is_taken() || entry > place.used {
+                // Of one that has left, or has a lower entry.
+                PeekMut::pop(top);
+            } else if entry < place.used {
+                top.0.0 = place.used;
+            } else {
+                return Some(member);
+            }
+            steps -= 1;
+        }
+        self.build(places);
+        self.heap.peek().map(|Reverse((_, member))| *member)
+    }
+
+    fn build(&mut self, places: &[Place]) {
+        let taken = places.iter().enumerate().filter(|(_, place)| place.is_taken());
+        self.heap = taken.map(|(at, place)| Reverse((place.used, at as u32))).collect::<Vec<_>>().into();
+        self.is_built = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    const TAKEN: Place = Place { used: 0, label: 0, class: 0, filed: false };
+
+    #[test]
+    fn joining_and_leaving_for_ever_needs_no_more_memory() {
+        let (mut least, places) = (Least::default(), vec![TAKEN; 10]);
+        assert_eq!(least.find(&places), Some(0));
+        for _ in 0..10_000 {
+            least.join(9, places.len());
+            assert!(least.heap.len() <= ENTRIES_PER_PLACE * places.len() + ENTRIES_BESIDE);
+        }
+        assert_eq!(least.find(&places), Some(0));
+    }
+
+    #[test]
+    fn whoever_has_used_least_is_found_though_all_have_spent() {
+        let (mut least, mut places) = (Least::default(), vec![TAKEN; 10_000]);
+        assert_eq!(least.find(&places), Some(0));
+        for (at, place) in places.iter_mut().enumerate() {
+            place.used = 10 + (at as u64 * 7_919) % 10_000;
+        }
+        places[0].class = u32::MAX;
+        let next = (1..places.len()).min_by_key(|&at| places[at].used);
+        assert_eq!(least.find(&places), next.map(|at| at as u32));
+    }
+}

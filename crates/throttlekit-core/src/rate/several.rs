@@ -1,0 +1,83 @@
+//! Several limits for one request: all must allow, or any may.
+
+use alloc::vec::Vec;
+
+use super::{Limit, Rule, State};
+use crate::{Cost, Decision, Retry, Timestamp, combine};
+
+/// Which of several limits an ask must clear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Every one. If one denies, none is charged.
+    All,
+    /// At least one. Those that allow are charged; if all deny, none is.
+    Any,
+}
+
+/// One answer for several limits, and which of them decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The answer.
+    pub decision: Decision,
+    /// The limit to name: of a denial the one to wait for, of an admission the one closest to binding
+    /// (for [`Need::Any`], the one that let the ask through with the most to spare).
+    pub binding: usize,
+}
+
+/// One limit × one key's state × one cost.
+#[derive(Debug)]
+pub struct Charge<'a> {
+    /// The rule.
+    pub limit: &'a Limit,
+    /// What it remembers of the key.
+    pub state: &'a mut State,
+    /// What the ask costs on this limit.
+    pub cost: Cost,
+}
+
+impl Need {
+    /// Folds the answers of the limits, in their order. Panics if there are none.
+    pub fn judge(self, decisions: &[Decision]) -> Verdict {
+        assert!(!decisions.is_empty(), "an ask names at least one limit");
+        match self {
+            Self::All => judge_all(decisions),
+            Self::Any => judge_any(decisions),
+        }
+    }
+
+    /// Decides over all charges and applies them all or none (law `deny-is-free`). Panics if there are none.
+    pub fn check(self, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
+        let decisions: Vec<_> = charges.iter().map(|c| c.limit.decide(c.state, c.cost, now)).collect();
+        let verdict = self.judge(&decisions);
+        if verdict.decision.allowed {
+            for (charge, _) in charges.iter_mut().zip(&decisions).filter(|(_, d)| d.allowed) {
+                charge.limit.charge(charge.state, charge.cost, now);
+            }
+        }
+        verdict
+    }
+}
+
+/// Allowed: the fold of all, naming the least left. Denied: the fold of the deniers, naming the longest wait;
+/// since an ask that passes goes on passing as time goes by, all pass when that wait is over.
+fn judge_all(decisions: &[Decision]) -> Verdict {
+    let denied = decisions.iter().any(|d| !d.allowed);
+    let deciders = || decisions.iter().enumerate().filter(|(_, d)| d.allowed != denied);
+    let binding = if denied {
+        deciders().max_by_key(|(i, d)| (d.retry_after, core::cmp::Reverse(*i)))
+    } else {
+        deciders().min_by_key(|(_, d)| d.remaining)
+    };
+    let decision = deciders().map(|(_, d)| *d).reduce(combine);
+    Verdict { decision: decision.expect("not empty"), binding: binding.expect("not empty").0 }
+}
+
+/// Allowed: the allower with the most left. Denied: the denier with the shortest wait.
+fn judge_any(decisions: &[Decision]) -> Verdict {
+    let rank = |(i, d): &(usize, &Decision)| {
+        let wait = if d.allowed { Retry::Now } else { d.retry_after };
+        (!d.allowed, wait, core::cmp::Reverse(d.remaining), *i)
+    };
+    let best = decisions.iter().enumerate().min_by_key(rank).expect("not empty");
+    Verdict { decision: *best.1, binding: best.0 }
+}

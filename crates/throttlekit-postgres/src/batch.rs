@@ -1,0 +1,230 @@
+//! Batches of requests as arrays for the server, and its replies as outcomes.
+
+use throttlekit::Timestamp;
+use throttlekit::rate::shared::{Correction, Kind, SharedForm};
+use throttlekit::rate::{Need, State};
+use throttlekit::store::{Charge, Charges, Outcome, Settlement, Sight, StoreError};
+
+pub(crate) const CHARGE_NUMBERS: usize = 6;
+const CORRECTION_NUMBERS: usize = 7;
+
+/// Asks on their own, while they wait for others.
+pub(crate) struct EncodedRequest {
+    asks: Vec<i32>,
+    charges: Vec<Packed>,
+}
+
+struct Packed {
+    key: String,
+    kind: i32,
+    numbers: [i64; CHARGE_NUMBERS],
+}
+
+/// One ask of one charge, for `admit_one`; or several, for `admit`.
+pub(crate) enum Batch<'a> {
+    One { key: &'a str, kind: i32, numbers: [i64; CHARGE_NUMBERS] },
+    Many { keys: Vec<&'a str>, asks: Vec<i32>, slots: Vec<i32>, kinds: Vec<i32>, numbers: Vec<i64> },
+}
+
+/// Corrections for `settle`.
+pub(crate) struct Corrections<'a> {
+    pub(crate) keys: Vec<&'a str>,
+    pub(crate) slots: Vec<i32>,
+    pub(crate) kinds: Vec<i32>,
+    pub(crate) owes: Vec<bool>,
+    pub(crate) numbers: Vec<i64>,
+}
+
+impl EncodedRequest {
+    pub(crate) fn of(asks: &[Charges<'_>]) -> Self {
+        let pack = |charge: &Charge<'_>| Packed {
+            key: charge.key.into(),
+            kind: kind(charge.form),
+            numbers: charge_numbers(charge),
+        };
+        Self {
+            asks: asks.iter().map(count).collect(),
+            charges: asks.iter().flat_map(|ask| ask.charges).map(pack).collect(),
+        }
+    }
+
+    /// The keys of its charges, some perhaps several times.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.charges.iter().map(|charge| charge.key.as_str())
+    }
+
+    /// How many asks it has.
+    pub(crate) fn asks(&self) -> usize {
+        self.asks.len()
+    }
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn merged(requests: &[&'a EncodedRequest]) -> Self {
+        let charges = requests.iter().flat_map(|request| &request.charges);
+        let charges: Vec<_> = charges.map(|c| (c.key.as_str(), c.kind, c.numbers)).collect();
+        Self::with(requests.iter().flat_map(|request| &request.asks).copied().collect(), &charges)
+    }
+
+    fn with(asks: Vec<i32>, charges: &[(&'a str, i32, [i64; CHARGE_NUMBERS])]) -> Self {
+        if let (&[1 | -1], &[(key, kind, numbers)]) = (&asks[..], charges) {
+            return Self::One { key, kind, numbers };
+        }
+        let keys = sorted(charges.iter().map(|(key, ..)| *key));
+        Self::Many {
+            asks,
+            slots: charges.iter().map(|(key, ..)| slot(&keys, key)).collect(),
+            kinds: charges.iter().map(|(_, kind, _)| *kind).collect(),
+            numbers: charges.iter().flat_map(|(.., numbers)| *numbers).collect(),
+            keys,
+        }
+    }
+}
+
+/// How many charges an ask has; negative where any may allow.
+fn count(ask: &Charges<'_>) -> i32 {
+    match ask.need {
+        Need::All => ask.charges.len() as i32,
+        Need::Any => -(ask.charges.len() as i32),
+    }
+}
+
+/// Hands each request of a batch its part of the reply.
+pub(crate) fn split(requests: &[&EncodedRequest], reply: &[i64]) -> Vec<Result<Vec<i64>, StoreError>> {
+    let mut reply = Reply(reply);
+    requests.iter().map(|request| part(request, &mut reply)).collect()
+}
+
+fn part(request: &EncodedRequest, reply: &mut Reply<'_>) -> Result<Vec<i64>, StoreError> {
+    let before = reply.0;
+    for ask in &request.asks {
+        reply.number()?;
+        reply.number()?;
+        for _ in 0..ask.unsigned_abs() {
+            reply.numbers()?;
+        }
+    }
+    Ok(before[..before.len() - reply.0.len()].to_vec())
+}
+
+impl<'a> Corrections<'a> {
+    pub(crate) fn of(settlements: &[Settlement<'a>]) -> Self {
+        let correction = |s: &Settlement<'a>| (*s, s.form.correction(s.mark, s.charged, s.actual));
+        let all: Vec<_> = settlements
+            .iter()
+            .map(correction)
+            .filter(|(_, correction)| *correction != Correction::Nothing)
+            .collect();
+        let keys = sorted(all.iter().map(|(s, _)| s.key));
+        Self {
+            slots: all.iter().map(|(s, _)| slot(&keys, s.key)).collect(),
+            kinds: all.iter().map(|(s, _)| kind(s.form)).collect(),
+            owes: all.iter().map(|(_, correction)| matches!(correction, Correction::Owe(_))).collect(),
+            numbers: all.iter().flat_map(|(_, correction)| correction_numbers(correction)).collect(),
+            keys,
+        }
+    }
+}
+
+/// Each key once, in the order of the server's collation "C", in which rows are taken.
+pub(crate) fn sorted<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut keys: Vec<_> = keys.collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// Counted from one, as arrays are on the server.
+pub(crate) fn slot(keys: &[&str], key: &str) -> i32 {
+    keys.partition_point(|other| *other < key) as i32 + 1
+}
+
+pub(crate) fn kind(form: &SharedForm) -> i32 {
+    match form.kind() {
+        Kind::Gcra => 0,
+        Kind::Window => 1,
+        Kind::Month => 2,
+        Kind::Sliding => 3,
+        Kind::Log => 4,
+        Kind::Budget => -1,
+        Kind::BudgetMonth => -2,
+    }
+}
+
+/// The same for `peek`, which tells the pace of a bucket to those who know paces.
+pub(crate) fn looked_at(form: &SharedForm) -> i32 {
+    if form.kind() == Kind::Gcra { 5 } else { kind(form) }
+}
+
+pub(crate) fn charge_numbers(charge: &Charge<'_>) -> [i64; CHARGE_NUMBERS] {
+    filled(&charge.form.charge(charge.cost))
+}
+
+fn correction_numbers(correction: &Correction) -> [i64; CORRECTION_NUMBERS] {
+    match correction {
+        Correction::Nothing => [0; CORRECTION_NUMBERS],
+        Correction::Refund(numbers) | Correction::Owe(numbers) => filled(numbers),
+    }
+}
+
+pub(crate) fn filled<const N: usize>(numbers: &[i64]) -> [i64; N] {
+    std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0))
+}
+
+/// The outcomes that a reply of `admit` or `admit_one` tells.
+pub(crate) fn outcomes(asks: &[Charges<'_>], reply: &[i64]) -> Result<Vec<Outcome>, StoreError> {
+    let mut reply = Reply(reply);
+    asks.iter().map(|ask| outcome(ask, &mut reply)).collect()
+}
+
+fn outcome(ask: &Charges<'_>, reply: &mut Reply<'_>) -> Result<Outcome, StoreError> {
+    let admitted = reply.number()? != 0;
+    let now = reply.instant()?;
+    let mut ends = Vec::with_capacity(ask.charges.len());
+    let seen = |charge: &Charge<'_>| {
+        let numbers = reply.numbers()?;
+        ends.push(charge.form.stored_end(numbers));
+        state(charge.key, charge.form.seen(numbers))
+    };
+    let states = ask.charges.iter().map(seen).collect::<Result<Vec<_>, _>>()?;
+    Ok(Outcome::of(ask, &states, now, admitted)?.in_windows(ask, ends.into_iter()))
+}
+
+/// What a reply of `peek` shows.
+pub(crate) fn sight(charges: &[Charge<'_>], reply: &[i64]) -> Result<Sight, StoreError> {
+    let mut reply = Reply(reply);
+    let now = reply.instant()?;
+    let full = |charge: &Charge<'_>| state(charge.key, charge.form.state(reply.numbers()?));
+    Ok(Sight { now, states: charges.iter().map(full).collect::<Result<_, _>>()? })
+}
+
+pub(crate) fn state(key: &str, state: Option<State>) -> Result<State, StoreError> {
+    state.ok_or_else(|| StoreError::bad_state(format_args!("{key}: not a state of its limit")))
+}
+
+/// The rest of a reply.
+pub(crate) struct Reply<'a>(pub(crate) &'a [i64]);
+
+impl<'a> Reply<'a> {
+    pub(crate) fn number(&mut self) -> Result<i64, StoreError> {
+        let (&number, rest) = self.0.split_first().ok_or_else(cut_short)?;
+        self.0 = rest;
+        Ok(number)
+    }
+
+    pub(crate) fn instant(&mut self) -> Result<Timestamp, StoreError> {
+        let micros = u64::try_from(self.number()?).map_err(|_| cut_short())?;
+        Ok(Timestamp::from_micros(micros))
+    }
+
+    pub(crate) fn numbers(&mut self) -> Result<&'a [i64], StoreError> {
+        let count = usize::try_from(self.number()?).map_err(|_| cut_short())?;
+        let (numbers, rest) = self.0.split_at_checked(count).ok_or_else(cut_short)?;
+        self.0 = rest;
+        Ok(numbers)
+    }
+}
+
+pub(crate) fn cut_short() -> StoreError {
+    StoreError::misconfigured("the functions on the server do not reply as this version's do")
+}

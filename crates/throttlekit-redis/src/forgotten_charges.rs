@@ -1,0 +1,52 @@
+//! The sum of charges that are older than anything a limit still remembers.
+
+use std::collections::VecDeque;
+
+/// Into how many parts the time that is remembered is cut; what is counted is too much by one of them at the most.
+const PARTS: u64 = 32;
+
+#[derive(Default)]
+pub(crate) struct ForgottenCharges {
+    /// Charged before all that still counts.
+    pub(crate) charged: u128,
+    /// How much was charged by when, in µs of the store's clock.
+    marks: VecDeque<(u64, u128)>,
+}
+
+impl ForgottenCharges {
+    /// Notes what was charged up to `now`, and leaves behind what no limit remembers: it is older than `longest`.
+    pub(crate) fn keep(&mut self, (now, longest): (u64, u64), charged: u128) {
+        if self.marks.back().is_none_or(|(at, _)| now >= at.saturating_add(longest / PARTS).max(at + 1)) {
+            self.marks.push_back((now, charged));
+        }
+        while let Some((_, charged)) = self.marks.front().filter(|(at, _)| at.saturating_add(longest) < now) {
+            self.charged = *charged;
+            self.marks.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_older_than_the_longest_window_is_left_behind_and_no_more() {
+        let mut past = ForgottenCharges::default();
+        for second in 0..1_000 {
+            past.keep((second, 100), second.into());
+            assert!(past.charged <= second.saturating_sub(100).into(), "too much is forgotten");
+            assert!(past.charged + 105 >= second.into(), "hardly anything too much is kept");
+            assert!(past.marks.len() <= PARTS as usize + 3);
+        }
+    }
+
+    #[test]
+    fn a_longer_limit_that_comes_later_is_not_told_what_was_left_behind_before() {
+        let mut past = ForgottenCharges::default();
+        (0..100).for_each(|second| past.keep((second, 10), second.into()));
+        let behind = past.charged;
+        (100..150).for_each(|second| past.keep((second, 1_000), second.into()));
+        assert_eq!(past.charged, behind);
+    }
+}

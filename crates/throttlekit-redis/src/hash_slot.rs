@@ -1,0 +1,23 @@
+//! The hash slot of a key in a cluster.
+
+pub(crate) const SLOTS: u16 = 16_384;
+
+/// The cluster slot of a key: of what stands between its first braces, if anything does.
+pub fn slot_of(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
+    crc16::State::<crc16::XMODEM>::calculate(hashed.as_bytes()) % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        assert_eq!(slot_of("123456789"), 0x31c3);
+        assert_eq!(slot_of("{user1000}.following"), slot_of("{user1000}.followers"));
+        assert_eq!(slot_of("foo{bar}{zap}"), slot_of("bar"));
+        assert_ne!(slot_of("foo{}{bar}"), slot_of("bar"), "an empty tag is none");
+    }
+}

@@ -1,0 +1,172 @@
+//! Since when the servers' memory is complete: `lua/lineage.lua` and `docs/decisions/0022-lineage.md`.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use redis::Value;
+use throttlekit::Timestamp;
+
+use crate::hash_slot::{SLOTS, slot_of};
+
+// A `%` in a caller's part of a key is followed by two digits of base 16, so no key of a caller looks like these.
+const RECORD: &str = "tk:{%since";
+const ALONE: &str = "tk:{%since}";
+/// How a script begins an answer that carries the record.
+const SINCE: &[u8] = b"%since";
+
+/// The key of the lineage record that stands beside the keys of a slot.
+pub(crate) fn record_at(slot: u16, by_slot: bool) -> &'static str {
+    static RECORDS: OnceLock<Vec<Box<str>>> = OnceLock::new();
+    if by_slot { &RECORDS.get_or_init(record_of_each_slot)[usize::from(slot % SLOTS)] } else { ALONE }
+}
+
+/// For each slot the first of `tk:{%since0}`, `tk:{%since1}`, … that lies in it.
+fn record_of_each_slot() -> Vec<Box<str>> {
+    let mut found: Vec<Option<Box<str>>> = vec![None; SLOTS.into()];
+    let (mut missing, mut number) = (found.len(), 0_u32);
+    while missing > 0 {
+        let name = format!("{RECORD}{number}}}");
+        let place = &mut found[usize::from(slot_of(&name))];
+        if place.is_none() {
+            *place = Some(name.into());
+            missing -= 1;
+        }
+        number += 1;
+    }
+    found.into_iter().flatten().collect()
+}
+
+/// The records that one connection has met: at most one for each slot.
+///
+/// They end with the connection. A server that starts again or is replaced takes a new one, on which the id in each
+/// record is compared again.
+#[derive(Default)]
+pub(crate) struct Records {
+    met: RwLock<HashMap<u16, Record>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Record {
+    value: Arc<str>,
+    since: i64,
+}
+
+/// What a call says of the record beside its keys, and what it was worth before.
+pub(crate) struct Question {
+    slot: u16,
+    met: Option<Record>,
+    mode: &'static str,
+}
+
+/// An answer, and since when the server's memory behind it is complete.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) value: Value,
+    pub(crate) since: Since,
+    /// The record that this connection had met was replaced: states are lost.
+    pub(crate) changed: bool,
+}
+
+/// Since when the memory behind an answer is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// No state counts that it may lack: the script looked itself, or it grants nothing.
+    Ever,
+    /// This instant of the server's, in µs.
+    Instant(i64),
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl Records {
+    /// What to say of the record in a call for this slot. `mode` is for `lineage` of the script.
+    pub(crate) fn question(&self, slot: u16, mode: &'static str) -> Question {
+        let met = self.met.read().unwrap_or_else(PoisonError::into_inner);
+        // A node that is being given a slot has another's record, or none yet.
+        let met = met.get(&slot).filter(|_| mode != "?a").cloned();
+        Question { slot, met, mode }
+    }
+
+    /// Takes the record out of an answer, where it carries one.
+    pub(crate) fn read(&self, question: Question, answer: Value) -> Told {
+        let (said, value) = match opened(answer) {
+            Ok(carried) => carried,
+            Err(value) => {
+                let since = question.met.map_or(Since::Unknown, |record| Since::Instant(record.since));
+                return Told { value, since, changed: false };
+            }
+        };
+        let Some(record) = Record::parse(&said) else {
+            return Told { value, since: Since::Unknown, changed: false };
+        };
+        let since = Since::Instant(record.since);
+        let changed = question.met.is_some_and(|met| met != record);
+        self.met.write().unwrap_or_else(PoisonError::into_inner).insert(question.slot, record);
+        Told { value, since, changed }
+    }
+}
+
+impl Question {
+    /// The last argument of a script; `key` is that of the record. A lone server's is known to the scripts.
+    pub(crate) fn arg(&self, key: &str) -> Cow<'_, str> {
+        let known = self.met.as_ref().map_or(self.mode, |record| &record.value);
+        if key == ALONE { known.into() } else { format!("{key} {known}").into() }
+    }
+}
+
+impl Record {
+    /// `id since swaps evicted`.
+    fn parse(said: &[u8]) -> Option<Self> {
+        let value = str::from_utf8(said).ok()?;
+        let since = value.split(' ').nth(1)?.parse().ok()?;
+        Some(Self { value: value.into(), since })
+    }
+}
+
+/// The record and the answer, or the answer that carries none.
+fn opened(answer: Value) -> Result<(Vec<u8>, Value), Value> {
+    let Value::Array(mut parts) = answer else { return Err(answer) };
+    let carries = matches!(&parts[..], [Value::BulkString(mark), Value::BulkString(_), _] if mark == SINCE);
+    match (carries, parts.pop(), parts.pop()) {
+        (true, Some(value), Some(Value::BulkString(said))) => Ok((said, value)),
+        (_, last, before) => {
+            parts.extend(before);
+            parts.extend(last);
+            Err(Value::Array(parts))
+        }
+    }
+}
+
+/// Until when answers of a store may rest on states from which charges are missing.
+#[derive(Default)]
+pub(crate) struct Lineage {
+    /// The store's instant at its last answer, in µs.
+    now: AtomicI64,
+    /// When the last limit that was asked about has forgotten all that may be lost, in µs.
+    doubted_until: AtomicI64,
+}
+
+impl Lineage {
+    /// Takes note of an answer about limits that remember for so long, in µs.
+    pub(crate) fn answered(&self, now: Timestamp, remembers: u64, since: Since) {
+        let now = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
+        let since = match since {
+            Since::Ever => i64::MIN,
+            Since::Instant(since) => since,
+            Since::Unknown => now,
+        };
+        let until = since.saturating_add_unsigned(remembers);
+        self.doubted_until.fetch_max(until, Relaxed);
+        self.now.store(now, Relaxed);
+    }
+
+    /// Whether charges that still count may be missing.
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.now.load(Relaxed) < self.doubted_until.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,359 @@
+//! The list of callers that are known, and how they are identified.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName};
+use throttlekit::{Clock, WallClock};
+
+use super::caller::{Allowed, Rights};
+use super::principals::{self, Principals};
+use super::refusals::{Reason, Refusals};
+use super::secret::{Head, Source};
+use super::secret_cache::{self, SecretCache};
+use super::{Caller, Principal, Secret};
+use crate::listen::Peer;
+use crate::policy::{AccessSpec, PrincipalSpec, tokens};
+
+/// The secrets of a server whose file names no principals. Those that were read from files are read again while a
+/// server runs.
+#[derive(Clone, Debug, Default)]
+pub struct Secrets {
+    /// Demanded from everybody who looks at the monitor. Without it nobody may, or only this machine.
+    pub monitor: Option<Secret>,
+    /// Demanded from everybody who reserves. Without it nobody may, or only this machine.
+    pub fleet: Option<Secret>,
+    /// Whether callers on this machine need no secret where none is given. Behind a proxy on the same machine, such as
+    /// that of a service mesh, everybody is on this machine. Default: false.
+    pub trust_loopback: bool,
+}
+
+/// Who is known and what they may. Immutable; swapped whole when the file or a secret changes.
+#[derive(Debug)]
+pub struct Access {
+    kind: Kind,
+    refusals: Arc<Refusals>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Open { monitor: Demand, reserve: Demand },
+    Listed { principals: Principals, anonymous: Arc<Allowed> },
+}
+
+/// What is demanded of a caller where the file lists nobody.
+#[derive(Debug)]
+enum Demand {
+    Secret(Secret),
+    Loopback,
+    /// Nothing that a caller could show is enough.
+    Never,
+}
+
+/// The reason why a caller is not authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthError {
+    /// It showed a token that is nobody's.
+    WrongToken,
+    /// It showed a token whose time is over.
+    ExpiredToken,
+    /// It showed nothing, and who shows nothing may do nothing.
+    NoToken,
+}
+
+impl AuthError {
+    pub(super) fn reason(self) -> Reason {
+        match self {
+            Self::WrongToken => Reason::WrongToken,
+            Self::ExpiredToken => Reason::ExpiredToken,
+            Self::NoToken => Reason::NoToken,
+        }
+    }
+}
+
+impl Access {
+    /// Without a list: whoever reaches a door may use it, but for the monitor and for reserving.
+    pub fn open(secrets: Secrets) -> Self {
+        let Secrets { monitor, fleet, trust_loopback } = secrets;
+        let demand = |secret: Option<Secret>| match secret {
+            Some(secret) => Demand::Secret(secret),
+            None if trust_loopback => Demand::Loopback,
+            None => Demand::Never,
+        };
+        let kind = Kind::Open { monitor: demand(monitor), reserve: demand(fleet) };
+        Self { kind, refusals: Arc::default() }
+    }
+
+    /// As a file has it, or what is wrong with it. Reads the tokens it refers to; one that cannot be read is an error.
+    pub fn of(spec: &AccessSpec) -> Result<Self, String> {
+        let held = SecretCache::of(secret_cache::read(principals::sources(spec)));
+        let built = Self::build(Some(spec), &Secrets::default(), &held, &Arc::default())?;
+        built.whole()
+    }
+
+    /// As a file has it, and the secrets where it lists nobody. What is held stands for what they were read from.
+    pub(crate) fn build(
+        spec: Option<&AccessSpec>,
+        secrets: &Secrets,
+        held: &SecretCache,
+        refusals: &Arc<Refusals>,
+    ) -> Result<Built, String> {
+        let (refusals, mut failing) = (refusals.clone(), Vec::new());
+        let kind = match spec {
+            Some(spec) => {
+                let anonymous = Allowed::of(Principal::anyone(), &spec.anonymous, &refusals)
+                    .map_err(|why| format!("access.anonymous: {why}"))?;
+                let principals = Principals::build(spec, held, &refusals, &mut failing)?;
+                Kind::Listed { principals, anonymous: anonymous.into() }
+            }
+            None => Self::open(secrets.clone()).kind.held_by(held, &mut failing),
+        };
+        Ok(Built { access: Self { kind, refusals }, failing })
+    }
+
+    /// Who sent these headers over this connection.
+    pub fn identify(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Caller, AuthError> {
+        self.identify_at(headers, peer, &WallClock)
+    }
+
+    /// The same at the time of a clock, which is read if the token that was shown expires.
+    pub(super) fn identify_at(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<&Peer>,
+        clock: &impl Clock,
+    ) -> Result<Caller, AuthError> {
+        match &self.kind {
+            Kind::Open { monitor, reserve } => Ok(self.unlisted(monitor, reserve, headers, peer)),
+            Kind::Listed { principals, anonymous } => {
+                let token = shown(headers, &["x-monitor-secret", "x-fleet-secret"]);
+                listed(principals, anonymous, token, peer, clock)
+            }
+        }
+    }
+
+    /// Which proxy sent these headers over this connection. They are its client's, but for the one that is named: what
+    /// the client shows to the service behind is not looked at.
+    pub fn identify_proxy(
+        &self,
+        headers: &HeaderMap,
+        token: &HeaderName,
+        peer: Option<&Peer>,
+    ) -> Result<Caller, AuthError> {
+        match &self.kind {
+            Kind::Open { monitor, reserve } => Ok(self.unlisted(monitor, reserve, &HeaderMap::new(), peer)),
+            Kind::Listed { principals, anonymous } => {
+                listed(principals, anonymous, shown_in(headers, token), peer, &WallClock)
+            }
+        }
+    }
+
+    fn unlisted(
+        &self,
+        monitor: &Demand,
+        reserve: &Demand,
+        headers: &HeaderMap,
+        peer: Option<&Peer>,
+    ) -> Caller {
+        let monitor = monitor.is_met(headers, "x-monitor-secret", peer);
+        let reserve = reserve.is_met(headers, "x-fleet-secret", peer);
+        let name = peer.and_then(|peer| peer.names.first());
+        let principal = name.map_or_else(Principal::anyone, |name| Principal::named(name));
+        let refusals = self.refusals.clone();
+        Caller::new(Rights::Open { principal, monitor, reserve, refusals }, peer)
+    }
+
+    pub(super) fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    /// The difference from an earlier list, by names of principals.
+    pub(crate) fn changes_since(&self, before: &Self) -> Changes {
+        let (then, now) = (before.kind.holders(), self.kind.holders());
+        let mut changes = Changes::default();
+        for (name, heads) in &now {
+            match then.get(name) {
+                None => changes.added.note(name),
+                Some(had) if heads.is_subset(had) => {}
+                Some(_) => changes.issued.note(name),
+            }
+        }
+        for (name, had) in &then {
+            match now.get(name) {
+                None => changes.removed.note(name),
+                Some(heads) if had.is_subset(heads) => {}
+                Some(_) => changes.revoked.note(name),
+            }
+        }
+        changes
+    }
+}
+
+/// A list that can be put in force, and what it lacks.
+pub(crate) struct Built {
+    pub(crate) access: Access,
+    /// Tokens and secrets that cannot be used now, each with its place and the reason.
+    pub(crate) failing: Vec<String>,
+}
+
+impl Built {
+    /// The list, if it lacks nothing.
+    pub(crate) fn whole(self) -> Result<Access, String> {
+        self.failing.into_iter().next().map_or(Ok(self.access), Err)
+    }
+}
+
+/// The difference between two lists.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// Principals that were not there before.
+    pub(crate) added: Names,
+    /// Principals that are gone.
+    pub(crate) removed: Names,
+    /// Principals with a token that they did not have.
+    pub(crate) issued: Names,
+    /// Principals that lost a token.
+    pub(crate) revoked: Names,
+}
+
+impl Changes {
+    pub(crate) fn is_empty(&self) -> bool {
+        [&self.added, &self.removed, &self.issued, &self.revoked].iter().all(|names| names.count == 0)
+    }
+}
+
+/// Names for a line of the log: the first few, and how many there are.
+#[derive(Default)]
+pub(crate) struct Names {
+    first: Vec<String>,
+    count: usize,
+}
+
+impl Names {
+    const SHOWN_MAX: usize = 20;
+
+    fn note(&mut self, name: &str) {
+        self.count += 1;
+        if self.first.len() < Self::SHOWN_MAX {
+            self.first.push(name.to_owned());
+        }
+    }
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.first.fmt(f)?;
+        match self.count - self.first.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+impl Kind {
+    /// The same with the secrets that are held. A secret that is missing lets nobody in, not even this machine.
+    fn held_by(self, held: &SecretCache, failing: &mut Vec<String>) -> Self {
+        let Self::Open { monitor, reserve } = self else { return self };
+        let mut again = |demand: Demand, what: &str| match &demand {
+            Demand::Secret(secret) => match secret.source().map(|source| held.get(&source)) {
+                None => demand,
+                Some(Ok(secret)) => Demand::Secret(secret.clone()),
+                Some(Err(why)) => {
+                    failing.push(format!("the {what} secret: {why}"));
+                    Demand::Never
+                }
+            },
+            _ => demand,
+        };
+        Self::Open { monitor: again(monitor, "monitor"), reserve: again(reserve, "fleet") }
+    }
+
+    fn holders(&self) -> BTreeMap<&str, BTreeSet<Head>> {
+        match self {
+            Self::Listed { principals, .. } => principals.holders(),
+            Self::Open { monitor, reserve } => {
+                let heads = |demand: &Demand| match demand {
+                    Demand::Secret(secret) => BTreeSet::from([secret.head()]),
+                    _ => BTreeSet::new(),
+                };
+                BTreeMap::from([("monitor secret", heads(monitor)), ("fleet secret", heads(reserve))])
+            }
+        }
+    }
+}
+
+impl Demand {
+    fn is_met(&self, headers: &HeaderMap, header: &str, peer: Option<&Peer>) -> bool {
+        match self {
+            Self::Secret(secret) => {
+                shown(headers, &[header]).flatten().is_some_and(|token| secret.is(&token).into())
+            }
+            Self::Loopback => peer.is_some_and(Peer::is_loopback),
+            Self::Never => false,
+        }
+    }
+}
+
+impl Secrets {
+    /// The places to read them from again.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = Source> {
+        [&self.monitor, &self.fleet].into_iter().flatten().filter_map(Secret::source)
+    }
+}
+
+fn listed(
+    principals: &Principals,
+    anonymous: &Arc<Allowed>,
+    token: Option<Option<Secret>>,
+    peer: Option<&Peer>,
+    clock: &impl Clock,
+) -> Result<Caller, AuthError> {
+    let found = match token {
+        Some(token) => Some(principals.by_token(&token.ok_or(AuthError::WrongToken)?, clock)?),
+        None => peer.and_then(|peer| principals.by_certificate(&peer.names)),
+    };
+    let allowed = match found {
+        Some(allowed) => allowed,
+        None if anonymous.is_empty() => return Err(AuthError::NoToken),
+        None => anonymous,
+    };
+    Ok(Caller::new(Rights::Listed(allowed.clone()), peer))
+}
+
+/// The secret that headers show: nothing if there is none, `Some(None)` if it makes no sense.
+fn shown(headers: &HeaderMap, others: &[&str]) -> Option<Option<Secret>> {
+    let names = others.iter().copied().chain([http::header::AUTHORIZATION.as_str()]);
+    let mut values = names.flat_map(|name| headers.get_all(name).iter().map(move |value| (name, value)));
+    let (name, value) = values.next()?;
+    if values.next().is_some() {
+        // Two would let one hide behind the other.
+        return Some(None);
+    }
+    let bytes = value.as_bytes();
+    if name != "authorization" {
+        return Some(Secret::of(bytes));
+    }
+    let (scheme, token) = bytes.split_at_checked(7).unwrap_or_default();
+    Some(scheme.eq_ignore_ascii_case(b"bearer ").then(|| Secret::of(token.trim_ascii())).flatten())
+}
+
+/// The same for a header that holds the token alone.
+fn shown_in(headers: &HeaderMap, name: &HeaderName) -> Option<Option<Secret>> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    // Two would let one hide behind the other.
+    Some(if values.next().is_none() { Secret::of(value.as_bytes().trim_ascii()) } else { None })
+}
+
+/// Which secrets of a principal cannot be used here and now, and why, by the field that says where they are kept.
+pub(crate) fn unusable(spec: &PrincipalSpec) -> impl Iterator<Item = (String, String)> {
+    tokens(spec).filter_map(|token| {
+        let over = || token.judge().ok().flatten().is_some_and(|expires| WallClock.now() >= expires);
+        match Source::of(&token).map(|source| source.read()) {
+            Some(Err(why)) => Some((token.field, why)),
+            _ if over() => Some((token.field, "this token has expired: replace it".into())),
+            _ => None,
+        }
+    })
+}

@@ -1,0 +1,129 @@
+//! The matcher that finds the rule of a descriptor.
+//!
+//! Rules are laid out as a tree, a level for each entry: a lookup costs a few hashes an entry, however many rules
+//! there are. Strangers choose values, so they are hashed under a secret.
+
+use std::collections::HashMap;
+
+use super::key::joined;
+use crate::policy::{DomainSpec, EntrySpec, RuleSpec};
+
+/// The rules of all domains, ready to be asked.
+#[derive(Default)]
+pub struct Matcher {
+    domains: HashMap<Box<str>, Domain>,
+}
+
+/// What a descriptor goes by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// The policy; none where the rule says that the descriptor always passes.
+    pub policy: Option<&'a str>,
+    /// What it is counted under: the policy's key, and its further keys if the rule names some.
+    pub keys: Vec<Vec<u8>>,
+}
+
+#[derive(Default)]
+struct Domain {
+    root: Node,
+    tree: bool,
+}
+
+/// What the entries so far lead to.
+#[derive(Default)]
+struct Node {
+    rule: Option<Rule>,
+    next: HashMap<Box<str>, Values>,
+}
+
+/// What values of one key lead to.
+#[derive(Default)]
+struct Values {
+    exact: HashMap<Box<[u8]>, Node>,
+    prefixes: HashMap<Box<[u8]>, Node>,
+    /// The lengths of prefixes, longest first.
+    lengths: Vec<usize>,
+    any: Option<Box<Node>>,
+}
+
+struct Rule {
+    policy: Option<Box<str>>,
+    /// The entries whose values are counted apart, and the key that each is a part of.
+    counted: Vec<(usize, u8)>,
+}
+
+impl Matcher {
+    /// Lays out the rules. Of two that match the same descriptors the first counts.
+    pub fn of(domains: &[DomainSpec]) -> Self {
+        let mut matcher = Self::default();
+        for spec in domains {
+            let domain = matcher.domains.entry(spec.domain.as_str().into()).or_default();
+            domain.tree = spec.tree;
+            for rule in &spec.rules {
+                let node = rule.entries.iter().fold(&mut domain.root, Node::then);
+                node.rule.get_or_insert_with(|| Rule::of(rule));
+            }
+        }
+        matcher
+    }
+
+    /// The most specific rule that matches the whole descriptor, and what it is counted under.
+    pub fn find<V: AsRef<[u8]>>(&self, domain: &str, entries: &[(&str, V)]) -> Option<Found<'_>> {
+        let domain = self.domains.get(domain)?;
+        let rule = domain.root.find(entries, domain.tree)?;
+        Some(Found { policy: rule.policy.as_deref(), keys: rule.keys(entries) })
+    }
+}
+
+impl Node {
+    /// Makes room for one more entry.
+    fn then(&mut self, entry: &EntrySpec) -> &mut Self {
+        let values = self.next.entry(entry.key.as_str().into()).or_default();
+        match entry.value.as_deref().map(|value| value.strip_suffix('*').ok_or(value)) {
+            None => values.any.get_or_insert_default(),
+            Some(Err(exact)) => values.exact.entry(exact.as_bytes().into()).or_default(),
+            Some(Ok(prefix)) => {
+                let before = values.lengths.partition_point(|length| *length > prefix.len());
+                if values.lengths.get(before) != Some(&prefix.len()) {
+                    values.lengths.insert(before, prefix.len());
+                }
+                values.prefixes.entry(prefix.as_bytes().into()).or_default()
+            }
+        }
+    }
+
+    /// Visits each node once at the most, the most specific first. In a tree the first of each level is kept.
+    fn find<V: AsRef<[u8]>>(&self, entries: &[(&str, V)], tree: bool) -> Option<&Rule> {
+        let Some(((key, value), rest)) = entries.split_first() else { return self.rule.as_ref() };
+        let mut fits = self.next.get(*key)?.fits(value.as_ref());
+        if tree { fits.next()?.find(rest, tree) } else { fits.find_map(|node| node.find(rest, tree)) }
+    }
+}
+
+impl Values {
+    fn fits<'a, 'v>(&'a self, value: &'v [u8]) -> impl Iterator<Item = &'a Node> + use<'a, 'v> {
+        let prefixes = self.lengths.iter().filter_map(|length| self.prefixes.get(value.get(..*length)?));
+        self.exact.get(value).into_iter().chain(prefixes).chain(self.any.as_deref())
+    }
+}
+
+impl Rule {
+    fn of(spec: &RuleSpec) -> Self {
+        let apart = |entry: &EntrySpec| {
+            !entry.shared && entry.value.as_ref().is_none_or(|value| value.ends_with('*'))
+        };
+        let entries = spec.entries.iter().enumerate();
+        let counted = entries.filter(|(_, entry)| apart(entry)).map(|(place, entry)| (place, entry.by));
+        let policy = spec.policy.as_deref().filter(|_| !spec.unlimited).map(Into::into);
+        Self { policy, counted: counted.collect() }
+    }
+
+    fn keys<V: AsRef<[u8]>>(&self, entries: &[(&str, V)]) -> Vec<Vec<u8>> {
+        let last = self.counted.iter().map(|(_, by)| *by).max().unwrap_or(0);
+        let values_of = |key: u8| {
+            let counted = self.counted.iter().filter(move |(_, by)| *by == key);
+            counted.filter_map(|(place, _)| entries.get(*place).map(|(_, value)| value))
+        };
+        (0..=last).map(|key| joined(values_of(key))).collect()
+    }
+}

@@ -1,0 +1,174 @@
+//! Envoy's rate limit service, version 3.
+//!
+//! A request has descriptors; each finds its rule, and through it a policy and a key. Descriptors are charged each by
+//! itself, as envoyproxy/ratelimit charges them: what one was charged stays charged though another is over its limit.
+//! Several limits that must be charged together or not at all belong into one policy.
+
+mod key;
+mod matcher;
+mod metadata;
+mod request;
+mod response;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use futures_util::future::join_all;
+use throttlekit::{Clock, WallClock};
+use throttlekit_proto::envoy::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
+use throttlekit_proto::envoy::{Code, RateLimitRequest, RateLimitResponse};
+use tonic::{Request, Response, Status};
+
+pub use key::joined;
+pub use matcher::{Found, Matcher};
+pub use request::{DESCRIPTORS_MAX, DOMAIN_BYTES_MAX};
+
+use crate::access::Caller;
+use crate::api::grpc::status;
+use crate::engine::Engine;
+use crate::limits::ENVOY_BYTES_MAX;
+use crate::policy::Endpoint;
+use crate::telemetry::EnvoyStats;
+use request::{Charge, Judged};
+use response::Told;
+use rules::Table;
+
+/// The service. Cheap to clone.
+#[derive(Clone)]
+pub struct EnvoyRls {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Engine,
+    table: ArcSwap<Table>,
+    /// One compiles a new file, however many see it.
+    compiling: Mutex<()>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    requests: AtomicU64,
+    unmatched: AtomicU64,
+    overrides_ignored: AtomicU64,
+    refunds_ignored: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl EnvoyRls {
+    /// Creates the service of this engine. Its rules are those of the file in force.
+    pub fn new(engine: Engine) -> Self {
+        let table = ArcSwap::from_pointee(Table::of(engine.file()));
+        let shared = Shared { engine, table, compiling: Mutex::default(), counts: Counts::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// As a service that a gRPC server takes.
+    pub fn into_service(self) -> RateLimitServiceServer<Self> {
+        RateLimitServiceServer::new(self).max_decoding_message_size(ENVOY_BYTES_MAX)
+    }
+
+    /// What it has seen.
+    pub fn stats(&self) -> EnvoyStats {
+        let Counts { requests, unmatched, overrides_ignored, refunds_ignored, refused } = &self.shared.counts;
+        EnvoyStats {
+            requests: requests.load(Relaxed),
+            unmatched: unmatched.load(Relaxed),
+            overrides_ignored: overrides_ignored.load(Relaxed),
+            refunds_ignored: refunds_ignored.load(Relaxed),
+            refused: refused.load(Relaxed),
+        }
+    }
+
+    /// The rules of the file in force, compiled once for each file.
+    fn table(&self) -> Arc<Table> {
+        let file = self.shared.engine.file();
+        let table = self.shared.table.load_full();
+        if Arc::ptr_eq(&table.file, &file) {
+            return table;
+        }
+        let _alone = self.shared.compiling.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.shared.engine.file();
+        let table = self.shared.table.load_full();
+        if Arc::ptr_eq(&table.file, &file) {
+            return table;
+        }
+        let table = Arc::new(Table::of(file));
+        self.shared.table.store(table.clone());
+        table
+    }
+
+    /// Decides about every descriptor of a request, each by itself.
+    ///
+    /// An error says that a proxy is set up wrongly, or that a descriptor got no answer and none was over its limit. Then
+    /// Envoy's `failure_mode_deny` says what becomes of the request, which is to pass by default. So no client of the
+    /// proxy can cause one: a descriptor that cannot be counted is over its limit.
+    pub async fn decide(
+        &self,
+        caller: &Caller,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, Status> {
+        // First of all: who may not ask learns nothing of domains and rules.
+        caller.may_use(Endpoint::Envoy).map_err(status)?;
+        if caller.is_crowded() {
+            return Ok(self.over_limit());
+        }
+        request::check_form(request)?;
+        let table = self.table();
+        let each = request.descriptors.iter();
+        let charges: Vec<_> = each.map(|descriptor| Charge::of(&table, request, descriptor)).collect();
+        self.count(request, &charges);
+        if caller.turn_for(charges.len()).await.is_err() {
+            return Ok(self.over_limit());
+        }
+        let engine = &self.shared.engine;
+        let judged = join_all(charges.iter().map(|charge| charge.ask(caller, engine))).await;
+        caller.got(judged.iter().filter_map(Judged::answer));
+        let told: Vec<_> =
+            charges.iter().zip(judged).map(|(charge, judged)| Told { charge, judged }).collect();
+        let refused = told.iter().filter(|told| matches!(told.judged, Judged::Refused)).count();
+        self.shared.counts.refused.fetch_add(refused as u64, Relaxed);
+        let response = response::response(&table, table.headers(&request.domain), &told, WallClock.now());
+        let failure = told.into_iter().find_map(Told::failure);
+        match failure.filter(|_| response.overall_code() == Code::Ok) {
+            Some(failure) => Err(status(failure)),
+            None => Ok(response),
+        }
+    }
+
+    /// Answers a request that gets no turn: an error would let it pass.
+    fn over_limit(&self) -> RateLimitResponse {
+        self.shared.counts.refused.fetch_add(1, Relaxed);
+        RateLimitResponse { overall_code: Code::OverLimit.into(), ..Default::default() }
+    }
+
+    fn count(&self, request: &RateLimitRequest, charges: &[Charge<'_>]) {
+        let counts = &self.shared.counts;
+        let add = |count: &AtomicU64, by: usize| {
+            if by > 0 {
+                count.fetch_add(by as u64, Relaxed);
+            }
+        };
+        let each = request.descriptors.iter();
+        add(&counts.requests, 1);
+        add(&counts.unmatched, charges.iter().filter(|charge| **charge == Charge::NoRule).count());
+        add(&counts.overrides_ignored, each.clone().filter(|one| one.limit.is_some()).count());
+        add(&counts.refunds_ignored, each.filter(|one| one.is_negative_hits).count());
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for EnvoyRls {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let caller = Caller::of(request.extensions(), &self.shared.engine);
+        self.decide(&caller, request.get_ref()).await.map(Response::new)
+    }
+}

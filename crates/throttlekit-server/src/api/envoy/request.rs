@@ -1,0 +1,129 @@
+//! Requests of Envoy, turned into requests to the engine.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use throttlekit::store::StoreError;
+use throttlekit_proto::envoy::{RateLimitDescriptor, RateLimitRequest};
+use tonic::Status;
+
+use super::key::fitted;
+use super::rules::Table;
+use crate::access::Caller;
+use crate::engine::{Answered, Ask, Engine, Refusal};
+use crate::policy::Endpoint;
+
+/// The most descriptors of one request.
+pub const DESCRIPTORS_MAX: usize = 64;
+/// The most units of one descriptor. More are no limit's, and counted as this many.
+const UNITS_MAX: u64 = i64::MAX as u64;
+/// The longest domain.
+pub const DOMAIN_BYTES_MAX: usize = 1_024;
+
+/// What one descriptor asks.
+#[derive(Debug, PartialEq)]
+pub(super) enum Charge<'a> {
+    /// Nothing: no rule matches.
+    NoRule,
+    /// Nothing: a rule says that it passes.
+    Unlimited,
+    /// This of a policy.
+    Of { policy: &'a str, keys: Vec<Vec<u8>>, how: How },
+}
+
+/// How a policy is asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum How {
+    /// Without charging anything.
+    Look,
+    /// For so many units.
+    Check(u64),
+    /// So many tokens were used.
+    Debit(u64),
+}
+
+type Later<'a> = Pin<Box<dyn Future<Output = Result<Answered, Refusal>> + Send + 'a>>;
+
+/// What became of one descriptor.
+pub(super) enum Judged {
+    /// It asks nobody.
+    Passes,
+    /// A policy answered.
+    Answered(Answered),
+    /// It cannot be asked for: it is not the caller's, no policy could count it, or too much is asked. So it does not pass.
+    Refused,
+    /// Nobody answered, for a reason that no client of the proxy chose.
+    Failed(Refusal),
+}
+
+impl Judged {
+    /// What a policy answered.
+    pub(super) fn answer(&self) -> Option<&Answered> {
+        match self {
+            Self::Answered(answer) => Some(answer),
+            Self::Passes | Self::Refused | Self::Failed(_) => None,
+        }
+    }
+}
+
+/// Refuses what only a proxy that is set up wrongly sends. No client of the proxy can write any of it: Envoy lets a
+/// request pass whose answer is an error.
+pub(super) fn check_form(request: &RateLimitRequest) -> Result<(), Status> {
+    let wrong = |why: String| Err(Status::invalid_argument(why));
+    if request.domain.is_empty() || request.domain.len() > DOMAIN_BYTES_MAX {
+        return wrong(format!(
+            "a request needs a domain of at most {DOMAIN_BYTES_MAX} bytes: set `domain` of the filter"
+        ));
+    }
+    if request.descriptors.is_empty() || request.descriptors.len() > DESCRIPTORS_MAX {
+        return wrong(format!("a request needs 1 to {DESCRIPTORS_MAX} descriptors: send fewer actions"));
+    }
+    Ok(())
+}
+
+impl<'a> Charge<'a> {
+    pub(super) fn of(table: &'a Table, request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Self {
+        let Some(found) = table.find(&request.domain, descriptor) else { return Self::NoRule };
+        let Some(policy) = found.policy else { return Self::Unlimited };
+        let units = descriptor.hits_addend.unwrap_or_else(|| request.hits_addend.max(1).into());
+        let units = units.min(UNITS_MAX);
+        let how = match units {
+            0 => How::Look,
+            // What is given back goes into the window it was charged to, by the receipt of its admission. Envoy sends none,
+            // and into another window it would let pass more than the limit. Charging it would be worse than keeping it.
+            _ if descriptor.is_negative_hits => How::Look,
+            tokens if table.told(policy).is_some_and(|told| told.is_budget) => How::Debit(tokens),
+            units => How::Check(units),
+        };
+        Self::Of { policy, keys: found.keys, how }
+    }
+
+    /// Asks, if the caller may ask for these keys as its clients wrote them.
+    pub(super) async fn ask(&self, caller: &Caller, engine: &Engine) -> Judged {
+        let Self::Of { policy, keys, how } = self else { return Judged::Passes };
+        if !keys.iter().all(|key| caller.allows(Endpoint::Envoy, policy, key)) {
+            return Judged::Refused;
+        }
+        let keys: Vec<_> = keys.iter().map(|key| fitted(key)).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let Some((key, others)) = keys.split_first() else { return Judged::Passes };
+        let ask = |cost| Ask { policy, key, others, cost };
+        let answer: Later<'_> = match *how {
+            How::Look => Box::pin(engine.peek(ask(1))),
+            How::Check(units) => Box::pin(engine.check(ask(units))),
+            How::Debit(tokens) => Box::pin(engine.debit(ask(tokens), None)),
+        };
+        match answer.await {
+            Ok(answer) => Judged::Answered(answer),
+            // A policy with slots, of which whoever loaded the file was warned; or one that went with a new file.
+            Err(Refusal::Unsupported(_) | Refusal::UnknownPolicy(_)) => Judged::Passes,
+            Err(
+                Refusal::Invalid(_)
+                | Refusal::Forbidden(_)
+                | Refusal::Outage
+                | Refusal::Store(StoreError::Overloaded),
+            ) => Judged::Refused,
+            Err(failure @ (Refusal::TooMany(_) | Refusal::Store(_))) => Judged::Failed(failure),
+        }
+    }
+}

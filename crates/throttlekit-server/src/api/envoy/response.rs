@@ -1,0 +1,132 @@
+//! Responses to Envoy, computed from those of the engine.
+
+use std::time::Duration;
+
+use throttlekit::{Decision, Retry, Timestamp};
+use throttlekit_proto::envoy::{Code, DescriptorStatus, HeaderValue, RateLimit, RateLimitResponse};
+
+use super::metadata;
+use super::request::{Charge, Judged};
+use super::rules::Table;
+use crate::engine::{Answered, Refusal};
+use crate::policy::HeadersSpec;
+
+/// The longest time that a duration on the wire may be.
+const SECONDS_MAX: u64 = 315_576_000_000;
+
+/// One descriptor: what it asked, and what it was told.
+pub(super) struct Told<'a> {
+    pub(super) charge: &'a Charge<'a>,
+    pub(super) judged: Judged,
+}
+
+impl Told<'_> {
+    /// The policy and its answer.
+    pub(super) fn answered(&self) -> Option<(&str, &Answered)> {
+        match (self.charge, &self.judged) {
+            (Charge::Of { policy, .. }, Judged::Answered(answer)) => Some((policy, answer)),
+            _ => None,
+        }
+    }
+
+    /// Why nobody answered.
+    pub(super) fn failure(self) -> Option<Refusal> {
+        match self.judged {
+            Judged::Failed(failure) => Some(failure),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn response(
+    table: &Table,
+    headers: HeadersSpec,
+    told: &[Told<'_>],
+    now: Timestamp,
+) -> RateLimitResponse {
+    let statuses: Vec<_> = told.iter().map(|told| status(table, told, now)).collect();
+    let over = statuses.iter().any(|status| status.code() == Code::OverLimit);
+    let binding = told.iter().filter_map(Told::answered).max_by_key(|(_, answer)| tightness(answer));
+    RateLimitResponse {
+        overall_code: if over { Code::OverLimit } else { Code::Ok }.into(),
+        statuses,
+        response_headers_to_add: binding.map_or_else(Vec::new, |(_, answer)| written(headers, answer, now)),
+        dynamic_metadata: metadata::of(binding, told),
+        ..Default::default()
+    }
+}
+
+fn status(table: &Table, told: &Told<'_>, now: Timestamp) -> DescriptorStatus {
+    let passes = DescriptorStatus { code: Code::Ok.into(), ..Default::default() };
+    if matches!(told.judged, Judged::Refused) {
+        return DescriptorStatus { code: Code::OverLimit.into(), ..passes };
+    }
+    let Some((policy, answer)) = told.answered() else {
+        let unlimited = *told.charge == Charge::Unlimited;
+        return DescriptorStatus { limit_remaining: if unlimited { u32::MAX } else { 0 }, ..passes };
+    };
+    let decision = &answer.decision;
+    let code = if decision.allowed { Code::Ok } else { Code::OverLimit };
+    if decision.limit == u64::MAX {
+        // A policy that asks nobody has no limit to tell.
+        return DescriptorStatus { code: code.into(), limit_remaining: u32::MAX, ..passes };
+    }
+    let (requests, unit) =
+        table.told(policy).map_or((decision.limit, Default::default()), |told| told.per_unit(answer));
+    let limit = RateLimit { requests_per_unit: clamped(requests), unit: unit.into(), name: policy.into() };
+    DescriptorStatus {
+        code: code.into(),
+        current_limit: Some(limit),
+        limit_remaining: clamped(decision.remaining),
+        duration_until_reset: Some(whole_seconds(until_reset(decision, now))),
+    }
+}
+
+/// Of several answers the greatest is the one to tell of: a denial, of the longest wait; else who has the least left.
+fn tightness(answer: &Answered) -> (bool, Duration, std::cmp::Reverse<u64>) {
+    let Decision { allowed, remaining, retry_after, .. } = answer.decision;
+    let wait = if allowed { Duration::ZERO } else { retry_after.wait().unwrap_or(Duration::MAX) };
+    (!allowed, wait, std::cmp::Reverse(remaining))
+}
+
+/// Until there is more: for a denied request until it passes, otherwise until all is back.
+fn until_reset(decision: &Decision, now: Timestamp) -> Duration {
+    match decision.retry_after {
+        Retry::After(wait) if !decision.allowed => wait,
+        _ => decision.reset_at.since(now),
+    }
+}
+
+fn written(headers: HeadersSpec, answer: &Answered, now: Timestamp) -> Vec<HeaderValue> {
+    let decision = &answer.decision;
+    let header = |key: &str, value: u64| HeaderValue {
+        key: key.into(),
+        value: value.to_string(),
+        ..Default::default()
+    };
+    let mut lines = Vec::new();
+    if headers == HeadersSpec::All && decision.limit != u64::MAX {
+        lines.push(header("x-ratelimit-limit", decision.limit));
+        lines.push(header("x-ratelimit-remaining", decision.remaining));
+        lines.push(header("x-ratelimit-reset", seconds_ceil(until_reset(decision, now))));
+    }
+    if headers != HeadersSpec::None && !decision.allowed {
+        let wait = decision.retry_after.wait().map(|wait| seconds_ceil(wait).max(1));
+        lines.extend(wait.map(|seconds| header("retry-after", seconds)));
+    }
+    lines
+}
+
+/// Envoy cuts what is below a second off, and then clients come too early.
+fn whole_seconds(wait: Duration) -> prost_types::Duration {
+    let seconds = i64::try_from(seconds_ceil(wait).min(SECONDS_MAX)).unwrap_or(i64::MAX);
+    prost_types::Duration { seconds, nanos: 0 }
+}
+
+fn seconds_ceil(wait: Duration) -> u64 {
+    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
+}
+
+fn clamped(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,140 @@
+//! The rules of one policy file, compiled, and its limits as Envoy reports them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit_proto::envoy::{RateLimitDescriptor, Unit};
+
+use super::matcher::{Found, Matcher};
+use crate::engine::Answered;
+use crate::policy::{CalendarPart, HeadersSpec, Period, PolicyFile, PolicySpec, RateSpec};
+
+/// Everything that changes with the policy file.
+pub(super) struct Table {
+    pub(super) file: Arc<PolicyFile>,
+    matcher: Matcher,
+    headers: HashMap<Box<str>, HeadersSpec>,
+    policies: HashMap<Box<str>, Told>,
+}
+
+/// One policy as Envoy is told of it.
+#[derive(Default)]
+pub(super) struct Told {
+    /// It has a budget and nothing else, so it is debited: only a debit may cross the edge of a budget.
+    pub(super) is_budget: bool,
+    limits: Vec<ToldLimit>,
+    otherwise: Unit,
+}
+
+/// One limit of it.
+struct ToldLimit {
+    /// As a decision names it: the most units at once.
+    units: u64,
+    per_unit: u64,
+    unit: Unit,
+}
+
+impl Table {
+    pub(super) fn of(file: Arc<PolicyFile>) -> Self {
+        let headers = file.envoy.iter().map(|domain| (domain.domain.as_str().into(), domain.headers));
+        let policies = file.policies.iter().map(|(name, spec)| (name.as_str().into(), Told::of(spec)));
+        Self {
+            matcher: Matcher::of(&file.envoy),
+            headers: headers.collect(),
+            policies: policies.collect(),
+            file,
+        }
+    }
+
+    pub(super) fn find(&self, domain: &str, descriptor: &RateLimitDescriptor) -> Option<Found<'_>> {
+        let entries = descriptor.entries.iter().map(|entry| (entry.key.as_str(), &entry.value));
+        self.matcher.find(domain, &entries.collect::<Vec<_>>())
+    }
+
+    pub(super) fn headers(&self, domain: &str) -> HeadersSpec {
+        self.headers.get(domain).copied().unwrap_or_default()
+    }
+
+    pub(super) fn told(&self, policy: &str) -> Option<&Told> {
+        self.policies.get(policy)
+    }
+}
+
+impl Told {
+    fn of(spec: &PolicySpec) -> Self {
+        let is_budget = spec.cost.is_some()
+            && spec.rate.is_empty()
+            && spec.concurrency.is_none()
+            && spec.fair.is_none()
+            && spec.price.is_none();
+        let instead = spec.overrides.values();
+        let rates = spec.rate.iter().chain(instead.clone().flat_map(|other| &other.rate)).filter_map(rate);
+        let costs = spec.cost.iter().chain(instead.filter_map(|other| other.cost.as_ref()));
+        let costs =
+            costs.map(|cost| ToldLimit { units: cost.budget, per_unit: cost.budget, unit: unit(cost.per) });
+        let otherwise = spec.fair.as_ref().map_or(Unit::Unknown, |fair| unit(Period::Span(fair.per)));
+        Self { is_budget, limits: rates.chain(costs).collect(), otherwise }
+    }
+
+    /// How many requests in which unit of time the limit of this answer is.
+    pub(super) fn per_unit(&self, answer: &Answered) -> (u64, Unit) {
+        let units = answer.decision.limit;
+        let same = self.limits.iter().find(|limit| limit.units == units);
+        same.map_or((units, self.otherwise), |limit| (limit.per_unit, limit.unit))
+    }
+}
+
+fn rate(spec: &RateSpec) -> Option<ToldLimit> {
+    let limit = spec.to_limit().ok()?;
+    Some(ToldLimit { units: limit.units(), per_unit: spec.limit, unit: unit(spec.per) })
+}
+
+/// The unit of time that a period is; months of 30 days and years of 365, as envoyproxy/ratelimit has them.
+fn unit(period: Period) -> Unit {
+    const DAY: u64 = 86_400;
+    let span = match period {
+        Period::Calendar(CalendarPart::Day) => return Unit::Day,
+        Period::Calendar(CalendarPart::Week) => return Unit::Week,
+        Period::Calendar(CalendarPart::Month) => return Unit::Month,
+        Period::Span(span) => span.0,
+    };
+    let units = [
+        (1, Unit::Second),
+        (60, Unit::Minute),
+        (3_600, Unit::Hour),
+        (DAY, Unit::Day),
+        (7 * DAY, Unit::Week),
+        (30 * DAY, Unit::Month),
+        (365 * DAY, Unit::Year),
+    ];
+    let same = units.into_iter().find(|(seconds, _)| span == Duration::from_secs(*seconds));
+    same.map_or(Unit::Unknown, |(_, unit)| unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_is_told_in_the_unit_that_it_is_and_in_no_other() {
+        let of = |text: &str| unit(serde_json::from_str(&format!("\"{text}\"")).unwrap());
+        let told =
+            ["1s", "60s", "1h", "1d", "7d", "30d", "365d", "day", "week", "month", "2s", "61m"].map(of);
+        let units = [
+            Unit::Second,
+            Unit::Minute,
+            Unit::Hour,
+            Unit::Day,
+            Unit::Week,
+            Unit::Month,
+            Unit::Year,
+            Unit::Day,
+            Unit::Week,
+            Unit::Month,
+            Unit::Unknown,
+            Unit::Unknown,
+        ];
+        assert_eq!(told, units);
+    }
+}

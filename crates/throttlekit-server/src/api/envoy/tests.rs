@@ -1,0 +1,479 @@
+//! The service with an engine over memory and a manual clock.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use prost_types::value::Kind;
+use throttlekit::ManualClock;
+use throttlekit_proto::envoy::{
+    Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
+    RateLimitResponse, Unit,
+};
+
+use super::*;
+use crate::access::Access;
+use crate::engine::{Backend, EngineOptions};
+use crate::policy::{DomainSpec, EntrySpec, HeadersSpec, PolicyFile, RuleSpec};
+
+fn entry(key: &str, value: Option<&str>) -> EntrySpec {
+    EntrySpec { key: key.into(), value: value.map(Into::into), ..EntrySpec::default() }
+}
+
+fn rule(entries: &[EntrySpec], policy: &str) -> RuleSpec {
+    RuleSpec { entries: entries.to_vec(), policy: Some(policy.into()), unlimited: false }
+}
+
+/// Windows of ten a minute and three an hour, a smooth rate, a budget, and what goes by them.
+fn file() -> PolicyFile {
+    let file = serde_json::json!({
+        "version": 1,
+        "policies": {
+            "minute": { "rate": { "algorithm": "fixed_window", "limit": 10, "per": "1m" } },
+            "hour": { "rate": { "algorithm": "fixed_window", "limit": 3, "per": "1h" } },
+            "smooth": { "rate": { "limit": 2, "per": "1s", "burst": 3 } },
+            "tokens": { "cost": { "budget": 100, "per": "1d" } },
+            "trial": { "rate": { "algorithm": "fixed_window", "limit": 1, "per": "1m" }, "shadow": true },
+            "off": { "rate": { "limit": 1, "per": "1m" }, "disabled": true },
+            "both": { "rate": [
+                { "name": "tenant", "algorithm": "fixed_window", "limit": 5, "per": "1m" },
+                { "name": "user", "algorithm": "fixed_window", "limit": 2, "per": "1m", "by": 1 },
+            ] },
+        },
+        "envoy": [{
+            "domain": "edge",
+            "rules": [
+                { "entries": [{ "key": "user" }], "policy": "minute" },
+                { "entries": [{ "key": "user", "value": "root" }], "unlimited": true },
+                { "entries": [{ "key": "ip" }], "policy": "hour" },
+                { "entries": [{ "key": "smooth" }], "policy": "smooth" },
+                { "entries": [{ "key": "model" }], "policy": "tokens" },
+                { "entries": [{ "key": "trial" }], "policy": "trial" },
+                { "entries": [{ "key": "off" }], "policy": "off" },
+                { "entries": [{ "key": "tenant" }, { "key": "member", "by": 1 }], "policy": "both" },
+            ],
+        }],
+    });
+    serde_json::from_value(file).unwrap()
+}
+
+fn door() -> EnvoyRls {
+    let clock = Arc::new(ManualClock::at(WallClock.now()));
+    let options = EngineOptions::over(Backend::memory_with_clock(clock));
+    EnvoyRls::new(Engine::start(options, file()).unwrap())
+}
+
+fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: value.to_string().into() };
+    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..Default::default() }
+}
+
+fn hits(units: u64, entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(units), ..descriptor(entries) }
+}
+
+fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
+    RateLimitRequest { domain: "edge".into(), descriptors, hits_addend: 0 }
+}
+
+async fn ask(door: &EnvoyRls, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
+    door.decide(&Caller::anyone(), &request(descriptors)).await.unwrap()
+}
+
+fn remaining(response: &RateLimitResponse) -> Vec<u32> {
+    response.statuses.iter().map(|status| status.limit_remaining).collect()
+}
+
+fn said(response: &RateLimitResponse, field: &str) -> Option<Kind> {
+    response.dynamic_metadata.as_ref()?.fields.get(field)?.kind.clone()
+}
+
+fn words(text: &str) -> Option<Kind> {
+    Some(Kind::StringValue(text.into()))
+}
+
+#[tokio::test]
+async fn the_tenth_passes_and_the_eleventh_is_over_the_limit() {
+    let door = door();
+    for left in (0..10).rev() {
+        let response = ask(&door, vec![descriptor(&[("user", "alice")])]).await;
+        assert_eq!((response.overall_code(), remaining(&response)), (Code::Ok, vec![left]));
+    }
+    let over = ask(&door, vec![descriptor(&[("user", "alice")])]).await;
+    assert_eq!(over.overall_code(), Code::OverLimit);
+    let limit = over.statuses[0].current_limit.clone().unwrap();
+    assert_eq!((limit.requests_per_unit, limit.unit(), limit.name.as_str()), (10, Unit::Minute, "minute"));
+    let reset = over.statuses[0].duration_until_reset.unwrap();
+    assert!((1..=60).contains(&reset.seconds) && reset.nanos == 0, "{reset:?}");
+    let header = &over.response_headers_to_add[..];
+    assert_eq!(header.iter().map(|header| header.key.as_str()).collect::<Vec<_>>(), ["retry-after"]);
+    assert_eq!(said(&over, "binding_axis"), words("rate"));
+    assert_eq!(said(&over, "policy"), words("minute"));
+    assert_eq!(said(&over, "guarantee"), words("exact"));
+    assert_eq!(said(&over, "overshoot_bound"), Some(Kind::NumberValue(0.0)));
+    assert!(matches!(said(&over, "retry_after_ms"), Some(Kind::NumberValue(wait)) if wait > 0.0));
+    let bob = ask(&door, vec![descriptor(&[("user", "bob")])]).await;
+    assert_eq!(remaining(&bob), [9]);
+}
+
+#[tokio::test]
+async fn each_descriptor_is_charged_by_itself_and_told_in_its_place() {
+    let door = door();
+    let all = || vec![descriptor(&[("user", "a")]), descriptor(&[("who", "?")]), descriptor(&[("ip", "b")])];
+    for left in (0..3).rev() {
+        let response = ask(&door, all()).await;
+        assert_eq!(remaining(&response), [7 + left, 0, left]);
+    }
+    let over = ask(&door, all()).await;
+    let codes: Vec<_> = over.statuses.iter().map(DescriptorStatus::code).collect();
+    assert_eq!((over.overall_code(), codes), (Code::OverLimit, vec![Code::Ok, Code::Ok, Code::OverLimit]));
+    assert_eq!(said(&over, "policy"), words("hour"));
+    // What the first was charged stays charged: this is what envoyproxy/ratelimit does.
+    assert_eq!(remaining(&over), [6, 0, 0]);
+    let Some(Kind::ListValue(list)) = said(&over, "descriptors") else { panic!("no list") };
+    assert_eq!(list.values.len(), 3);
+    assert_eq!(door.stats(), EnvoyStats { requests: 4, unmatched: 4, ..EnvoyStats::default() });
+}
+
+#[tokio::test]
+async fn limits_of_one_policy_are_charged_together_or_not_at_all() {
+    let door = door();
+    let ask = async |member| ask(&door, vec![descriptor(&[("tenant", "acme"), ("member", member)])]).await;
+    for _ in 0..2 {
+        assert_eq!(ask("alice").await.overall_code(), Code::Ok);
+    }
+    for _ in 0..20 {
+        assert_eq!(ask("alice").await.overall_code(), Code::OverLimit);
+    }
+    // Alice's denials took nothing from her tenant, which has three of five left.
+    for (member, code) in
+        [("bob", Code::Ok), ("bob", Code::Ok), ("carol", Code::Ok), ("carol", Code::OverLimit)]
+    {
+        assert_eq!(ask(member).await.overall_code(), code, "{member}");
+    }
+}
+
+#[tokio::test]
+async fn a_descriptors_own_addend_wins_and_zero_only_looks() {
+    let door = door();
+    let user = [("user", "alice")];
+    let both =
+        RateLimitRequest { hits_addend: 2, ..request(vec![hits(5, &user), descriptor(&[("ip", "b")])]) };
+    let response = door.decide(&Caller::anyone(), &both).await.unwrap();
+    assert_eq!(remaining(&response), [5, 1]);
+    assert_eq!(remaining(&ask(&door, vec![hits(0, &user)]).await), [5]);
+    assert_eq!(remaining(&ask(&door, vec![hits(0, &user)]).await), [5]);
+    let more = ask(&door, vec![hits(6, &user)]).await;
+    assert_eq!((more.overall_code(), remaining(&more)), (Code::OverLimit, vec![5]));
+    let never = ask(&door, vec![hits(11, &user)]).await;
+    assert_eq!(said(&never, "retry"), words("never"));
+    assert_eq!(said(&never, "retry_after_ms"), None);
+    assert!(never.response_headers_to_add.is_empty(), "waiting does not help");
+    let empty = ask(&door, vec![hits(5, &user)]).await;
+    assert_eq!(remaining(&empty), [0]);
+    assert_eq!(ask(&door, vec![hits(0, &user)]).await.overall_code(), Code::OverLimit);
+}
+
+#[tokio::test]
+async fn a_budget_is_debited_past_its_edge_once() {
+    let door = door();
+    let model = [("model", "m1")];
+    assert_eq!(remaining(&ask(&door, vec![hits(0, &model)]).await), [100]);
+    assert_eq!(remaining(&ask(&door, vec![hits(99, &model)]).await), [1]);
+    let crossed = ask(&door, vec![hits(500, &model)]).await;
+    assert_eq!((crossed.overall_code(), remaining(&crossed)), (Code::Ok, vec![0]));
+    let over = ask(&door, vec![hits(0, &model)]).await;
+    assert_eq!(over.overall_code(), Code::OverLimit);
+    assert_eq!(over.statuses[0].current_limit.as_ref().unwrap().unit(), Unit::Day);
+    let debit = ask(&door, vec![hits(1, &model)]).await;
+    assert_eq!((debit.overall_code(), said(&debit, "binding_axis")), (Code::OverLimit, words("cost")));
+}
+
+#[tokio::test]
+async fn what_has_no_limit_passes() {
+    let door = door();
+    for _ in 0..20 {
+        let root = ask(&door, vec![descriptor(&[("user", "root")])]).await;
+        assert_eq!((root.overall_code(), remaining(&root)), (Code::Ok, vec![u32::MAX]));
+        let off = ask(&door, vec![descriptor(&[("off", "x")])]).await;
+        assert_eq!((off.overall_code(), off.statuses[0].current_limit.clone()), (Code::Ok, None));
+    }
+    let elsewhere =
+        RateLimitRequest { domain: "elsewhere".into(), ..request(vec![descriptor(&[("user", "a")])]) };
+    let response = door.decide(&Caller::anyone(), &elsewhere).await.unwrap();
+    assert_eq!((response.overall_code(), response.statuses.len()), (Code::Ok, 1));
+    assert_eq!(response.dynamic_metadata, None);
+}
+
+#[tokio::test]
+async fn a_policy_that_only_looks_marks_what_it_would_have_denied() {
+    let door = door();
+    let trial = || vec![descriptor(&[("trial", "x")])];
+    assert_eq!(said(&ask(&door, trial()).await, "shadow_denied"), Some(Kind::BoolValue(false)));
+    let response = ask(&door, trial()).await;
+    assert_eq!(response.overall_code(), Code::Ok);
+    assert_eq!(said(&response, "shadow_denied"), Some(Kind::BoolValue(true)));
+    assert_eq!(said(&response, "binding_axis"), words("rate"));
+}
+
+#[tokio::test]
+async fn a_smooth_rate_is_told_by_its_pace_and_its_burst() {
+    let response = ask(&door(), vec![descriptor(&[("smooth", "x")])]).await;
+    let limit = response.statuses[0].current_limit.clone().unwrap();
+    assert_eq!((limit.requests_per_unit, limit.unit()), (2, Unit::Second));
+    assert_eq!(remaining(&response), [2]);
+    assert_eq!(
+        response.statuses[0].duration_until_reset.unwrap().seconds,
+        1,
+        "a part of a second is a whole one"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_is_counted_and_charges_nothing() {
+    let door = door();
+    let refund = RateLimitDescriptor { is_negative_hits: true, ..hits(3, &[("user", "a")]) };
+    assert_eq!(remaining(&ask(&door, vec![refund]).await), [10]);
+    let limit = Some(RateLimitOverride { requests_per_unit: 1, unit: 1 });
+    let own = RateLimitDescriptor { limit, ..descriptor(&[("user", "a")]) };
+    assert_eq!(remaining(&ask(&door, vec![own]).await), [9]);
+    let stats = door.stats();
+    assert_eq!((stats.refunds_ignored, stats.overrides_ignored), (1, 1));
+}
+
+#[tokio::test]
+async fn a_new_file_brings_new_rules_and_counts_go_on() {
+    let door = door();
+    assert_eq!(remaining(&ask(&door, vec![hits(4, &[("user", "a")])]).await), [6]);
+    let mut next = file();
+    next.envoy[0].headers = HeadersSpec::All;
+    next.envoy[0].rules = vec![rule(&[entry("member", None)], "minute")];
+    door.shared.engine.reload(next).await.unwrap();
+    let before = door.table();
+    let gone = ask(&door, vec![descriptor(&[("user", "a")])]).await;
+    assert_eq!(gone.statuses[0].current_limit, None);
+    let response = ask(&door, vec![descriptor(&[("member", "a")])]).await;
+    assert_eq!(remaining(&response), [5]);
+    let headers: Vec<_> = response.response_headers_to_add.iter().map(|header| header.key.as_str()).collect();
+    assert_eq!(headers, ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]);
+    assert!(Arc::ptr_eq(&before, &door.table()), "one file is compiled once");
+}
+
+#[tokio::test]
+async fn what_only_a_proxy_can_send_wrongly_is_refused_before_anything_is_charged() {
+    let door = door();
+    let one = || descriptor(&[("user", "a")]);
+    let wrong = [
+        request(vec![]),
+        request(vec![one(); DESCRIPTORS_MAX + 1]),
+        RateLimitRequest { domain: String::new(), ..request(vec![one()]) },
+        RateLimitRequest { domain: "d".repeat(DOMAIN_BYTES_MAX + 1), ..request(vec![one()]) },
+    ];
+    for request in wrong {
+        let status = door.decide(&Caller::anyone(), &request).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status:?}");
+    }
+    assert_eq!(remaining(&ask(&door, vec![one()]).await), [9]);
+}
+
+/// What a client of the proxy can write, beside a limit that it has used up.
+#[tokio::test]
+async fn no_value_takes_a_client_past_a_limit() {
+    let door = door();
+    let ip = || descriptor(&[("ip", "mallory")]);
+    for _ in 0..3 {
+        assert_eq!(ask(&door, vec![ip()]).await.overall_code(), Code::Ok);
+    }
+    let long = |length: usize| vec![b'a'; length];
+    let values = [long(0), long(1_025), long(8_193), long(60 << 10), vec![0xff, 0xfe], b"\0\n|\\#".to_vec()];
+    for value in values {
+        let hostile = RateLimitDescriptor {
+            entries: vec![Entry { key: "user".into(), value: value.clone().into() }],
+            ..Default::default()
+        };
+        for _ in 0..10 {
+            let response = ask(&door, vec![hostile.clone(), ip()]).await;
+            let codes: Vec<_> = response.statuses.iter().map(DescriptorStatus::code).collect();
+            assert_eq!(codes, [Code::Ok, Code::OverLimit], "{} bytes", value.len());
+            assert_eq!(response.overall_code(), Code::OverLimit);
+        }
+        let counted = ask(&door, vec![hostile]).await;
+        assert_eq!(counted.overall_code(), Code::OverLimit, "ten a minute of {} bytes too", value.len());
+    }
+    let beyond = ask(&door, vec![hits(u64::MAX, &[("user", "b")]), descriptor(&[("smooth", "x")])]).await;
+    let codes: Vec<_> = beyond.statuses.iter().map(DescriptorStatus::code).collect();
+    assert_eq!(codes, [Code::OverLimit, Code::Ok]);
+    let many = ask(&door, vec![descriptor(&[("user", "a"); 1_000]), ip()]).await;
+    assert_eq!(many.overall_code(), Code::OverLimit);
+}
+
+/// A proxy that may ask for keys of one prefix. Long values are compared before they are hashed.
+#[tokio::test]
+async fn keys_that_are_not_the_proxys_do_not_pass_and_the_others_are_charged() {
+    let door = door();
+    let access = serde_json::json!({
+        "anonymous": [{ "doors": ["envoy"], "policies": ["minute"], "keys": "acme/" }],
+    });
+    let access = Access::of(&serde_json::from_value(access).unwrap()).unwrap();
+    let caller = access.identify(&http::HeaderMap::new(), None).unwrap();
+    let ask = async |values: &[&str]| {
+        let descriptors = values.iter().map(|value| descriptor(&[("user", value)])).collect();
+        let response = door.decide(&caller, &request(descriptors)).await.unwrap();
+        response.statuses.iter().map(DescriptorStatus::code).collect::<Vec<_>>()
+    };
+    let long = format!("acme/{}", "x".repeat(2_000));
+    assert_eq!(ask(&["acme/a", "other/a", &long]).await, [Code::Ok, Code::OverLimit, Code::Ok]);
+    for _ in 0..9 {
+        assert_eq!(ask(&[&long]).await, [Code::Ok]);
+    }
+    assert_eq!(ask(&[&long, "acme/a"]).await, [Code::OverLimit, Code::Ok]);
+    assert_eq!(door.stats().refused, 1);
+}
+
+#[tokio::test]
+async fn a_caller_without_the_door_does_not_learn_which_descriptors_have_rules() {
+    let door = door();
+    let access = serde_json::json!({ "anonymous": [{ "doors": ["check"] }] });
+    let access = Access::of(&serde_json::from_value(access).unwrap()).unwrap();
+    let caller = access.identify(&http::HeaderMap::new(), None).unwrap();
+    let malformed = RateLimitRequest::default();
+    let (ruled, unruled) = (descriptor(&[("user", "a")]), descriptor(&[("nobody", "knows")]));
+    for request in [request(vec![ruled]), request(vec![unruled]), request(vec![]), malformed] {
+        let refused = door.decide(&caller, &request).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+        assert_eq!(refused.message(), "a caller without a name may not use Envoy");
+    }
+}
+
+#[tokio::test]
+async fn it_is_served_over_grpc() {
+    use throttlekit_proto::envoy::rate_limit_service_client::RateLimitServiceClient;
+    let mut client = RateLimitServiceClient::new(door().into_service());
+    let response = client.should_rate_limit(request(vec![descriptor(&[("user", "a")])])).await.unwrap();
+    assert_eq!(remaining(response.get_ref()), [9]);
+}
+
+fn domain(rules: Vec<RuleSpec>, tree: bool) -> Matcher {
+    Matcher::of(&[DomainSpec { domain: "d".into(), rules, tree, ..DomainSpec::default() }])
+}
+
+fn found(matcher: &Matcher, entries: &[(&str, &str)]) -> Option<(String, String)> {
+    let found = matcher.find("d", entries)?;
+    let keys: Vec<_> = found.keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
+    Some((found.policy.unwrap_or("-").to_owned(), keys.join(" + ")))
+}
+
+#[test]
+fn an_exact_value_comes_before_the_longest_prefix_before_any() {
+    let rules = vec![
+        rule(&[entry("path", None)], "any"),
+        rule(&[entry("path", Some("/a*"))], "short"),
+        rule(&[entry("path", Some("/api*"))], "long"),
+        rule(&[entry("path", Some("/api/x"))], "exact"),
+        rule(&[EntrySpec { shared: true, ..entry("path", Some("/s*")) }], "shared"),
+    ];
+    let matcher = domain(rules, false);
+    let cases = [
+        ("/api/x", "exact", ""),
+        ("/api/y", "long", "/api/y"),
+        ("/api", "long", "/api"),
+        ("/ap", "short", "/ap"),
+        ("/b", "any", "/b"),
+        ("/static", "shared", ""),
+        ("", "any", "\\e"),
+    ];
+    for (path, policy, key) in cases {
+        assert_eq!(found(&matcher, &[("path", path)]), Some((policy.into(), key.into())), "{path}");
+    }
+    assert_eq!(found(&matcher, &[("path", "/b"), ("more", "x")]), None);
+    assert_eq!(found(&matcher, &[]), None);
+}
+
+#[test]
+fn a_tree_keeps_its_best_match_and_a_list_looks_on() {
+    let rules = vec![
+        rule(&[entry("tenant", Some("acme")), entry("path", Some("/x"))], "strict"),
+        rule(&[entry("tenant", None), entry("path", None)], "general"),
+    ];
+    let off_the_path = [("tenant", "acme"), ("path", "/y")];
+    assert_eq!(found(&domain(rules.clone(), true), &off_the_path), None);
+    assert_eq!(found(&domain(rules, false), &off_the_path), Some(("general".into(), "acme|/y".into())));
+}
+
+#[test]
+fn values_go_to_the_keys_that_their_entries_name() {
+    let entries = [entry("a", None), EntrySpec { by: 2, ..entry("b", None) }, entry("c", None)];
+    let matcher = domain(vec![rule(&entries, "p")], false);
+    let found = matcher.find("d", &[("a", "1"), ("b", "2"), ("c", "3")]).unwrap();
+    assert_eq!(found.keys, [&b"1|3"[..], b"", b"2"]);
+}
+
+#[test]
+fn ten_thousand_rules_are_found_one_by_one() {
+    let rules = (0..10_000).map(|n| rule(&[entry("id", Some(&n.to_string()))], &format!("p{n}"))).collect();
+    let matcher = domain(rules, false);
+    for n in 0..10_000 {
+        let id = n.to_string();
+        assert_eq!(matcher.find("d", &[("id", &id)]).unwrap().policy, Some(format!("p{n}").as_str()));
+    }
+    assert_eq!(matcher.find("d", &[("id", "10000")]), None);
+}
+
+/// How a rule matches a descriptor, best first: what the matcher must agree with.
+fn rank(rule: &RuleSpec, entries: &[(&str, &str)]) -> Option<Vec<(u8, usize)>> {
+    if rule.entries.len() != entries.len() {
+        return None;
+    }
+    let one = |(spec, (key, value)): (&EntrySpec, &(&str, &str))| {
+        let same_key = spec.key == **key;
+        match spec.value.as_deref().map(|value| value.strip_suffix('*').ok_or(value)) {
+            _ if !same_key => None,
+            None => Some((2, 0)),
+            Some(Err(exact)) => (exact == *value).then_some((0, 0)),
+            Some(Ok(prefix)) => value.starts_with(prefix).then_some((1, usize::MAX - prefix.len())),
+        }
+    };
+    rule.entries.iter().zip(entries).map(one).collect()
+}
+
+fn any_entry() -> impl Strategy<Value = EntrySpec> {
+    ("[kl]", prop::option::of("[ab]{0,2}[*]?")).prop_map(|(key, value)| entry(&key, value.as_deref()))
+}
+
+proptest! {
+    #[test]
+    fn the_rule_found_is_the_best_of_all(
+        entries in prop::collection::vec(prop::collection::vec(any_entry(), 1..4), 0..12),
+        asked in prop::collection::vec(("[kl]", "[abc]{0,3}"), 0..4),
+    ) {
+        let rules: Vec<_> = entries.iter().enumerate().map(|(n, e)| rule(e, &format!("p{n}"))).collect();
+        let asked: Vec<_> = asked.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let matcher = domain(rules.clone(), false);
+        let ranked = rules.iter().filter_map(|rule| Some((rank(rule, &asked)?, rule)));
+        let best = ranked.min_by(|(one, _), (other, _)| one.cmp(other)).and_then(|(_, rule)| rule.policy.clone());
+        let found = matcher.find("d", &asked).and_then(|found| found.policy);
+        prop_assert_eq!(found, best.as_deref());
+    }
+
+    #[test]
+    fn descriptors_of_one_rule_share_a_key_only_if_they_are_alike(
+        one in prop::collection::vec("[a|\\\\e]{0,3}", 3), other in prop::collection::vec("[a|\\\\e]{0,3}", 3),
+    ) {
+        let matcher = domain(vec![rule(&["x", "y", "z"].map(|key| entry(key, None)), "p")], false);
+        let keys = |values: &[String]| {
+            let entries: Vec<_> = ["x", "y", "z"].into_iter().zip(values.iter().map(String::as_str)).collect();
+            matcher.find("d", &entries).map(|found| found.keys)
+        };
+        prop_assert_eq!(keys(&one) == keys(&other), one == other);
+    }
+}
+
+/// Envoy lets a request pass whose answer is an error, also one of a proxy that sends more than its share.
+#[tokio::test]
+async fn a_proxy_that_gets_no_turn_is_told_that_the_limit_is_reached() {
+    let door = door();
+    let mut caller = Caller::anyone();
+    caller.gets_no_turn();
+    let answer = door.decide(&caller, &RateLimitRequest::default()).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::OverLimit);
+    assert_eq!(door.stats().refused, 1);
+}

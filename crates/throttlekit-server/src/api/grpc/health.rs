@@ -1,0 +1,101 @@
+//! `grpc.health.v1`: serving while the store answers.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, stream};
+use throttlekit_proto::envoy::rate_limit_service_server::SERVICE_NAME as ENVOY;
+use throttlekit_proto::v1::fleet_server::SERVICE_NAME as FLEET;
+use throttlekit_proto::v1::monitor_server::SERVICE_NAME as MONITOR;
+use throttlekit_proto::v1::rate_limiter_server::SERVICE_NAME as RATE_LIMITER;
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use crate::api::fair_use::who;
+use crate::engine::Engine;
+use crate::share::Shares;
+
+/// How often the store is asked whether it is there.
+const EVERY: Duration = Duration::from_millis(500);
+/// How long those who watch have to hear that the server stops.
+const TOLD_WITHIN: Duration = Duration::from_millis(100);
+
+const NAMES: [&str; 5] = ["", RATE_LIMITER, FLEET, MONITOR, ENVOY];
+
+/// The health service of an engine. It turns NOT_SERVING when the store does not answer, and back when it does; when the
+/// server stops it turns so for good, and whoever watches is let go. Those who watch hear of changes alone.
+pub(crate) fn health(
+    engine: Engine,
+    shares: Arc<Shares>,
+    mut stopped: watch::Receiver<bool>,
+) -> HealthServer<impl Health> {
+    let (tell, told) = watch::channel(ServingStatus::Serving);
+    tokio::spawn(async move {
+        let mut every = tokio::time::interval(EVERY);
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let becomes = |status| tell.send_if_modified(|now| std::mem::replace(now, status) != status);
+        loop {
+            tokio::select! {
+                _ = every.tick() => {}
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+            }
+            let serving = !engine.is_draining() && engine.probe().await;
+            becomes(if serving { ServingStatus::Serving } else { ServingStatus::NotServing });
+        }
+        becomes(ServingStatus::NotServing);
+        tokio::time::sleep(TOLD_WITHIN).await;
+    });
+    HealthServer::new(HealthApi { told, shares })
+}
+
+struct HealthApi {
+    told: watch::Receiver<ServingStatus>,
+    shares: Arc<Shares>,
+}
+
+impl HealthApi {
+    fn known(request: &Request<HealthCheckRequest>) -> Result<(), Status> {
+        let name = request.get_ref().service.as_str();
+        if NAMES.contains(&name) { Ok(()) } else { Err(Status::not_found("no such service is served here")) }
+    }
+}
+
+fn response(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status as i32 }
+}
+
+#[tonic::async_trait]
+impl Health for HealthApi {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        Self::known(&request)?;
+        let status = *self.told.borrow();
+        Ok(Response::new(response(status)))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        Self::known(&request)?;
+        let room = self.shares.stream(who(request.extensions()));
+        let room = room.ok_or_else(|| Status::resource_exhausted("too many watch already: ask by Check"))?;
+        let mut told = self.told.clone();
+        told.mark_changed();
+        let changes = stream::unfold((told, room), |(mut told, room)| async {
+            // Fails once the server has stopped.
+            told.changed().await.ok()?;
+            let status = *told.borrow_and_update();
+            Some((Ok(response(status)), (told, room)))
+        });
+        Ok(Response::new(Box::pin(changes)))
+    }
+}

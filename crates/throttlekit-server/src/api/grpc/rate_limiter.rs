@@ -1,0 +1,231 @@
+//! `throttlekit.v1.RateLimiter`.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use throttlekit::Retry;
+use throttlekit::store::LeaseId;
+use throttlekit_proto::v1::rate_limiter_server::RateLimiter;
+use throttlekit_proto::v1::{
+    AdmitRequest, AdmitResponse, CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse,
+    DebitRequest, DebitResponse, Decision, Forecast, ForecastRequest, ForecastResponse, HeartbeatRequest,
+    HeartbeatResponse, PeekRequest, PeekResponse, ReleaseRequest, ReleaseResponse, Retry as RetryName,
+};
+use tonic::{Request, Response, Status};
+
+use super::status::status;
+use crate::access::Caller;
+use crate::api::debit_id::{self, Stream};
+use crate::api::lease_id;
+use crate::engine::{Answered, Ask, Ended, Engine, Refusal};
+use crate::policy::Endpoint;
+use crate::wire_format::{
+    axis_name, calls, held, millis_at, millis_down, overshoot, retry_millis, signed, slices,
+};
+
+/// How many leases one heartbeat renews.
+const BEATS_MAX: usize = 1_900;
+/// What one lease takes of a message: a tag, a length and 32 digits.
+const BEAT_BYTES: usize = 34;
+const _: () = assert!(BEATS_MAX * BEAT_BYTES <= crate::limits::MESSAGE_BYTES_MAX);
+
+/// Answers `throttlekit.v1.RateLimiter` by an engine.
+#[derive(Clone)]
+pub struct RateLimiterApi {
+    engine: Engine,
+}
+
+impl RateLimiterApi {
+    /// Creates the service of this engine.
+    pub fn new(engine: Engine) -> Self {
+        Self { engine }
+    }
+
+    /// A request, and who made it.
+    fn from<T>(&self, request: Request<T>) -> (Caller, T) {
+        (Caller::of(request.extensions(), &self.engine), request.into_inner())
+    }
+}
+
+/// On the wire nothing means one, and less than nothing is a mistake.
+pub(super) fn units(name: &str, units: i64) -> Result<u64, Status> {
+    match u64::try_from(units) {
+        Ok(0) => Ok(1),
+        Ok(units) => Ok(units),
+        Err(_) => {
+            Err(Status::invalid_argument(format!("{name} is {units}: it is 1 or more, and 0 stands for 1")))
+        }
+    }
+}
+
+/// An answer as the wire has it.
+pub(super) fn decision(answer: &Answered) -> Decision {
+    let decided = &answer.decision;
+    let retry = match decided.retry_after {
+        Retry::Now => RetryName::Now,
+        Retry::After(_) => RetryName::After,
+        Retry::OnRelease => RetryName::OnRelease,
+        Retry::Never => RetryName::Never,
+    };
+    Decision {
+        allowed: decided.allowed,
+        limit: signed(decided.limit),
+        remaining: signed(decided.remaining),
+        reset_at: millis_at(decided.reset_at),
+        retry_after_ms: retry_millis(decided.retry_after),
+        retry: retry.into(),
+        guarantee: answer.guarantee.label().into(),
+        overshoot_bound: overshoot(answer.guarantee),
+        binding_axis: axis_name(answer.binding_axis),
+        shadow_denied: answer.shadow_denied,
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimiter for RateLimiterApi {
+    async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
+        let (caller, CheckRequest { policy, key, cost, keys }) = self.from(request);
+        let others = slices(&keys);
+        caller.may(Endpoint::Check, &policy, key.as_bytes()).map_err(status)?;
+        caller.may_each(Endpoint::Check, &policy, &others).map_err(status)?;
+        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
+        let answer = self.engine.check(ask).await.and_then(Answered::decided).map_err(status)?;
+        caller.got([&answer]);
+        Ok(Response::new(CheckResponse { decision: Some(decision(&answer)) }))
+    }
+
+    async fn check_many(
+        &self,
+        request: Request<CheckManyRequest>,
+    ) -> Result<Response<CheckManyResponse>, Status> {
+        let (caller, CheckManyRequest { policy, keys, cost, others }) = self.from(request);
+        caller.may_use(Endpoint::Check).map_err(status)?;
+        let others: Vec<_> = others.iter().map(|others| &others.keys[..]).collect();
+        let calls = calls(&keys, &others).map_err(status)?;
+        for keys in &calls {
+            caller.may_each(Endpoint::Check, &policy, keys).map_err(status)?;
+        }
+        let answers = self.engine.check_parts(caller.turn(), &policy, &calls, units("cost", cost)?).await;
+        let answers = answers.map_err(status)?;
+        caller.got(&answers);
+        Ok(Response::new(CheckManyResponse { decisions: answers.iter().map(decision).collect() }))
+    }
+
+    async fn peek(&self, request: Request<PeekRequest>) -> Result<Response<PeekResponse>, Status> {
+        let (caller, PeekRequest { policy, key, keys }) = self.from(request);
+        let others = slices(&keys);
+        caller.may(Endpoint::Peek, &policy, key.as_bytes()).map_err(status)?;
+        caller.may_each(Endpoint::Peek, &policy, &others).map_err(status)?;
+        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: 1 };
+        let answer = self.engine.peek(ask).await.and_then(Answered::decided).map_err(status)?;
+        Ok(Response::new(PeekResponse { decision: Some(decision(&answer)) }))
+    }
+
+    async fn forecast(
+        &self,
+        request: Request<ForecastRequest>,
+    ) -> Result<Response<ForecastResponse>, Status> {
+        let (caller, ForecastRequest { policy, key, cost, keys }) = self.from(request);
+        let others = slices(&keys);
+        caller.may(Endpoint::Peek, &policy, key.as_bytes()).map_err(status)?;
+        caller.may_each(Endpoint::Peek, &policy, &others).map_err(status)?;
+        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
+        let forecast = self.engine.forecast(ask).await.map_err(status)?;
+        let forecast = Forecast {
+            spendable_now: signed(forecast.spendable_now),
+            next_replenish_at: millis_at(forecast.next_replenish_at),
+            full_at: millis_at(forecast.full_at),
+        };
+        Ok(Response::new(ForecastResponse { forecast: Some(forecast) }))
+    }
+
+    async fn debit(&self, request: Request<DebitRequest>) -> Result<Response<DebitResponse>, Status> {
+        let (caller, DebitRequest { policy, key, tokens, stream, number, lease_id, keys }) =
+            self.from(request);
+        let tokens = units("tokens", tokens)?;
+        let answer = if lease_id.is_empty() {
+            let others = slices(&keys);
+            caller.may(Endpoint::Debit, &policy, key.as_bytes()).map_err(status)?;
+            caller.may_each(Endpoint::Debit, &policy, &others).map_err(status)?;
+            let name = debit_id::name(Stream::Bytes(&stream), number).map_err(status)?;
+            let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: tokens };
+            self.engine.debit(ask, name).await
+        } else {
+            match lease_id::read(&lease_id) {
+                Some(lease) => {
+                    let (policy, keys) = self.engine.lease_of(caller.principal(), lease).map_err(status)?;
+                    caller.may_each(Endpoint::Debit, &policy, &held(&keys)).map_err(status)?;
+                    self.engine.debit_held(caller.principal(), lease, tokens).await
+                }
+                None => Err(Refusal::Invalid("lease_id is none that Admit gave".into())),
+            }
+        };
+        let answer = answer.and_then(Answered::decided).map_err(status)?;
+        caller.got([&answer]);
+        Ok(Response::new(DebitResponse { decision: Some(decision(&answer)) }))
+    }
+
+    async fn admit(&self, request: Request<AdmitRequest>) -> Result<Response<AdmitResponse>, Status> {
+        let (caller, AdmitRequest { policy, key, cost, hold, value, keys }) = self.from(request);
+        let others = slices(&keys);
+        caller.may(Endpoint::Admit, &policy, key.as_bytes()).map_err(status)?;
+        caller.may_each(Endpoint::Admit, &policy, &others).map_err(status)?;
+        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
+        // What it is worth, and for how many milliseconds it expects to hold its slot.
+        let value = units("value", value)? as f64;
+        let hold = u64::try_from(hold).map_err(|_| Status::invalid_argument("hold is negative"))?;
+        let hold = (hold > 0).then(|| Duration::from_millis(hold).as_secs_f64());
+        let admitted = self.engine.admit(caller.principal(), ask, value, hold).await.map_err(status)?;
+        caller.got([&admitted.answer]);
+        admitted.answer.decided().map_err(status)?;
+        let (lease_id, lease_expires_at, lives) = match admitted.lease {
+            Some(held) => (lease_id::written(held.id), millis_at(held.until), held.lives),
+            None => (String::new(), 0, Duration::ZERO),
+        };
+        let answer = &admitted.answer;
+        Ok(Response::new(AdmitResponse {
+            decision: Some(decision(answer)),
+            lease_id,
+            lease_expires_at,
+            binding_axis: axis_name(answer.binding_axis),
+            policy_denied: answer.policy_denied,
+            lease_for_ms: millis_down(lives),
+        }))
+    }
+
+    async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
+        let (caller, ReleaseRequest { lease_id, dropped, actual_cost, ignored, latency_ms }) =
+            self.from(request);
+        caller.may_use(Endpoint::Admit).map_err(status)?;
+        let actual_cost = actual_cost.map(|cost| {
+            u64::try_from(cost)
+                .map_err(|_| Status::invalid_argument("actual_cost is negative: it is 0 or more"))
+        });
+        let latency = u64::try_from(latency_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
+        let how = Ended { dropped, ignored, actual_cost: actual_cost.transpose()?, latency };
+        // One that is unknown, over or another's is told the same: nothing.
+        if let Some(lease) = lease_id::read(&lease_id) {
+            self.engine.release(caller.principal(), lease, how);
+        }
+        Ok(Response::new(ReleaseResponse {}))
+    }
+
+    async fn heartbeat(
+        &self,
+        request: Request<HeartbeatRequest>,
+    ) -> Result<Response<HeartbeatResponse>, Status> {
+        let (caller, HeartbeatRequest { lease_ids }) = self.from(request);
+        caller.may_use(Endpoint::Admit).map_err(status)?;
+        if lease_ids.len() > BEATS_MAX {
+            return Err(Status::invalid_argument(format!("at most {BEATS_MAX} leases at once")));
+        }
+        caller.asks_for(lease_ids.len());
+        let known: Vec<_> = lease_ids.iter().filter_map(|name| lease_id::read(name)).collect();
+        let beats = self.engine.heartbeat(caller.principal(), &known);
+        let alive: HashSet<LeaseId> = beats.live.into_iter().collect();
+        let lives = |name: &String| lease_id::read(name).is_some_and(|lease| alive.contains(&lease));
+        let (live, reclaimed) = lease_ids.into_iter().partition(lives);
+        let next_deadline = beats.next_deadline.map_or(0, millis_at);
+        Ok(Response::new(HeartbeatResponse { live_ids: live, reclaimed_ids: reclaimed, next_deadline }))
+    }
+}

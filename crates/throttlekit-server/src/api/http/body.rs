@@ -1,0 +1,101 @@
+//! Requests and answers as JSON, strictly read.
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Query, Request};
+use axum::response::Response;
+use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use throttlekit::Retry;
+
+use super::HttpApi;
+use super::problem::Problem;
+use crate::access::Caller;
+use crate::engine::Answered;
+
+/// The longest request.
+pub const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// A request that was read: who sent it, what it says, and how a denial is to be told.
+pub(super) struct Asked<T> {
+    pub(super) caller: Caller,
+    pub(super) body: T,
+    denied: StatusCode,
+}
+
+/// How a denial is told.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    #[serde(default)]
+    status: Option<u16>,
+}
+
+impl<T: DeserializeOwned> FromRequest<HttpApi> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &HttpApi) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let denied = denied_as(&parts.uri)?;
+        is_json(&parts.headers)?;
+        let caller = Caller::of(&parts.extensions, &api.engine);
+        let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+            Some(_) => Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("a request has at most {BODY_BYTES_MAX} bytes: send several"),
+            ),
+            None => Problem::bad("the request broke off: send it again"),
+        })?;
+        let body = serde_json::from_slice(&body.to_bytes());
+        let body = body.map_err(|error| {
+            Problem::bad(format!("not the JSON that is taken here: {error}; /openapi.json has the schema"))
+        })?;
+        Ok(Self { caller, body, denied })
+    }
+}
+
+fn denied_as(uri: &http::Uri) -> Result<StatusCode, Problem> {
+    let wrong = || Problem::bad("the query takes `status=200` or `status=429`, for how a denial is told");
+    let Query(options) = Query::<Options>::try_from_uri(uri).map_err(|_| wrong())?;
+    match options.status {
+        None | Some(200) => Ok(StatusCode::OK),
+        Some(429) => Ok(StatusCode::TOO_MANY_REQUESTS),
+        Some(_) => Err(wrong()),
+    }
+}
+
+/// A page in a browser can send other types to wherever it likes, without asking whether it may.
+fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let detail = "send JSON, and the header `content-type: application/json`";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+}
+
+impl<T> Asked<T> {
+    /// The answer, with the status of a denial where it is one.
+    pub(super) fn answer(&self, answer: &Answered, body: &impl Serialize) -> Response {
+        let denied = !answer.decision.allowed;
+        let mut response = json(if denied { self.denied } else { StatusCode::OK }, body);
+        if denied && answer.decision.retry_after != Retry::Never {
+            let wait = answer.decision.retry_after.wait_ms().unwrap_or(0).div_ceil(1_000).max(1);
+            response.headers_mut().insert(RETRY_AFTER, wait.into());
+        }
+        response
+    }
+}
+
+/// A JSON document.
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    let text = serde_json::to_string(body).unwrap_or_default();
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

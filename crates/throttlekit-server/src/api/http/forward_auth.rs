@@ -1,0 +1,176 @@
+//! Forward-auth for proxies that check a request before they pass it on: nginx's `auth_request`, Traefik's `ForwardAuth`,
+//! Caddy's `forward_auth`.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Path, Query, Request, State};
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use http::request::Parts;
+use http::{HeaderName, StatusCode};
+use serde::Deserialize;
+use throttlekit::http::{
+    Admit, AdmitError, AdmitLayer, ClientAddress, HeaderStyle, Identify, Plan, SharedKey,
+};
+use throttlekit::{Clock, Decision, Guarantee, Timestamp, WallClock};
+use tower::{Layer, ServiceExt, service_fn};
+
+use super::HttpApi;
+use super::problem::Problem;
+use crate::access::Caller;
+use crate::engine::{Answered, Ask, Refusal};
+use crate::listen::Peer;
+use crate::policy::{Endpoint, PolicySpec};
+
+/// How a proxy asks. It is the proxy's operator who writes this, never the client.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// The key itself.
+    key: Option<String>,
+    /// The header whose value is the key.
+    key_header: Option<String>,
+    /// What the request costs.
+    cost: Option<u64>,
+    /// The status of a denial.
+    deny: Option<u16>,
+}
+
+/// The peer's address, as our own listener or axum's tells it, or the client's before so many proxies.
+pub(super) fn address(hops: u8) -> ClientAddress {
+    ClientAddress::behind_proxies(hops).peer_from(|extensions| {
+        let served = extensions.get::<Peer>().map(|peer| peer.address);
+        let served = served.or_else(|| extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0));
+        served.map(|address| address.ip())
+    })
+}
+
+/// 200, or 429 (403 with `deny=403`) and a problem document; either with the headers that clients know.
+pub(super) async fn auth(
+    State(api): State<HttpApi>,
+    Path(policy): Path<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (parts, _) = request.into_parts();
+    let options = Query::<Options>::try_from_uri(&parts.uri).map_err(|error| {
+        Problem::bad(format!("{}: the query takes key, key_header, cost and deny", error.body_text()))
+    })?;
+    let denied = match options.deny {
+        None | Some(429) => StatusCode::TOO_MANY_REQUESTS,
+        Some(403) => StatusCode::FORBIDDEN,
+        Some(_) => return Err(Problem::bad("`deny` is 429 or 403: nginx's auth_request takes 403 alone")),
+    };
+    let key = api.key(&options, &parts)?;
+    // Where a 403 is a denial, a proxy that may not ask must not look like one.
+    let may_not = |refusal: Refusal| match denied {
+        StatusCode::FORBIDDEN => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, refusal.to_string()),
+        _ => refusal.into(),
+    };
+    let caller = Caller::of(&parts.extensions, &api.engine);
+    caller.may(Endpoint::Check, &policy, &key).map_err(may_not)?;
+    let ask = Ask { policy: &policy, key: &key, others: &[], cost: options.cost.unwrap_or(1).max(1) };
+    let answer = api.engine.check(ask).await?;
+    caller.got([&answer]);
+    let period = api.engine.file().policies.get(&policy).and_then(|spec| period(spec, &answer));
+    let mut response = told(&policy, &answer, period);
+    if response.status() == StatusCode::TOO_MANY_REQUESTS {
+        *response.status_mut() = denied;
+    }
+    Ok(response)
+}
+
+impl HttpApi {
+    /// Who is counted: what the query says, or the header that it names, or the client's address.
+    fn key(&self, options: &Options, parts: &Parts) -> Result<Vec<u8>, Problem> {
+        match (&options.key, &options.key_header) {
+            (Some(_), Some(_)) => Err(Problem::bad("the query has `key` and `key_header`: send one of them")),
+            (Some(key), None) => Ok(key.clone().into_bytes()),
+            (None, Some(name)) => header(name, parts),
+            (None, None) => {
+                let lost =
+                    |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the peer's address is not known");
+                Ok(self.address.identify(parts).map_err(lost)?.as_bytes().to_vec())
+            }
+        }
+    }
+}
+
+/// A header sent twice is no key: the service behind might go by the other line.
+fn header(name: &str, parts: &Parts) -> Result<Vec<u8>, Problem> {
+    let name: HeaderName =
+        name.parse().map_err(|_| Problem::bad("`key_header` is no name that a header can have"))?;
+    let mut values = parts.headers.get_all(&name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) if !value.is_empty() => Ok(value.as_bytes().to_vec()),
+        _ => Err(Problem::bad(format!("the request must have the header `{name}` once, and not empty"))),
+    }
+}
+
+/// How long the limit of an answer takes to come back.
+fn period(spec: &PolicySpec, answer: &Answered) -> Option<Duration> {
+    let rates = spec.rate.iter().filter_map(|rate| rate.to_limit().ok());
+    let costs = spec.cost.iter().filter_map(|cost| cost.to_limit().ok());
+    let fair = spec.fair.iter().filter_map(|fair| fair.to_limit().ok());
+    let limits: Vec<_> = rates.chain(costs).chain(fair).collect();
+    let same = limits.iter().find(|limit| limit.units() == answer.decision.limit);
+    same.or(limits.first()).map(throttlekit::Limit::period)
+}
+
+/// A gate that has been asked already, so that the library writes the answer as it does for its own limits.
+struct Answers {
+    answer: Answered,
+    period: Option<Duration>,
+}
+
+impl Admit for Answers {
+    type Answer = Ready<Result<Decision, AdmitError>>;
+
+    fn admit(self: &Arc<Self>, _: throttlekit::Ask<'_>) -> Self::Answer {
+        let Answered { decision, guarantee, .. } = self.answer;
+        if self.answer.is_outage() {
+            // The client is told of an outage, not of a limit.
+            return ready(Err(AdmitError::new("the store does not answer")));
+        }
+        if decision.allowed && guarantee == Guarantee::Open {
+            // Nobody counted, so there are no numbers to tell.
+            return ready(Err(AdmitError::passing("the store does not answer")));
+        }
+        ready(Ok(decision))
+    }
+
+    fn units(&self) -> u64 {
+        self.answer.decision.limit
+    }
+
+    fn period(&self) -> Option<Duration> {
+        self.period
+    }
+
+    fn now(&self) -> Timestamp {
+        WallClock.now()
+    }
+}
+
+/// The answer, with its headers. The asking request's own headers stay out of it: one of a gRPC call would turn the
+/// denial into a 200 that only a gRPC client understands.
+fn told(policy: &str, answer: &Answered, period: Option<Duration>) -> Response {
+    if answer.decision.limit == u64::MAX {
+        return StatusCode::OK.into_response();
+    }
+    let gate = || Answers { answer: *answer, period };
+    // A name that no header can carry is told as another.
+    let Ok(plan) = Plan::new(policy, gate()).or_else(|_| Plan::new("policy", gate())) else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let layer = AdmitLayer::new(plan, SharedKey::new("")).headers(HeaderStyle::Both);
+    let pass = service_fn(|_: Request| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
+    // Both have their answer ready.
+    let response = layer.layer(pass).oneshot(Request::new(Body::empty())).now_or_never();
+    let Some(Ok(response)) = response else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    response.map(Body::new)
+}

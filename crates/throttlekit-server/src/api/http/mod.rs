@@ -1,0 +1,83 @@
+//! The HTTP API: JSON for programs, and forward-auth for proxies.
+//!
+//! A denial is an answer, so it is 200 with `allowed: false`, unless the caller asks for 429. An error is a problem
+//! document (RFC 9457) that says what to do next.
+
+mod body;
+mod cached;
+mod forward_auth;
+mod health;
+mod openapi;
+mod problem;
+mod routes;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{any, get, post};
+use throttlekit::http::ClientAddress;
+
+pub use body::BODY_BYTES_MAX;
+pub use openapi::document;
+
+use crate::engine::Engine;
+use cached::Cached;
+use problem::Problem;
+
+/// The HTTP API of an engine.
+#[derive(Clone)]
+pub struct HttpApi {
+    engine: Engine,
+    address: ClientAddress,
+    ready: Arc<Cached>,
+}
+
+/// The routes of an engine, for a server that proxies reach directly: no header is believed to tell an address.
+pub fn router(engine: Engine) -> Router {
+    HttpApi::new(engine).into_router()
+}
+
+impl HttpApi {
+    /// Creates the API of this engine.
+    pub fn new(engine: Engine) -> Self {
+        Self { engine, address: forward_auth::address(0), ready: Arc::default() }
+    }
+
+    /// How many proxies stand between clients and this server, the one that asks included. Forward-auth then finds the
+    /// client's address in `X-Forwarded-For`, past so many of its entries from the right and no further.
+    pub fn trusted_hops(self, hops: u8) -> Self {
+        Self { address: forward_auth::address(hops), ..self }
+    }
+
+    /// Whether the server is there and whether it can decide, and nothing else: for a listener of its own.
+    pub fn into_health(self) -> Router {
+        Router::new()
+            .route("/healthz", get(health::alive))
+            .route("/readyz", get(health::ready))
+            .with_state(self)
+    }
+
+    /// All routes.
+    pub fn into_router(self) -> Router {
+        Router::new()
+            .route("/v1/check", post(routes::check))
+            .route("/v1/check_many", post(routes::check_many))
+            .route("/v1/peek", post(routes::peek))
+            .route("/v1/forecast", post(routes::forecast))
+            .route("/v1/debit", post(routes::debit))
+            .route("/v1/admit", post(routes::admit))
+            .route("/v1/release", post(routes::release))
+            .route("/v1/heartbeat", post(routes::heartbeat))
+            .route("/v1/reserve", post(routes::reserve))
+            .route("/v1/forward-auth/{policy}", any(forward_auth::auth))
+            .route("/healthz", get(health::alive))
+            .route("/readyz", get(health::ready))
+            .route("/openapi.json", get(openapi::serve))
+            .fallback(async || Problem::not_found())
+            .method_not_allowed_fallback(async || Problem::wrong_method())
+            .with_state(self)
+    }
+}

@@ -1,0 +1,145 @@
+//! Admission of work that holds a lease: debited while it runs, ended by its client or when its heartbeats stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit::admission::Call;
+use throttlekit::store::LeaseId;
+use throttlekit::{Axis, BootClock, Clock};
+
+use super::admitted_work::NotDebited;
+use super::ask::Keys;
+use super::lease_capacity::Full;
+use super::recovery;
+use super::running_policy::RunningPolicy;
+use super::{Admitted, Answered, Ask, Beats, Ended, Engine, Refusal};
+use crate::principal::Principal;
+
+/// How long a server that stops waits for stores to be told what was given back.
+const SETTLE_MAX: Duration = Duration::from_secs(2);
+
+impl Engine {
+    /// Admits work that holds something while it runs.
+    pub async fn admit(
+        &self,
+        who: &Principal,
+        ask: Ask<'_>,
+        value: f64,
+        hold: Option<f64>,
+    ) -> Result<Admitted, Refusal> {
+        ask.judge()?;
+        let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
+        let variant = served.variant(ask.key).clone();
+        let Some(policy) = variant.admits()? else {
+            let answer = self.told(&served, &ask, Answered::free(), since);
+            return Ok(Admitted { answer, lease: None });
+        };
+        variant.has_keys(1 + ask.others.len())?;
+        if let Some((limit, left)) = self.recovering(&served) {
+            let answer = self.told(&served, &ask, recovery::denial(limit, left), since);
+            return Ok(Admitted { answer, lease: None });
+        }
+        // Slots of the dead first.
+        self.shared.leases.expire();
+        let place = self.shared.leases.reserve(who.owner(), served.lease_for())?;
+        let call = Call::by(ask.key).and(ask.others).cost(ask.cost).value(value);
+        let call = if let Some(hold) = hold { call.hold(hold) } else { call };
+        let admission = Box::pin(policy.admit(call)).await?;
+        let answer = Answered::admitted(&admission);
+        let held = admission.permit.map(|permit| place.hold(&served.name, ask.owned_keys(), permit));
+        let lease = held.transpose()?;
+        Ok(Admitted { answer: self.told(&served, &ask, answer, since), lease })
+    }
+
+    /// The ceiling of a policy whose slots are not given out yet after a start, and for how long they are not.
+    pub(super) fn recovering(&self, served: &RunningPolicy) -> Option<(u32, Duration)> {
+        let spec = served.spec.concurrency.as_ref().filter(|_| served.forgets_slots())?;
+        let left = self.shared.recovery.left(served.lease_for(), BootClock.now())?;
+        Some((spec.limit, left))
+    }
+
+    /// The same for work that was admitted: its estimate covers it first. One debit of a lease at a time.
+    pub async fn debit_held(
+        &self,
+        who: &Principal,
+        lease: LeaseId,
+        tokens: u64,
+    ) -> Result<Answered, Refusal> {
+        let since = self.shared.clock.now();
+        let owner = who.owner();
+        let (policy, keys) = self.lease_of(who, lease)?;
+        match Box::pin(self.shared.leases.debit(owner, lease, tokens)).await {
+            Ok((decision, guarantee)) => {
+                let answer = Answered::of(decision, guarantee, Axis::Cost);
+                let key = keys.first().map_or(&[][..], AsRef::as_ref);
+                let ask = Ask { policy: &policy, key, others: &[], cost: tokens };
+                match self.policy(&policy) {
+                    Ok(served) => Ok(self.told(&served, &ask, answer, since)),
+                    // Its policy is gone; the work goes on to its end.
+                    Err(_) => Ok(answer),
+                }
+            }
+            Err(NotDebited::Unknown) => Err(no_lease()),
+            Err(NotDebited::Busy) => {
+                Err(Refusal::TooMany("a debit of this lease is under way: send one at a time".into()))
+            }
+            Err(NotDebited::Store(error)) => Err(error.into()),
+        }
+    }
+
+    /// What a lease of this principal was given for: a policy and the keys of the call.
+    pub fn lease_of(&self, who: &Principal, lease: LeaseId) -> Result<(Arc<str>, Keys), Refusal> {
+        self.shared.leases.of(who.owner(), lease).ok_or_else(no_lease)
+    }
+
+    /// Ends work. Says whether the lease was held by this principal; doors do not tell.
+    pub fn release(&self, who: &Principal, lease: LeaseId, how: Ended) -> bool {
+        self.shared.leases.release(who.owner(), lease, how)
+    }
+
+    /// Lets leases live as long again.
+    pub fn heartbeat(&self, who: &Principal, leases: &[LeaseId]) -> Beats {
+        self.shared.leases.heartbeat(who.owner(), leases)
+    }
+
+    /// How many leases clients hold here.
+    pub fn leases_held(&self) -> u64 {
+        self.shared.leases.all_held()
+    }
+
+    /// Waits until every lease has ended, and hands back what was fetched and not spent. For a server that is about to
+    /// stop, and takes no more requests: nobody renews a lease any more.
+    pub async fn drain(&self, within: Duration) {
+        let outliving = self.shared.leases.drain(within).await;
+        if outliving > 0 {
+            tracing::warn!(
+                leases = outliving,
+                "leases outlive the server: their slots are free when they end"
+            );
+        }
+        let running = self.shared.running.load_full();
+        for served in running.policies.values() {
+            served.close().await;
+        }
+        // What was given back is told to stores in the background.
+        let deadline = tokio::time::Instant::now() + SETTLE_MAX;
+        while running.policies.values().any(|served| served.is_settling())
+            && tokio::time::Instant::now() < deadline
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+fn no_lease() -> Refusal {
+    Refusal::Invalid("no such lease: it was released, or it ended without a heartbeat".into())
+}
+
+impl From<Full> for Refusal {
+    fn from(full: Full) -> Self {
+        Self::TooMany(match full {
+            Full::Owner => "this caller holds as many leases as it may: release some".into(),
+            Full::Server => "this server holds as many leases as it may: try another".into(),
+        })
+    }
+}

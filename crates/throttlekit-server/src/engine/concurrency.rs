@@ -1,0 +1,181 @@
+//! The concurrency axis of a policy, kept while its file changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit::admission::Slots;
+use throttlekit::guard::{Ceiling, GuardLimit};
+use throttlekit::tier::Margin;
+use throttlekit::{FleetGuard, Guard, KeyedGuard, SharedSlots};
+
+use super::backend::Counted;
+use crate::policy::{AdaptiveSpec, ConcurrencySpec, Estimator, Scope};
+
+/// By how much AIMD goes down when work is dropped.
+const BACKOFF: f64 = 0.9;
+/// The shortest time that a slot on the store lives without a beat of the server, for stores that are slow to answer.
+const STORE_LIVES_MIN: Duration = Duration::from_secs(1);
+/// What clocks may be wrong by, in parts of a lease, and what times are rounded by.
+const CLOCK_PART: u32 = 64;
+const CLOCK_SLACK: Duration = Duration::from_millis(10);
+
+/// The slots of one policy at this instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardView {
+    /// The policy.
+    pub policy: String,
+    /// The ceiling now; zero where each key has its own.
+    pub limit: u64,
+    /// How many are held here.
+    pub in_flight: u64,
+    /// This instance's part of a fleet's ceiling, and the ceiling.
+    pub fleet: Option<(u64, u64)>,
+    /// How many instances share it, as far as is known here.
+    pub nodes: u64,
+    /// Whether this instance gives no slot out: it has lost touch with the others, or waits after a start until the
+    /// leases of the process before have ended.
+    pub fenced: bool,
+}
+
+/// Guards that count calls in flight.
+#[derive(Clone)]
+pub(super) enum Concurrency {
+    Instance(Arc<Guard>),
+    InstanceKey(Arc<KeyedGuard>),
+    Key(SharedSlots<Counted>),
+    Fleet(Arc<FleetGuard>),
+}
+
+impl Concurrency {
+    pub(super) fn new(spec: &ConcurrencySpec, policy: &str, store: &Counted) -> Result<Self, String> {
+        let limit = guard_limit(spec);
+        Ok(match spec.scope {
+            Scope::Instance => Self::Instance(Arc::new(Guard::builder(limit).build())),
+            Scope::InstanceKey => Self::InstanceKey(Arc::new(KeyedGuard::builder(limit).build())),
+            Scope::Key => {
+                let slots = SharedSlots::builder(store.clone(), policy, spec.limit)
+                    .lives(store_lives(spec.slot_lease()))
+                    .margin(outliving(spec.slot_lease()))
+                    .build();
+                Self::Key(slots.map_err(|error| error.to_string())?)
+            }
+            // Clients work on for up to a lease when the share of a server has died, with the server or without.
+            Scope::Fleet => {
+                let guard = FleetGuard::builder(store.clone(), policy, limit).linger(spec.slot_lease());
+                Self::Fleet(Arc::new(guard.build()))
+            }
+        })
+    }
+
+    /// The same for a changed file, without letting go of what is held. Nothing, if these cannot be changed so. The limit
+    /// stays as it was until the file is [put in force](Self::put_in_force).
+    pub(super) fn kept(&self, from: &ConcurrencySpec, to: &ConcurrencySpec) -> Option<Self> {
+        let only_the_limit =
+            ConcurrencySpec { limit: from.limit, lease_for: from.lease_for, ..to.clone() } == *from;
+        let can_change = match self {
+            Self::Instance(_) => to.adaptive.is_none(),
+            Self::Key(_) => true,
+            Self::InstanceKey(_) | Self::Fleet(_) => false,
+        };
+        // What the store keeps for a slot outlives the lease of its client.
+        let outlives = self.are_local() || from.slot_lease() == to.slot_lease();
+        (only_the_limit && outlives && (from.limit == to.limit || can_change)).then(|| self.clone())
+    }
+
+    /// Takes over the limit that the file says.
+    pub(super) fn put_in_force(&self, spec: &ConcurrencySpec) {
+        match self {
+            Self::Instance(guard) if spec.adaptive.is_none() => guard.set_limit(spec.limit),
+            Self::Key(slots) => slots.set_most(spec.limit),
+            // What adapts goes on from where it is, and the others keep the limit they were built with.
+            _ => {}
+        }
+    }
+
+    /// Whether they are counted in this process alone.
+    pub(super) fn are_local(&self) -> bool {
+        matches!(self, Self::Instance(_) | Self::InstanceKey(_))
+    }
+
+    pub(super) fn axis(&self) -> Slots {
+        match self {
+            Self::Instance(guard) => guard.clone().into(),
+            Self::InstanceKey(guard) => guard.clone().into(),
+            Self::Key(slots) => slots.clone().into(),
+            Self::Fleet(guard) => guard.clone().into(),
+        }
+    }
+
+    pub(super) fn view(&self, policy: &str, held: u64) -> GuardView {
+        let blank = GuardView {
+            policy: policy.into(),
+            limit: 0,
+            in_flight: held,
+            fleet: None,
+            nodes: 1,
+            fenced: false,
+        };
+        match self {
+            Self::Instance(guard) => {
+                let (limit, in_flight) = guard.snapshot();
+                GuardView { limit: limit.into(), in_flight: in_flight.into(), ..blank }
+            }
+            Self::InstanceKey(_) => blank,
+            Self::Key(slots) => GuardView { limit: slots.most().into(), ..blank },
+            Self::Fleet(guard) => {
+                let stats = guard.stats();
+                let share = stats.grant.map(|grant| (grant.share.into(), grant.ceiling.into()));
+                GuardView {
+                    limit: stats.limit.into(),
+                    in_flight: stats.in_flight.into(),
+                    fleet: share,
+                    fenced: stats.fenced,
+                    ..blank
+                }
+            }
+        }
+    }
+}
+
+/// How long a slot on the store lives without a beat of the server: for about one lease the server may use it, and for
+/// another one the client whose lease it renewed last.
+fn store_lives(lease_for: Duration) -> Duration {
+    (lease_for * 2 + lease_for / CLOCK_PART + CLOCK_SLACK).max(STORE_LIVES_MIN)
+}
+
+/// Lets a server stop renewing leases of clients a lease before the store may give their slot to another: the client
+/// that was renewed last has stopped by then, whether the server was cut off or killed.
+fn outliving(lease_for: Duration) -> Margin {
+    let margin = Margin::default();
+    Margin { slack: margin.slack + lease_for, ..margin }
+}
+
+fn guard_limit(spec: &ConcurrencySpec) -> GuardLimit {
+    let Some(AdaptiveSpec { min, max, algorithm }) = spec.adaptive else { return spec.limit.into() };
+    let ceiling = Ceiling::between(min, max).starting_at(spec.limit);
+    match algorithm {
+        Estimator::Gradient => ceiling.into(),
+        Estimator::Aimd => ceiling.aimd(BACKOFF).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throttlekit::store::{LIVES_MIN, MemoryStore};
+
+    use super::*;
+    use crate::policy::LEASE_FOR_ON_STORE_MAX;
+
+    #[test]
+    fn a_slot_on_the_store_outlives_its_client_whatever_lease_the_file_names() {
+        for lease_for in
+            [LIVES_MIN, Duration::from_millis(700), Duration::from_secs(2), LEASE_FOR_ON_STORE_MAX]
+        {
+            let lives = store_lives(lease_for);
+            let built =
+                SharedSlots::builder(MemoryStore::new(), "p", 1).lives(lives).margin(outliving(lease_for));
+            assert!(built.build().is_ok(), "{lease_for:?}");
+            assert!(lives >= lease_for * 2 && lives <= (lease_for * 3).max(STORE_LIVES_MIN), "{lives:?}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The limits on the number of leases.
+//!
+//! A slot is taken before work is admitted, so that nobody is charged for what cannot be held, however many ask at once.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use throttlekit::store::{Owner, SLOTS_MAX};
+
+/// The leases that may be held, by all owners and by each.
+pub(super) struct LeaseCapacity {
+    counts: Arc<Mutex<Counts>>,
+    all_max: u32,
+    per_owner_max: u32,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// Slots taken, whether their work was admitted yet or not.
+    taken: u32,
+    owners: HashMap<Owner, u32>,
+    /// Those of admitted work.
+    held: u64,
+    policies: HashMap<Arc<str>, u64>,
+}
+
+/// The limit that is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    /// Leases of this owner.
+    Owner,
+    /// Leases of this server.
+    Server,
+}
+
+/// Capacity for one lease. It is free again when this is dropped.
+pub(super) struct LeaseSlot {
+    counts: Arc<Mutex<Counts>>,
+    owner: Owner,
+    /// Whose work was admitted, once it was.
+    policy: Option<Arc<str>>,
+}
+
+impl LeaseCapacity {
+    /// Capacity for `all_max` leases. A registry has at most `SLOTS_MAX`, so this has too.
+    pub(super) fn new(all_max: u32, per_owner_max: u32) -> Self {
+        Self { counts: Arc::default(), all_max: all_max.min(SLOTS_MAX), per_owner_max }
+    }
+
+    pub(super) fn take(&self, owner: Owner) -> Result<LeaseSlot, Full> {
+        let mut counts = lock(&self.counts);
+        if counts.taken >= self.all_max {
+            return Err(Full::Server);
+        }
+        if counts.owners.get(&owner).copied().unwrap_or(0) >= self.per_owner_max {
+            return Err(Full::Owner);
+        }
+        counts.taken += 1;
+        *counts.owners.entry(owner).or_default() += 1;
+        Ok(LeaseSlot { counts: self.counts.clone(), owner, policy: None })
+    }
+
+    /// How many are held for work of a policy.
+    pub(super) fn held(&self, policy: &str) -> u64 {
+        lock(&self.counts).policies.get(policy).copied().unwrap_or(0)
+    }
+
+    /// How many are held for work of all policies.
+    pub(super) fn all_held(&self) -> u64 {
+        lock(&self.counts).held
+    }
+}
+
+impl LeaseSlot {
+    /// Work of this policy was admitted, and is held here from now on.
+    pub(super) fn held_for(&mut self, policy: &Arc<str>) {
+        let mut counts = lock(&self.counts);
+        counts.held += 1;
+        *counts.policies.entry(policy.clone()).or_default() += 1;
+        drop(counts);
+        self.policy = Some(policy.clone());
+    }
+}
+
+impl Drop for LeaseSlot {
+    fn drop(&mut self) {
+        let mut counts = lock(&self.counts);
+        counts.taken -= 1;
+        one_less(&mut counts.owners, self.owner);
+        if let Some(policy) = self.policy.take() {
+            counts.held -= 1;
+            one_less(&mut counts.policies, policy);
+        }
+    }
+}
+
+/// Counts down, and keeps no zeros.
+fn one_less<K: Eq + Hash, N: Copy + PartialOrd + From<u8> + std::ops::SubAssign>(
+    counts: &mut HashMap<K, N>,
+    key: K,
+) {
+    if let Entry::Occupied(mut count) = counts.entry(key) {
+        if *count.get() <= N::from(1) {
+            count.remove();
+        } else {
+            *count.get_mut() -= N::from(1);
+        }
+    }
+}
+
+/// Nothing under this lock runs code of others, so a panic leaves nothing half done.
+fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_counts_from_when_it_is_taken_until_it_is_dropped() {
+        let (capacity, ada, eve) = (LeaseCapacity::new(3, 2), Owner(1), Owner(2));
+        let (first, second) = (capacity.take(ada).ok().unwrap(), capacity.take(ada).ok().unwrap());
+        assert_eq!(capacity.take(ada).err(), Some(Full::Owner));
+        let third = capacity.take(eve).ok().unwrap();
+        assert_eq!(capacity.take(eve).err(), Some(Full::Server));
+        drop(first);
+        let fourth = capacity.take(eve).ok().unwrap();
+        drop((second, third, fourth));
+        assert!(lock(&capacity.counts).owners.is_empty(), "who holds nothing is forgotten");
+        assert_eq!(lock(&capacity.counts).taken, 0);
+    }
+
+    #[test]
+    fn only_admitted_work_is_told_as_held() {
+        let (capacity, policy): (_, Arc<str>) = (LeaseCapacity::new(9, 9), "p".into());
+        let waits = capacity.take(Owner(1)).ok().unwrap();
+        let mut held = capacity.take(Owner(1)).ok().unwrap();
+        held.held_for(&policy);
+        assert_eq!((capacity.held("p"), capacity.held("q"), capacity.all_held()), (1, 0, 1));
+        drop((waits, held));
+        assert_eq!((capacity.held("p"), capacity.all_held()), (0, 0));
+        assert!(lock(&capacity.counts).policies.is_empty());
+    }
+
+    #[test]
+    fn there_is_no_more_room_than_a_desk_has() {
+        let capacity = LeaseCapacity::new(u32::MAX, u32::MAX);
+        let slots: Vec<_> = (0..SLOTS_MAX).map(|_| capacity.take(Owner(1)).ok()).collect();
+        assert!(slots.iter().all(Option::is_some));
+        assert_eq!(capacity.take(Owner(2)).err(), Some(Full::Server));
+    }
+}

@@ -1,0 +1,287 @@
+//! One running policy: its file's description, and the state that survives changes of the file.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use throttlekit::OnOutage;
+use throttlekit::fair::TenantShare;
+
+use super::backend::{Backend, Counted};
+use super::concurrency::{Concurrency, GuardView};
+use super::failures::Failures;
+use super::fairness::Fairness;
+use super::variant::{Common, Variant};
+use super::{Answered, Ask, Refusal};
+use crate::policy::{ConcurrencySpec, Defaults, LEASE_FOR, OutageSpec, OverrideSpec, PolicySpec, Scope};
+
+/// One running policy. Cheap to clone, except for overrides.
+#[derive(Clone)]
+pub(super) struct RunningPolicy {
+    pub(super) name: Arc<str>,
+    pub(super) spec: PolicySpec,
+    on_outage: OnOutage,
+    calls: Arc<AtomicU64>,
+    /// Whether the store is this process.
+    in_memory: bool,
+    guards: Option<Concurrency>,
+    fairness: Option<Fairness>,
+    base: Arc<Variant>,
+    whole: HashMap<Box<[u8]>, Arc<Variant>>,
+    prefixes: HashMap<Box<[u8]>, Arc<Variant>>,
+    /// The lengths of prefixes, longest first.
+    lengths: Vec<usize>,
+}
+
+/// The store and defaults that all policies share.
+pub(super) struct PolicyContext<'a> {
+    pub(super) backend: &'a Backend,
+    pub(super) region: &'a str,
+    pub(super) defaults: &'a Defaults,
+    pub(super) failures: &'a Arc<Failures>,
+}
+
+impl RunningPolicy {
+    /// The policy as its file says, with what can be kept of the one before. What cannot is told. What is kept goes on as
+    /// it did until [`put_in_force`](Self::put_in_force).
+    pub(super) fn new(
+        name: &str,
+        spec: &PolicySpec,
+        context: &PolicyContext<'_>,
+        before: Option<&Self>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, String> {
+        let on_outage = on_outage(spec.on_outage.or(context.defaults.on_outage).unwrap_or_default());
+        if let Some(same) = before.filter(|before| before.on_outage == on_outage && alike(&before.spec, spec))
+        {
+            return Ok(Self { spec: spec.clone(), ..same.clone() });
+        }
+        let calls = before.map(|before| before.calls.clone()).unwrap_or_default();
+        let store = Counted::new(context.backend.clone(), calls.clone(), context.failures.clone());
+        let in_force = |error: String| format!("policy `{name}`: {error}");
+        let guards = match &spec.concurrency {
+            Some(concurrency) => {
+                let kept = before.and_then(|before| before.guards_for(concurrency));
+                // The store counts on, whoever asks it.
+                let on_store = concurrency.scope == Scope::Key && before.is_some_and(Self::is_shared);
+                if kept.is_none() && !on_store && before.is_some_and(|before| before.guards.is_some()) {
+                    warnings.push(format!(
+                        "policy `{name}`: slots are counted anew; those held go on beside them"
+                    ));
+                }
+                Some(kept.map_or_else(|| Concurrency::new(concurrency, name, &store), Ok).map_err(in_force)?)
+            }
+            None => None,
+        };
+        let fairness = match &spec.fair {
+            Some(fair) => {
+                let same_outage = before.filter(|before| before.on_outage == on_outage);
+                let kept = same_outage
+                    .and_then(|before| before.fairness.as_ref()?.kept(before.spec.fair.as_ref()?, fair));
+                let new = || Fairness::new(fair, name, context.region, &store, on_outage);
+                Some(kept.map_or_else(new, Ok).map_err(|error| in_force(error.to_string()))?)
+            }
+            None => None,
+        };
+        let common = Common { name, store, on_outage, guards: guards.as_ref(), fairness: fairness.as_ref() };
+        let mut served = Self {
+            name: name.into(),
+            spec: spec.clone(),
+            on_outage,
+            calls,
+            in_memory: matches!(context.backend, Backend::Memory(_)),
+            base: Arc::new(if spec.disabled {
+                Variant::unlimited()
+            } else {
+                Variant::new(spec, &common).map_err(in_force)?
+            }),
+            whole: HashMap::new(),
+            prefixes: HashMap::new(),
+            lengths: Vec::new(),
+            guards: None,
+            fairness: None,
+        };
+        served.add_overrides(spec, &common).map_err(in_force)?;
+        (served.guards, served.fairness) = (guards.clone(), fairness.clone());
+        if let Some(before) = before {
+            served.warn_of_fresh_counts(before, warnings);
+        }
+        Ok(served)
+    }
+
+    /// Changes what was kept of the policy before to what the file says. It cannot fail, so that a file is put in force
+    /// as a whole or not at all.
+    pub(super) fn put_in_force(&self) {
+        if let (Some(guards), Some(spec)) = (&self.guards, &self.spec.concurrency) {
+            guards.put_in_force(spec);
+        }
+        if let (Some(fairness), Some(spec)) = (&self.fairness, &self.spec.fair) {
+            fairness.put_in_force(spec);
+        }
+    }
+
+    fn guards_for(&self, concurrency: &ConcurrencySpec) -> Option<Concurrency> {
+        self.guards.as_ref()?.kept(self.spec.concurrency.as_ref()?, concurrency)
+    }
+
+    /// Overrides of the same numbers share one variant.
+    fn add_overrides(&mut self, spec: &PolicySpec, common: &Common<'_>) -> Result<(), String> {
+        let mut known: HashMap<String, Arc<Variant>> = HashMap::new();
+        for (pattern, instead) in &spec.overrides {
+            let same = serde_json::to_string(instead).map_err(|error| error.to_string())?;
+            let variant = match known.get(&same) {
+                Some(variant) => variant.clone(),
+                None => {
+                    let variant = Arc::new(overridden(spec, instead, common)?);
+                    known.insert(same, variant.clone());
+                    variant
+                }
+            };
+            match pattern.strip_suffix('*') {
+                Some(prefix) => {
+                    self.lengths.push(prefix.len());
+                    self.prefixes.insert(prefix.as_bytes().into(), variant);
+                }
+                None => drop(self.whole.insert(pattern.as_bytes().into(), variant)),
+            }
+        }
+        self.lengths.sort_unstable_by(|a, b| b.cmp(a));
+        self.lengths.dedup();
+        Ok(())
+    }
+
+    /// States of different rules never meet under one key.
+    fn warn_of_fresh_counts(&self, before: &Self, warnings: &mut Vec<String>) {
+        let rules = |spec: &PolicySpec| {
+            let rate = |rate: &crate::policy::RateSpec| {
+                let shape = (rate.algorithm == crate::policy::Algorithm::SlidingWindow)
+                    .then_some((rate.per, rate.buckets));
+                (rate.name.clone(), rate.algorithm, rate.by, shape)
+            };
+            // Where all limits go by one key they are kept together there, so one that changes its key moves the others.
+            (spec.rate.iter().map(rate).collect::<Vec<_>>(), spec.cost.as_ref().map(|cost| cost.by))
+        };
+        let fair = |spec: &PolicySpec| spec.fair.as_ref().map(|fair| (fair.per, fair.regions));
+        if rules(&self.spec) != rules(&before.spec) || fair(&self.spec) != fair(&before.spec) {
+            warnings.push(format!(
+                "policy `{}`: counts begin anew where the rule, its name or its key changed",
+                self.name
+            ));
+        }
+    }
+
+    /// What holds for a key: the whole key, else the longest prefix, else what the policy says.
+    pub(super) fn variant(&self, key: &[u8]) -> &Arc<Variant> {
+        if let Some(variant) = self.whole.get(key) {
+            return variant;
+        }
+        let fits = self.lengths.iter().filter_map(|length| self.prefixes.get(key.get(..*length)?));
+        fits.into_iter().next().unwrap_or(&self.base)
+    }
+
+    /// Answers many calls, those that are asked alike in one flight. None is asked if one lacks a key.
+    pub(super) async fn check_many(
+        &self,
+        asks: &[Ask<'_>],
+        cost: u64,
+    ) -> Result<Vec<Result<Answered, Refusal>>, Refusal> {
+        let calls: Vec<_> = asks.iter().map(Ask::keys).collect();
+        let mut alike: Vec<(&Arc<Variant>, Vec<usize>)> = Vec::new();
+        for (index, keys) in calls.iter().enumerate() {
+            let variant = self.variant(keys[0]);
+            variant.has_keys(keys.len())?;
+            match alike.iter_mut().find(|(known, _)| Arc::ptr_eq(known, variant)) {
+                Some((_, indices)) => indices.push(index),
+                None => alike.push((variant, vec![index])),
+            }
+        }
+        let mut answers: Vec<Option<Result<Answered, Refusal>>> = vec![None; calls.len()];
+        for (variant, indices) in alike {
+            let asked: Vec<&[&[u8]]> = indices.iter().map(|index| &*calls[*index]).collect();
+            for (index, answer) in indices.into_iter().zip(variant.check_many(&asked, cost).await) {
+                answers[index] = Some(answer);
+            }
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// Whether the store counts the slots of each key.
+    fn is_shared(&self) -> bool {
+        matches!(self.guards, Some(Concurrency::Key(_)))
+    }
+
+    /// Whether stores have still to be told what was given back.
+    pub(super) fn is_settling(&self) -> bool {
+        let slots = matches!(&self.guards, Some(Concurrency::Key(slots)) if slots.stats().held > 0);
+        slots || self.variants().any(|variant| variant.is_settling())
+    }
+
+    pub(super) fn lease_for(&self) -> Duration {
+        self.spec.concurrency.as_ref().map_or(LEASE_FOR, ConcurrencySpec::slot_lease)
+    }
+
+    /// Whether the count of its slots ends with this process.
+    pub(super) fn forgets_slots(&self) -> bool {
+        self.guards.as_ref().is_some_and(|guards| self.in_memory || guards.are_local())
+    }
+
+    pub(super) fn kind(&self) -> &'static str {
+        self.base.kind()
+    }
+
+    /// How often the store was called for it.
+    pub(super) fn store_calls(&self) -> u64 {
+        self.calls.load(Relaxed)
+    }
+
+    pub(super) fn guard(&self, held: u64) -> Option<GuardView> {
+        self.guards.as_ref().map(|guards| guards.view(&self.name, held))
+    }
+
+    /// How a tenant of a fair policy stands here.
+    pub(super) fn share_of(&self, tenant: &[u8]) -> Option<TenantShare> {
+        self.fairness.as_ref()?.share_of(tenant)
+    }
+
+    /// Hands back what was fetched and not spent.
+    pub(super) async fn close(&self) {
+        for variant in self.variants() {
+            variant.close().await;
+        }
+    }
+
+    /// All that holds for some key. What several keys share comes as often.
+    pub(super) fn variants(&self) -> impl Iterator<Item = &Arc<Variant>> {
+        std::iter::once(&self.base).chain(self.whole.values()).chain(self.prefixes.values())
+    }
+}
+
+/// Whether two files ask the same of a policy, whatever they say about it.
+fn alike(one: &PolicySpec, other: &PolicySpec) -> bool {
+    let asked = |spec: &PolicySpec| PolicySpec { description: None, shadow: false, ..spec.clone() };
+    asked(one) == asked(other)
+}
+
+fn overridden(spec: &PolicySpec, instead: &OverrideSpec, common: &Common<'_>) -> Result<Variant, String> {
+    if instead.unlimited || spec.disabled {
+        return Ok(Variant::unlimited());
+    }
+    let mut spec = spec.clone();
+    if !instead.rate.is_empty() {
+        spec.rate.clone_from(&instead.rate);
+    }
+    if instead.cost.is_some() {
+        spec.cost.clone_from(&instead.cost);
+    }
+    Variant::new(&spec, common)
+}
+
+fn on_outage(spec: OutageSpec) -> OnOutage {
+    match spec {
+        OutageSpec::Closed => OnOutage::Closed,
+        OutageSpec::Open => OnOutage::Open,
+        OutageSpec::Local { nodes } => OnOutage::Local { nodes: NonZeroU32::max(nodes, NonZeroU32::MIN) },
+    }
+}

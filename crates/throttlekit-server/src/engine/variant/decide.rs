@@ -1,0 +1,185 @@
+//! Decisions of a variant: check, peek, forecast, debit.
+
+use std::time::Duration;
+
+use throttlekit::admission::Axis;
+use throttlekit::store::{DebitId, StoreError};
+use throttlekit::{Answer, Call, Clock, Forecast, Guarantee, Retry, WallClock};
+
+use super::super::limit_group::Later;
+use super::super::{Answered, Refusal};
+use super::{Asks, Look, Variant, unsupported};
+
+/// The shortest wait that an answer can tell.
+const LOOK_AGAIN_MIN: Duration = Duration::from_millis(1);
+/// How many calls are asked about at a time, where each goes by itself.
+const AT_ONCE_MAX: usize = 32;
+
+impl Variant {
+    pub(in crate::engine) async fn check(&self, keys: &[&[u8]], cost: u64) -> Result<Answered, Refusal> {
+        self.has_keys(keys.len())?;
+        match &self.asks {
+            Asks::Nobody => Ok(Answered::free()),
+            Asks::Rates(rates) => Ok(answered(&rates.check(keys, cost).await?, Axis::Rate)),
+            Asks::Leased(tier, by, worth) => {
+                let key = keys.get(*by).copied().unwrap_or_default();
+                // Units in hand are spent without a future.
+                let ask = throttlekit::Ask { key, cost };
+                if let Some(decision) = tier.try_check(ask) {
+                    return Ok(Answered::of(decision, *worth, Axis::Rate));
+                }
+                // Boxed, so that the common ways do not carry room for the long ones.
+                let answer = Box::pin(tier.check(ask)).await?;
+                Ok(Answered::of(answer.decision, answer.guarantee.weaker(*worth), Axis::Rate))
+            }
+            Asks::Fairness(fairness) => {
+                let answer = Box::pin(fairness.check(throttlekit::Ask { key: keys[0], cost })).await?;
+                Ok(answered(&answer, Axis::Fairness))
+            }
+            Asks::Budget => {
+                Err(unsupported("is a token budget: send debits, which are counted after the work"))
+            }
+            Asks::Axes { slots: true, .. } => {
+                Err(unsupported("holds a slot while work runs: use Admit, and Release when the work is done"))
+            }
+            Asks::Axes { policy, slots: false } => {
+                let (others, key) = (&keys[1..], keys[0]);
+                let admission = Box::pin(policy.admit(Call::by(key).and(others).cost(cost))).await?;
+                let answer = Answered::admitted(&admission);
+                if let Some(permit) = admission.permit {
+                    // Nobody will settle it: what it was said to cost is what it cost.
+                    permit.success();
+                }
+                Ok(answer)
+            }
+        }
+    }
+
+    /// The same for several calls, in one flight where the store has the limits. Each has its keys.
+    pub(in crate::engine) async fn check_many(
+        &self,
+        calls: &[&[&[u8]]],
+        cost: u64,
+    ) -> Vec<Result<Answered, Refusal>> {
+        if let Asks::Rates(rates) = &self.asks {
+            let answers = rates.check_many(calls, cost).await.into_iter();
+            return answers.map(|answer| Ok(answered(&answer?, Axis::Rate))).collect();
+        }
+        let mut answers = Vec::with_capacity(calls.len());
+        for some in calls.chunks(AT_ONCE_MAX) {
+            let asked = some.iter().map(|keys| -> Later<'_, Result<Answered, Refusal>> {
+                Box::pin(async move { self.check(keys, cost).await })
+            });
+            answers.extend(futures_util::future::join_all(asked).await);
+        }
+        answers
+    }
+
+    pub(in crate::engine) async fn peek(&self, keys: &[&[u8]]) -> Result<Answered, Refusal> {
+        self.has_keys(keys.len())?;
+        let Some(all) = &self.all else {
+            return match &self.asks {
+                Asks::Nobody => Ok(Answered::free()),
+                Asks::Fairness(fairness) => {
+                    let answer = Box::pin(fairness.check(throttlekit::Ask { key: keys[0], cost: 0 })).await?;
+                    Ok(looked(&answer, Axis::Fairness))
+                }
+                _ => Err(unsupported("has no limit to look at: its slots are seen in the monitor")),
+            };
+        };
+        match all.peek(keys).await {
+            Ok(decision) => Ok(Answered::of(decision, self.worth(), Axis::Rate)),
+            // Asked for nothing, whoever stands in says what is left.
+            Err(error) if error.is_outage() => Ok(looked(&all.check(keys, 0).await?, Axis::Rate)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What an answer of the store is worth.
+    fn worth(&self) -> Guarantee {
+        let store = |look: &Look| throttlekit::store::Store::guarantee(look.limiter.store());
+        self.looks.first().map_or(Guarantee::Exact, store)
+    }
+
+    pub(in crate::engine) async fn forecast(&self, keys: &[&[u8]], cost: u64) -> Result<Forecast, Refusal> {
+        self.has_keys(keys.len())?;
+        if self.asks_nobody() {
+            let now = WallClock.now();
+            return Ok(Forecast { spendable_now: u64::MAX, next_replenish_at: now, full_at: now });
+        }
+        let mut all: Option<Forecast> = None;
+        for look in &self.looks {
+            let key = keys.get(look.by).copied().unwrap_or_default();
+            let forecast = match Box::pin(look.limiter.forecast(throttlekit::Ask { key, cost })).await {
+                Ok(forecast) => forecast,
+                Err(error) if error.is_outage() => {
+                    let answer = Box::pin(look.limiter.check(throttlekit::Ask { key, cost: 0 })).await?;
+                    let looked = looked(&answer, Axis::Rate).decision;
+                    let wait = looked.retry_after.wait().unwrap_or_default();
+                    let next = answer.now + wait;
+                    Forecast {
+                        spendable_now: looked.remaining,
+                        next_replenish_at: next,
+                        full_at: looked.reset_at,
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            };
+            all = Some(match all {
+                None => forecast,
+                // More can be spent when the limit gives way of which least is left.
+                Some(all) => {
+                    let full_at = all.full_at.max(forecast.full_at);
+                    let scarcer = if forecast.spendable_now < all.spendable_now { forecast } else { all };
+                    Forecast { full_at, ..scarcer }
+                }
+            });
+        }
+        all.ok_or_else(|| unsupported("has no limit of which the future is known"))
+    }
+
+    pub(in crate::engine) async fn debit(
+        &self,
+        keys: &[&[u8]],
+        tokens: u64,
+        id: Option<DebitId>,
+    ) -> Result<Answered, Refusal> {
+        self.has_keys(keys.len())?;
+        let budget = self.looks.last().filter(|_| self.has_budget);
+        let Some(Look { limiter, by }) = budget else {
+            return match &self.asks {
+                Asks::Nobody => Ok(Answered::free()),
+                _ => Err(unsupported("has no token budget: give it a `cost`, or use Check")),
+            };
+        };
+        let key = keys.get(*by).copied().unwrap_or_default();
+        let debited = match id {
+            Some(id) => Box::pin(limiter.debit(key, tokens, id)).await,
+            // Without a name nobody sends it again, so nobody has to remember it.
+            None => Box::pin(limiter.check(throttlekit::Ask { key, cost: tokens })).await,
+        };
+        match debited {
+            Ok(answer) => Ok(answered(&answer, Axis::Cost)),
+            Err(StoreError::Stale(number)) => Err(Refusal::Invalid(format!(
+                "debit {number} is older than one of its stream that was counted: number debits upwards, one at a time"
+            ))),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn answered(answer: &Answer, axis: Axis) -> Answered {
+    Answered::of(answer.decision, answer.guarantee, axis)
+}
+
+/// An answer to an ask for nothing: allowed means that something is left. If nothing is, it says when something will be at
+/// the latest; whoever looks in the last instant of a window looks again.
+fn looked(answer: &Answer, axis: Axis) -> Answered {
+    let mut decision = answer.decision;
+    let nothing_left = decision.remaining == 0 && answer.guarantee != Guarantee::Open;
+    if decision.allowed && nothing_left {
+        decision.allowed = false;
+        decision.retry_after = Retry::after(decision.reset_at.since(answer.now).max(LOOK_AGAIN_MIN));
+    }
+    Answered::of(decision, answer.guarantee, axis)
+}

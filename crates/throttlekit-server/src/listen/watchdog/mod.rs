@@ -1,0 +1,286 @@
+//! The watchdog of a connection, which finds clients that are idle, slow or stalled.
+//!
+//! Activity is counted cheaply enough to be done for each request.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Limits;
+
+/// How often counts of what was abandoned begin anew.
+const WINDOW: Duration = Duration::from_secs(10);
+/// What a connection receives in one turn on the processor. The last read may go beyond it.
+const TURN_BYTES: usize = 4 << 10;
+/// What HTTP/2 begins with; no HTTP/1 request that keeps its connection is shorter.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const FIRST_BYTES: u64 = PREFACE.len() as u64;
+
+/// Counts of what one connection did so far.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    received_bytes: AtomicU64,
+    /// Bytes of it in this turn on the processor.
+    received_in_turn: AtomicUsize,
+    /// Those received when the last answer was over. What came since is the head of the next request, on HTTP/1.
+    settled_bytes: AtomicU64,
+    is_http1: AtomicBool,
+    /// Requests whose answer is not over.
+    active: AtomicU32,
+    begun: AtomicU64,
+    /// Answers that wait for the client to take them.
+    waiting: AtomicU32,
+    /// Parts of answers that the client took.
+    taken: AtomicU64,
+    abandoned: AtomicU32,
+    begun_in_window: AtomicU32,
+    offended: Notify,
+    abandoned_max: u32,
+}
+
+impl Activity {
+    pub(super) fn new(limits: &Limits) -> Arc<Self> {
+        Arc::new(Self { abandoned_max: limits.abandoned_max, ..Self::default() })
+    }
+
+    /// Returns once the client has given up more than it may.
+    pub(super) async fn offended(&self) {
+        self.offended.notified().await;
+    }
+
+    /// Runs the connection, which has to come back for what it receives beyond what a turn is long enough for.
+    pub(super) async fn in_turns<F: Future>(&self, mut connection: Pin<&mut F>) -> F::Output {
+        poll_fn(|cx| {
+            self.received_in_turn.store(0, Ordering::Relaxed);
+            connection.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    fn receive(&self, bytes: &[u8]) {
+        self.received_in_turn.fetch_add(bytes.len(), Ordering::Relaxed);
+        let before = self.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if before < FIRST_BYTES {
+            let due = &PREFACE[before as usize..];
+            if bytes.iter().zip(due).any(|(byte, due)| byte != due) {
+                self.is_http1.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether the client has begun the head of a request over HTTP/1 and not ended it.
+    fn is_in_head(&self) -> bool {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        self.is_http1.load(Ordering::Relaxed)
+            && self.active.load(Ordering::Relaxed) == 0
+            && read(&self.received_bytes) > read(&self.settled_bytes)
+    }
+
+    fn abandon(&self) {
+        let abandoned = self.abandoned.fetch_add(1, Ordering::Relaxed) + 1;
+        if abandoned >= self.abandoned_max && abandoned > self.begun_in_window.load(Ordering::Relaxed) / 2 {
+            self.offended.notify_one();
+        }
+    }
+}
+
+/// One request, from its headers to the end of its answer.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    activity: Arc<Activity>,
+    /// Whether the next move is the client's.
+    is_waiting: bool,
+    is_over: bool,
+}
+
+impl Exchange {
+    pub(super) fn begin(activity: Arc<Activity>) -> Self {
+        activity.active.fetch_add(1, Ordering::Relaxed);
+        activity.begun.fetch_add(1, Ordering::Relaxed);
+        activity.begun_in_window.fetch_add(1, Ordering::Relaxed);
+        Self { activity, is_waiting: false, is_over: false }
+    }
+
+    /// Part of an answer is there for the client to take.
+    pub(super) fn offer(&mut self) {
+        if !self.is_waiting {
+            self.is_waiting = true;
+            self.activity.waiting.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The client takes all there is, and waits for us.
+    pub(super) fn taken(&mut self) {
+        self.activity.taken.fetch_add(1, Ordering::Relaxed);
+        if self.is_waiting {
+            self.is_waiting = false;
+            self.activity.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The whole answer was handed over.
+    pub(super) fn finish(&mut self) {
+        self.taken();
+        self.is_over = true;
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let received = self.activity.received_bytes.load(Ordering::Relaxed);
+        self.activity.settled_bytes.store(received, Ordering::Relaxed);
+        self.activity.active.fetch_sub(1, Ordering::Relaxed);
+        if self.is_waiting {
+            self.activity.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        if !self.is_over {
+            self.activity.abandon();
+        }
+    }
+}
+
+/// The verdict on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Fine,
+    /// Nothing was asked for long: it is told to go.
+    Idle,
+    /// Its first bytes did not come in time: it is closed.
+    Mute,
+    /// The head of a request did not come in time: it is closed.
+    SlowHead,
+    /// It takes none of its answers: it is closed.
+    Stalled,
+}
+
+/// Judges the activity of a connection from time to time.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    activity: Arc<Activity>,
+    since: Instant,
+    window_since: Instant,
+    begun: u64,
+    asked_at: Instant,
+    taken: u64,
+    taken_at: Instant,
+    /// When the head of a request was first seen begun and not ended.
+    head_at: Option<Instant>,
+}
+
+impl Watchdog {
+    pub(super) fn new(activity: Arc<Activity>, now: Instant) -> Self {
+        Self {
+            activity,
+            since: now,
+            window_since: now,
+            begun: 0,
+            asked_at: now,
+            taken: 0,
+            taken_at: now,
+            head_at: None,
+        }
+    }
+
+    /// How often to look, so that each time-out is noticed within half of itself.
+    pub(super) fn every(limits: &Limits) -> Duration {
+        let times = [limits.handshake_max, limits.header_read_max, limits.stall_max, limits.idle_max];
+        let shortest = times.into_iter().min().unwrap_or_default();
+        (shortest / 2).max(Duration::from_millis(10))
+    }
+
+    pub(super) fn judge(&mut self, now: Instant, limits: &Limits) -> Verdict {
+        let activity = &self.activity;
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        if now - self.window_since >= WINDOW {
+            self.window_since = now;
+            activity.abandoned.store(0, Ordering::Relaxed);
+            activity.begun_in_window.store(0, Ordering::Relaxed);
+        }
+        if now - self.since >= limits.handshake_max && read(&activity.received_bytes) < FIRST_BYTES {
+            return Verdict::Mute;
+        }
+        let (begun, taken) = (read(&activity.begun), read(&activity.taken));
+        if begun != self.begun || !activity.is_in_head() {
+            self.head_at = None;
+        } else if now - *self.head_at.get_or_insert(now) >= limits.header_read_max {
+            return Verdict::SlowHead;
+        }
+        if begun != self.begun || activity.active.load(Ordering::Relaxed) > 0 {
+            (self.begun, self.asked_at) = (begun, now);
+        }
+        if taken != self.taken || activity.waiting.load(Ordering::Relaxed) == 0 {
+            (self.taken, self.taken_at) = (taken, now);
+        }
+        if now - self.taken_at >= limits.stall_max {
+            Verdict::Stalled
+        } else if now - self.asked_at >= limits.idle_max {
+            Verdict::Idle
+        } else {
+            Verdict::Fine
+        }
+    }
+}
+
+/// A connection whose received bytes are counted.
+#[derive(Debug)]
+pub(super) struct CountedIo<I> {
+    pub(super) io: I,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for CountedIo<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if self.activity.received_in_turn.load(Ordering::Relaxed) >= TURN_BYTES {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.io).poll_read(cx, buf);
+        self.activity.receive(&buf.filled()[before..]);
+        polled
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for CountedIo<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! One line of an allow-list.
+
+use super::{Endpoint, GrantSpec};
+
+/// One line of an allow-list, compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    endpoints: Vec<Endpoint>,
+    /// Empty: any.
+    policies: Vec<Pattern>,
+    keys: Box<[u8]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pattern {
+    Is(Box<str>),
+    Begins(Box<str>),
+}
+
+impl Grant {
+    pub(crate) fn of(spec: &GrantSpec) -> Result<Self, String> {
+        if spec.doors.is_empty() {
+            return Err("a grant without doors allows nothing: name some in `doors`".into());
+        }
+        if spec.policies.as_ref().is_some_and(Vec::is_empty) || spec.keys.as_deref() == Some("") {
+            return Err(
+                "an empty `policies` or `keys` would allow all of them: name some, or leave it out".into()
+            );
+        }
+        let policies =
+            spec.policies.iter().flatten().map(|text| Pattern::of(text)).collect::<Result<_, _>>()?;
+        let keys = spec.keys.as_deref().unwrap_or_default().as_bytes().into();
+        Ok(Self { endpoints: spec.doors.clone(), policies, keys })
+    }
+
+    pub(crate) fn opens(&self, endpoint: Endpoint) -> bool {
+        self.endpoints.contains(&endpoint)
+    }
+
+    pub(crate) fn allows(&self, endpoint: Endpoint, policy: &str, key: &[u8]) -> bool {
+        let any = self.policies.is_empty();
+        self.opens(endpoint)
+            && (any || self.policies.iter().any(|pattern| pattern.fits(policy)))
+            && key.starts_with(&self.keys)
+    }
+}
+
+impl Pattern {
+    fn of(text: &str) -> Result<Self, String> {
+        match text.split_once('*') {
+            _ if text.is_empty() => Err("an empty policy name fits nothing".into()),
+            None => Ok(Self::Is(text.into())),
+            Some((beginning, "")) => Ok(Self::Begins(beginning.into())),
+            Some(_) => Err(format!("`{text}`: a `*` stands at the end of a policy name only")),
+        }
+    }
+
+    fn fits(&self, policy: &str) -> bool {
+        match self {
+            Self::Is(name) => **name == *policy,
+            Self::Begins(beginning) => policy.starts_with(&**beginning),
+        }
+    }
+}

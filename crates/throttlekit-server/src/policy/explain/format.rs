@@ -1,0 +1,93 @@
+//! The format of numbers and times in explanations.
+
+use std::time::Duration;
+
+use super::super::model::Period;
+use super::super::span::Span;
+
+/// With a comma between thousands.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// So many of something.
+pub(super) fn some(number: u64, one: &str) -> String {
+    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// How often something comes back.
+pub(super) fn each(per: Period) -> String {
+    match per {
+        Period::Span(Span(span)) => match span.as_millis() {
+            1_000 => "a second".into(),
+            60_000 => "a minute".into(),
+            3_600_000 => "an hour".into(),
+            86_400_000 => "a day".into(),
+            _ => format!("every {}", Span(span)),
+        },
+        Period::Calendar(_) => format!("a calendar {per}"),
+    }
+}
+
+/// How often one of so many comes back: to three places of the largest unit that fits.
+pub(super) fn every(limit: u64, per: Duration) -> String {
+    const UNITS: [(u128, &str); 4] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns")];
+    let (nanos, limit) = (per.as_nanos(), u128::from(limit.max(1)));
+    let (size, unit) = UNITS.into_iter().find(|(size, _)| nanos >= limit * size).unwrap_or((1, "ns"));
+    let thousandths = nanos * 1_000 / (limit * size);
+    let about = if thousandths * limit * size == nanos * 1_000 { "" } else { "about " };
+    let part = format!("{:03}", thousandths % 1_000);
+    let number = format!("{}.{part}", thousandths / 1_000);
+    format!("{about}every {}{unit}", number.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// An offset from UTC.
+pub(super) fn zone(minutes: i32) -> String {
+    if minutes == 0 {
+        return "UTC".into();
+    }
+    let sign = if minutes < 0 { '-' } else { '+' };
+    let minutes = minutes.unsigned_abs();
+    format!("UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+}
+
+/// Whom a limit counts for.
+pub(super) fn whom(by: u8) -> String {
+    match by {
+        0 => "for each key".into(),
+        by => format!("for each value of the call's further key {by}"),
+    }
+}
+
+/// One after the other.
+pub(super) fn list(mut items: Vec<String>, last: &str) -> String {
+    match items.pop() {
+        None => String::new(),
+        Some(only) if items.is_empty() => only,
+        Some(end) => format!("{}{last}{end}", items.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        let minute = Duration::from_secs(60);
+        assert_eq!(
+            [1, 7, 100, 60_000, 7_000_000].map(|limit| every(limit, minute)),
+            ["every 60s", "about every 8.571s", "every 600ms", "every 1ms", "about every 8.571µs"]
+        );
+        assert_eq!([0, 60, -570].map(zone), ["UTC", "UTC+01:00", "UTC-09:30"]);
+    }
+}

@@ -1,0 +1,359 @@
+//! A policy file that is read again when it changes. The last good one stays in force.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use sha2::{Digest, Sha256};
+use throttlekit::{BootClock, Clock, Timestamp, WallClock};
+
+use crate::access::{Access, Built, Changes, GRACE, Refusals, SecretCache, Secrets, read_secrets, sources};
+use crate::audit::AUDIT;
+use crate::engine::{Engine, Reloaded};
+use crate::files::read_regular;
+use crate::policy::{self, PolicyFile};
+
+/// How the file in force came to be, and what became of later ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigStatus {
+    /// The first digits of the SHA-256 of the file in force.
+    pub hash: String,
+    /// When it was put in force.
+    pub loaded_at: Timestamp,
+    /// How many files were put in force after the first.
+    pub reloads: u64,
+    /// How many were refused.
+    pub rejected: u64,
+    /// Why the last one was refused, if none was put in force since.
+    pub last_error: Option<String>,
+    /// How many tokens and secrets cannot be used now, such as for want of their file. They are refused.
+    pub access_failing: u64,
+    /// How many became unusable so far.
+    pub access_failures: u64,
+    /// Where the first of them is kept, and why it cannot be used.
+    pub access_error: Option<String>,
+}
+
+/// A policy file, and the engine that runs it.
+pub struct Reloader {
+    path: PathBuf,
+    status: ArcSwap<ConfigStatus>,
+    access: Arc<ArcSwap<Access>>,
+    refusals: Arc<Refusals>,
+    secrets: Secrets,
+    seen: tokio::sync::Mutex<Seen>,
+}
+
+/// What was looked at.
+struct Seen {
+    /// The last one that was judged, good or not: the same is not judged twice.
+    judged: [u8; 32],
+    /// The last one that was read. A file is judged when it was read twice alike, so that none is taken half written.
+    read: [u8; 32],
+    /// Why the file cannot be read, if it cannot: reported once, not at each look.
+    unreadable: Option<String>,
+    /// The secrets that the list in force was built of.
+    held: Arc<SecretCache>,
+    /// Tokens and secrets that cannot be used, each reported once.
+    failing: Vec<String>,
+}
+
+impl Seen {
+    /// Whether the file was read once and not judged yet, or the grace of a secret runs.
+    fn is_waiting(&self) -> bool {
+        self.read != self.judged || self.held.is_waiting()
+    }
+}
+
+/// A file as it was read.
+pub struct Loaded {
+    /// What it says.
+    pub file: PolicyFile,
+    /// What is odd about it.
+    pub warnings: Vec<String>,
+    digest: [u8; 32],
+}
+
+impl Loaded {
+    /// Reads a policy file, or says what is wrong with it.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let bytes = read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Self::of(&bytes)
+    }
+
+    fn of(bytes: &[u8]) -> Result<Self, String> {
+        let text = policy::text(bytes).map_err(|error| error.to_string())?;
+        let (file, findings) = policy::load(text)
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+        let warnings = findings.iter().map(ToString::to_string).collect();
+        Ok(Self { file, warnings, digest: Sha256::digest(bytes).into() })
+    }
+}
+
+impl Reloader {
+    /// Looks after the file that is about to be put in force. The secrets hold where it names no principals.
+    ///
+    /// # Errors
+    ///
+    /// If any secret cannot be read: a server does not start with a list that lacks someone.
+    pub fn new(path: PathBuf, loaded: &Loaded, secrets: Secrets) -> Result<Arc<Self>, String> {
+        let reading = Reading { before: Arc::default(), secrets, refusals: Arc::default() };
+        let held = reading.held(&loaded.file);
+        let access = reading.build(&loaded.file, &held)?.whole()?;
+        let status = ConfigStatus {
+            hash: short(&loaded.digest),
+            loaded_at: WallClock.now(),
+            ..ConfigStatus::default()
+        };
+        let (judged, read) = (loaded.digest, loaded.digest);
+        let seen = Seen { judged, read, unreadable: None, held: held.into(), failing: Vec::new() };
+        Ok(Arc::new(Self {
+            path,
+            status: ArcSwap::from_pointee(status),
+            access: Arc::new(ArcSwap::from_pointee(access)),
+            refusals: reading.refusals,
+            secrets: reading.secrets,
+            seen: tokio::sync::Mutex::new(seen),
+        }))
+    }
+
+    /// Who may ask what, as the file in force says.
+    pub fn access(&self) -> Arc<ArcSwap<Access>> {
+        self.access.clone()
+    }
+
+    /// How often callers were refused so far, by reason.
+    pub fn refused(&self) -> Vec<(&'static str, u64)> {
+        self.refusals.counts()
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> Arc<ConfigStatus> {
+        self.status.load_full()
+    }
+
+    /// Reads the file, and puts it in force if it changed and is good. Nothing, if it did not change. Reads tokens and
+    /// secrets again too, whatever became of the file.
+    pub async fn look(&self, engine: &Engine) -> Option<Result<Reloaded, String>> {
+        let mut seen = self.seen.lock().await;
+        let result = self.look_at_file(&mut seen, engine).await;
+        if !matches!(result, Some(Ok(_))) {
+            self.read_secrets_again(&mut seen, engine).await;
+        }
+        result
+    }
+
+    async fn look_at_file(&self, seen: &mut Seen, engine: &Engine) -> Option<Result<Reloaded, String>> {
+        let path = self.path.clone();
+        let bytes = match tokio::task::spawn_blocking(move || read(&path)).await.ok()? {
+            Ok(bytes) => bytes,
+            // Half way through being replaced; the next look finds it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                let error = format!("{}: {error}", self.path.display());
+                let is_new = seen.unreadable.as_ref() != Some(&error);
+                seen.unreadable = Some(error.clone());
+                return is_new.then(|| Err(self.reject(None, error)));
+            }
+        };
+        let digest: [u8; 32] = Sha256::digest(&bytes).into();
+        if seen.unreadable.take().is_some() && short(&digest) == self.status().hash {
+            // Readable again, and the one in force.
+            self.set_status(|status| status.last_error = None);
+        }
+        if std::mem::replace(&mut seen.read, digest) != digest || seen.judged == digest {
+            return None;
+        }
+        seen.judged = digest;
+        let result = self.put_in_force(bytes, seen, engine).await;
+        Some(match result {
+            Ok(reloaded) => {
+                let (hash, before) = (short(&digest), self.status().hash.clone());
+                let Reloaded { added, changed, removed, .. } = &reloaded;
+                let (added, changed, removed) = (added.len(), changed.len(), removed.len());
+                tracing::info!(target: AUDIT, hash, before, added, changed, removed, "policy file loaded");
+                self.set_status(|status| {
+                    (status.hash, status.loaded_at) = (hash, WallClock.now());
+                    (status.reloads, status.last_error) = (status.reloads + 1, None);
+                });
+                Ok(reloaded)
+            }
+            Err(error) => Err(self.reject(Some(&digest), error)),
+        })
+    }
+
+    /// The list of callers is judged before anything changes, and is in force no later than the policies: a new policy
+    /// is never asked for under the old list, in which a pattern may fit it. Should the policies be refused, the old
+    /// list comes back.
+    async fn put_in_force(
+        &self,
+        bytes: Vec<u8>,
+        seen: &mut Seen,
+        engine: &Engine,
+    ) -> Result<Reloaded, String> {
+        // Off the threads that serve: a file may take long to judge, above all one that is made to, and the files of
+        // tokens that it names may lie on a disk that hangs.
+        let reading = self.reading(seen);
+        let judging = tokio::task::spawn_blocking(move || {
+            let loaded = Loaded::of(&bytes)?;
+            let held = reading.held(&loaded.file);
+            let built = reading.build(&loaded.file, &held)?;
+            Ok::<_, String>((loaded, held, built))
+        });
+        let (loaded, held, built) = judging.await.map_err(|error| error.to_string())??;
+        let Loaded { file, warnings, .. } = loaded;
+        if file.access.is_none() && engine.file().access.is_some() {
+            return Err("`access` is gone, which would open the doors to everyone: restart the server if that is meant".into());
+        }
+        let before = self.access.swap(built.access.into());
+        let mut reloaded = match engine.reload(file).await {
+            Ok(reloaded) => reloaded,
+            Err(error) => {
+                self.access.store(before);
+                return Err(error);
+            }
+        };
+        seen.held = held.into();
+        self.note_access(&before, built.failing, seen);
+        reloaded.warnings.extend(warnings);
+        Ok(reloaded)
+    }
+
+    /// Tokens and secrets change in files of their own. Each is judged by itself: one that cannot be read is refused
+    /// after a grace, and the others are taken up meanwhile. The list is built again only if something changed.
+    async fn read_secrets_again(&self, seen: &mut Seen, engine: &Engine) {
+        let (file, reading) = (engine.file(), self.reading(seen));
+        let looking = tokio::task::spawn_blocking(move || {
+            let held = reading.held(&file);
+            let changed = !held.is_same(&reading.before);
+            let built = changed.then(|| reading.build(&file, &held));
+            (held, built)
+        });
+        let Ok((held, built)) = looking.await else { return };
+        seen.held = held.into();
+        match built {
+            None => {}
+            Some(Ok(built)) => {
+                let before = self.access.swap(built.access.into());
+                self.note_access(&before, built.failing, seen);
+            }
+            // What a file in force says was judged, so this is none of its secrets' doing.
+            Some(Err(error)) => tracing::error!(error, "access list not rebuilt"),
+        }
+    }
+
+    fn reading(&self, seen: &Seen) -> Reading {
+        Reading { before: seen.held.clone(), secrets: self.secrets.clone(), refusals: self.refusals.clone() }
+    }
+
+    /// Reports how the list in force differs from the one before, and what it lacks.
+    fn note_access(&self, before: &Access, failing: Vec<String>, seen: &mut Seen) {
+        let changes = self.access.load().changes_since(before);
+        if !changes.is_empty() {
+            let Changes { added, removed, issued, revoked } = changes;
+            tracing::info!(target: AUDIT, ?added, ?removed, ?issued, ?revoked, "callers changed");
+        }
+        let known: HashSet<_> = seen.failing.iter().collect();
+        let new: Vec<_> = failing.iter().filter(|one| !known.contains(one)).collect();
+        for error in new.iter().take(WARNINGS_MAX) {
+            tracing::warn!(%error, "token or secret cannot be used, and is refused");
+        }
+        let count = new.len() as u64;
+        self.set_status(|status| {
+            status.access_failing = failing.len() as u64;
+            status.access_failures += count;
+            status.access_error = failing.first().cloned();
+        });
+        seen.failing = failing;
+    }
+
+    fn set_status(&self, change: impl FnOnce(&mut ConfigStatus)) {
+        let mut status = (*self.status()).clone();
+        change(&mut status);
+        self.status.store(Arc::new(status));
+    }
+
+    fn reject(&self, digest: Option<&[u8; 32]>, error: String) -> String {
+        let hash = digest.map(short).unwrap_or_default();
+        tracing::info!(target: AUDIT, hash, in_force = self.status().hash, "policy file rejected");
+        self.set_status(|status| {
+            (status.rejected, status.last_error) = (status.rejected + 1, Some(error.clone()));
+        });
+        error
+    }
+
+    /// Looks every so often, for as long as anyone holds it, and says what it found.
+    pub fn watch(self: &Arc<Self>, engine: Engine, every: Duration) {
+        let reloader = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut every = tokio::time::interval(every);
+            every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut is_waiting = false;
+            loop {
+                tokio::select! {
+                    _ = every.tick() => {}
+                    // However far the next turn is, it is waited for neither by the second reading of a new file nor by
+                    // a secret whose grace ends.
+                    () = tokio::time::sleep(GRACE), if is_waiting => {}
+                }
+                let Some(reloader) = reloader.upgrade() else { return };
+                reloader.look_and_log(&engine).await;
+                is_waiting = reloader.seen.lock().await.is_waiting();
+            }
+        });
+    }
+
+    /// Looks once, and logs what it found. Returns whether there was something new, good or not.
+    pub async fn look_and_log(&self, engine: &Engine) -> bool {
+        match self.look(engine).await {
+            None => return false,
+            Some(Ok(reloaded)) => {
+                let Reloaded { added, changed, removed, warnings } = reloaded;
+                tracing::info!(?added, ?changed, ?removed, "policies reloaded");
+                warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            }
+            Some(Err(error)) => {
+                tracing::error!("the policy file was refused, the last good one stays: {error}");
+            }
+        }
+        true
+    }
+}
+
+/// Lines of the log at once about tokens that cannot be used; all are counted.
+const WARNINGS_MAX: usize = 20;
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    read_regular(path, policy::BYTES_MAX as u64)
+}
+
+/// What it takes to read secrets and to build a list of callers, off the threads that serve.
+struct Reading {
+    before: Arc<SecretCache>,
+    secrets: Secrets,
+    refusals: Arc<Refusals>,
+}
+
+impl Reading {
+    /// Reads every secret that is kept outside the file.
+    fn held(&self, file: &PolicyFile) -> SecretCache {
+        let reading = match &file.access {
+            Some(access) => read_secrets(sources(access)),
+            None => read_secrets(self.secrets.sources()),
+        };
+        self.before.next(reading, BootClock.now())
+    }
+
+    fn build(&self, file: &PolicyFile, held: &SecretCache) -> Result<Built, String> {
+        Access::build(file.access.as_ref(), &self.secrets, held, &self.refusals)
+    }
+}
+
+fn short(digest: &[u8; 32]) -> String {
+    digest[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

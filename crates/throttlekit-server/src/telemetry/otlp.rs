@@ -1,0 +1,70 @@
+//! Traces and metrics over OTLP, sent to a collector. The feature `otlp`.
+
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::MeterProvider;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::{MetricExporter, SpanExporter, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+
+use super::ServerTelemetry;
+pub use super::spans::{RpcSpans, Spanned};
+
+/// Under what name a collector knows us.
+const NAME: &str = "throttlekit";
+/// How long one export may take.
+const EXPORT_MAX: Duration = Duration::from_secs(5);
+
+/// Tells a collector: of each RPC as a span, and of the counters now and then.
+pub struct Otlp {
+    tracers: SdkTracerProvider,
+    meters: SdkMeterProvider,
+}
+
+impl Otlp {
+    /// Tells the collector at this address, as `http://localhost:4317`. Needs a tokio runtime, which it goes on to use.
+    /// A collector that is away is no error: what it misses is lost.
+    ///
+    /// # Errors
+    ///
+    /// If the address makes no sense.
+    pub fn start(endpoint: &str, telemetry: &ServerTelemetry) -> Result<Self, String> {
+        if !endpoint.starts_with("http://") {
+            return Err(format!(
+                "`{endpoint}`: write http://HOST:PORT; the collector is spoken to over gRPC in plain text"
+            ));
+        }
+        let resource = Resource::builder()
+            .with_service_name(NAME)
+            .with_attribute(KeyValue::new("service.instance.id", telemetry.options().node_id.clone()))
+            .build();
+        let wrong = |error: opentelemetry_otlp::ExporterBuildError| format!("`{endpoint}`: {error}");
+        let spans = SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_MAX);
+        let metrics = MetricExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_MAX);
+        let tracers = SdkTracerProvider::builder()
+            .with_batch_exporter(spans.build().map_err(wrong)?)
+            .with_resource(resource.clone())
+            .build();
+        let meters = SdkMeterProvider::builder()
+            .with_periodic_exporter(metrics.build().map_err(wrong)?)
+            .with_resource(resource)
+            .build();
+        throttlekit_telemetry::opentelemetry::register(&meters.meter(NAME), &telemetry.counts());
+        Ok(Self { tracers, meters })
+    }
+
+    /// A layer that makes a span of each RPC.
+    pub fn spans(&self) -> RpcSpans {
+        RpcSpans::new(self.tracers.tracer(NAME))
+    }
+
+    /// Sends what waits, and ends. It blocks for up to some seconds: call it on a thread that may.
+    pub fn stop(&self) {
+        // What a collector that is away does not take is lost.
+        let _ = self.tracers.shutdown();
+        let _ = self.meters.shutdown();
+    }
+}

@@ -1,0 +1,201 @@
+//! Metrics of listeners, callers and Envoy's service.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use throttlekit::Timestamp;
+
+use crate::listen::Stats;
+use crate::share::{Load, PrincipalSeen};
+
+/// Counts of listeners, callers and Envoy's service so far.
+#[derive(Clone, Debug, Default)]
+pub struct ServerStats {
+    /// Each listener by its name: `grpc`, `http`, `metrics`.
+    pub listeners: Vec<(&'static str, Stats)>,
+    /// What Envoy's rate limit service was asked.
+    pub envoy: EnvoyStats,
+    /// The load now.
+    pub load: Load,
+    /// What each principal asked and got.
+    pub principals: Vec<PrincipalSeen>,
+    /// Callers that were refused, by reason.
+    pub callers_refused: Vec<(&'static str, u64)>,
+    /// When the server's certificate expires, if it has one that does.
+    pub certificate_expires: Option<Timestamp>,
+}
+
+/// Counts of Envoy's service since it was created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnvoyStats {
+    /// Requests.
+    pub requests: u64,
+    /// Descriptors that no rule matched. They passed.
+    pub unmatched: u64,
+    /// Descriptors that brought a limit along. The configured one was asked instead.
+    pub overrides_ignored: u64,
+    /// Descriptors that wanted units back. Nothing was given back, and nothing charged.
+    pub refunds_ignored: u64,
+    /// Descriptors that could not be counted: not the caller's, more than any limit, or more than is decided in time. They did
+    /// not pass.
+    pub refused: u64,
+}
+
+/// A count of a listener.
+type Count = fn(&Stats) -> u64;
+
+const COUNTERS: &[(&str, &str, Count)] = &[
+    ("connections_accepted", "Connections that were taken", |stats| stats.accepted),
+    (
+        "accept_errors",
+        "Times the system had no connection to give, such as for want of file descriptors",
+        |stats| stats.accept_errors,
+    ),
+    ("requests", "Requests", |stats| stats.requests),
+    ("requests_shed", "Requests told to come back, as there were as many as may be", |stats| stats.shed),
+    ("requests_late", "Requests that were not answered in time", |stats| stats.late),
+];
+
+/// A count of a principal.
+type PrincipalCount = fn(&PrincipalSeen) -> u64;
+
+const PRINCIPAL_COUNTERS: &[(&str, &str, PrincipalCount)] = &[
+    ("principal_requests", "Requests whose turn came, by principal", |seen| seen.requests),
+    ("principal_decisions", "Decisions asked for, by principal", |seen| seen.decisions),
+    ("principal_denied", "Decisions that denied, by principal", |seen| seen.denied),
+    ("principal_shed", "Requests told to come back, by principal", |seen| seen.shed),
+];
+
+/// Why connections were not taken.
+const REFUSED: &[(&str, Count)] = &[("all", |stats| stats.over_cap), ("peer", |stats| stats.over_peer_cap)];
+
+/// Why connections were closed or told to go, other than by their clients.
+const CLOSED: &[(&str, Count)] = &[
+    ("handshake_failed", |stats| stats.handshake_failures),
+    ("handshake_timeout", |stats| stats.handshake_timeouts),
+    ("slow_headers", |stats| stats.slow_heads),
+    ("stalled", |stats| stats.stalled),
+    ("idle", |stats| stats.idle),
+    ("max_age", |stats| stats.aged),
+    ("abandoning", |stats| stats.abandoning),
+    ("goaway", |stats| stats.sent_away),
+    ("broken", |stats| stats.broken),
+    ("forced", |stats| stats.cut_off),
+];
+
+impl ServerStats {
+    fn write_reasons(
+        &self,
+        page: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        reasons: &[(&str, Count)],
+    ) -> fmt::Result {
+        let mut family = page.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (listener, stats) in &self.listeners {
+            for (reason, count) in reasons {
+                let labels = [("listener", *listener), ("reason", *reason)];
+                ConstCounter::new(count(stats)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_shares(&self, page: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Load { deciding, waiting, body_bytes, health_streams } = self.load;
+        for (name, help, level) in [
+            ("deciding", "Decisions under way", deciding),
+            ("waiting", "Requests that wait for their turn", waiting),
+            ("body_bytes", "Bytes held for requests whose bodies are incomplete", body_bytes),
+            ("health_streams", "Open health streams", health_streams),
+        ] {
+            let level = ConstGauge::new(i64::try_from(level).unwrap_or(i64::MAX));
+            level.encode(page.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        for (name, help, count) in PRINCIPAL_COUNTERS {
+            let mut family = page.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for seen in &self.principals {
+                let labels = [("principal", seen.name.as_str())];
+                ConstCounter::new(count(seen)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "What part of all decisions since the last look were asked for by a principal";
+        let mut family = page.encode_descriptor("principal_share", help, None, MetricType::Gauge)?;
+        for seen in &self.principals {
+            let labels = [("principal", seen.name.as_str())];
+            ConstGauge::new(seen.share as f64 / 1_000.0).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn write_access(&self, page: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Callers refused: an unknown or expired token, no token, no secret, or not allowed";
+        let mut family = page.encode_descriptor("callers_refused", help, None, MetricType::Counter)?;
+        for (reason, count) in &self.callers_refused {
+            ConstCounter::new(*count).encode(family.encode_family(&[("reason", *reason)])?)?;
+        }
+        let help = "When the certificate of the server expires, since the Unix epoch";
+        let name = "certificate_expires_timestamp_seconds";
+        let family = page.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        match self.certificate_expires {
+            Some(at) => {
+                let seconds = at.as_millis_ceil() / 1_000;
+                ConstGauge::new(i64::try_from(seconds).unwrap_or(i64::MAX)).encode(family)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn write_envoy(&self, page: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let EnvoyStats { requests, unmatched, overrides_ignored, refunds_ignored, refused } = self.envoy;
+        for (name, help, count) in [
+            ("envoy_requests", "Requests of Envoy's rate limit service", requests),
+            ("envoy_unmatched", "Descriptors that no rule matched: they passed", unmatched),
+            (
+                "envoy_overrides_ignored",
+                "Descriptors that brought a limit along: the configured one was asked",
+                overrides_ignored,
+            ),
+            ("envoy_refunds_ignored", "Descriptors that wanted units back: none were given", refunds_ignored),
+            ("envoy_refused", "Descriptors that could not be counted: they did not pass", refused),
+        ] {
+            ConstCounter::new(count).encode(page.encode_descriptor(
+                name,
+                help,
+                None,
+                MetricType::Counter,
+            )?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Collector for ServerStats {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let page = &mut encoder;
+        for (name, help, count) in COUNTERS {
+            let mut family = page.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (listener, stats) in &self.listeners {
+                ConstCounter::new(count(stats)).encode(family.encode_family(&[("listener", *listener)])?)?;
+            }
+        }
+        let mut family =
+            page.encode_descriptor("connections_open", "Connections there are now", None, MetricType::Gauge)?;
+        for (listener, stats) in &self.listeners {
+            let open = stats.accepted.saturating_sub(stats.ended);
+            let open = ConstGauge::new(i64::try_from(open).unwrap_or(i64::MAX));
+            open.encode(family.encode_family(&[("listener", *listener)])?)?;
+        }
+        let help = "Connections refused, as there were as many as may be: of all, or of one address";
+        self.write_reasons(page, "connections_refused", help, REFUSED)?;
+        let help = "Connections that the server closed or told to go, or that broke";
+        self.write_reasons(page, "connections_closed", help, CLOSED)?;
+        self.write_shares(page)?;
+        self.write_access(page)?;
+        self.write_envoy(page)
+    }
+}

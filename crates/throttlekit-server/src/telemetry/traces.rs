@@ -1,0 +1,48 @@
+//! The export of traces, where the server was built with it.
+
+use std::sync::Arc;
+
+use super::ServerTelemetry;
+#[cfg(feature = "otlp")]
+use super::otlp::{Otlp, RpcSpans};
+
+/// Sends traces to a collector, if there is one.
+pub(crate) struct Traces {
+    #[cfg(feature = "otlp")]
+    otlp: Option<Arc<Otlp>>,
+}
+
+#[cfg(feature = "otlp")]
+impl Traces {
+    pub(crate) fn start(collector: Option<&str>, telemetry: &Arc<ServerTelemetry>) -> Result<Self, String> {
+        let start = |endpoint| Otlp::start(endpoint, telemetry).map(Arc::new);
+        let otlp = collector.map(start).transpose().map_err(|error| format!("--otlp {error}"))?;
+        Ok(Self { otlp })
+    }
+
+    /// A layer that makes a span of each request, or does nothing.
+    pub(crate) fn spans(&self) -> tower::util::Either<RpcSpans, tower::layer::util::Identity> {
+        tower::util::option_layer(self.otlp.as_ref().map(|otlp| otlp.spans()))
+    }
+
+    /// Sends what waits.
+    pub(crate) async fn stop(self) {
+        if let Some(otlp) = self.otlp {
+            // A panic there ends nothing but the sending.
+            let _ = tokio::task::spawn_blocking(move || otlp.stop()).await;
+        }
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+impl Traces {
+    pub(crate) fn start(_: Option<&str>, _: &Arc<ServerTelemetry>) -> Result<Self, String> {
+        Ok(Self {})
+    }
+
+    pub(crate) fn spans(&self) -> tower::layer::util::Identity {
+        tower::layer::util::Identity::new()
+    }
+
+    pub(crate) async fn stop(self) {}
+}

@@ -1,0 +1,134 @@
+//! An event as it waits in the queue: no borrow, no allocation.
+
+use throttlekit::admission::{Axis, Event};
+use throttlekit::{Cost, Decision, Guarantee, KeyHash, SecretHash};
+use throttlekit_core::overload::SpaceSaving;
+
+use crate::counts::{Counts, PolicyAt};
+
+/// How many bytes of a key subscribers and top keys see.
+pub const KEY_BYTES: usize = SpaceSaving::KEY_BYTES - POLICY_BYTES;
+const POLICY_BYTES: usize = size_of::<PolicyAt>();
+
+/// How many bytes of a longer key tell it from others. Nobody makes a decision wait by the length of a key.
+const HASHED_BYTES_MAX: usize = 1_024;
+
+/// What is kept of an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueuedEvent {
+    policy: PolicyAt,
+    /// The policy's place, then as much of the key as is kept: what top keys count by.
+    name: [u8; SpaceSaving::KEY_BYTES],
+    name_len: u8,
+    /// Stands for what is not kept of a longer key.
+    rest: u64,
+    cost: Cost,
+    decision: Decision,
+    binding_axis: Option<Axis>,
+    policy_denied: bool,
+    guarantee: Guarantee,
+}
+
+const _: () = assert!(SpaceSaving::KEY_BYTES <= u8::MAX as usize);
+
+impl QueuedEvent {
+    pub(crate) fn of(event: &Event<'_>, policy: PolicyAt, hash: &SecretHash) -> Self {
+        let kept = &event.key[..event.key.len().min(KEY_BYTES)];
+        let name_len = POLICY_BYTES + kept.len();
+        let mut name = [0; SpaceSaving::KEY_BYTES];
+        name[..POLICY_BYTES].copy_from_slice(&policy.to_le_bytes());
+        name[POLICY_BYTES..name_len].copy_from_slice(kept);
+        Self {
+            policy,
+            name,
+            name_len: name_len as u8,
+            rest: rest_of(event.key, hash),
+            cost: event.cost,
+            decision: event.decision,
+            binding_axis: event.binding_axis,
+            policy_denied: event.policy_denied,
+            guarantee: event.guarantee,
+        }
+    }
+
+    /// The event again, with what is kept of its key.
+    pub(crate) fn event<'a>(&'a self, counts: &'a Counts) -> Event<'a> {
+        Event {
+            policy: counts.name_of(self.policy),
+            key: &self.name()[POLICY_BYTES..],
+            cost: self.cost,
+            decision: self.decision,
+            binding_axis: self.binding_axis,
+            policy_denied: self.policy_denied,
+            guarantee: self.guarantee,
+        }
+    }
+
+    /// Policy and key as one, for top keys.
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name[..usize::from(self.name_len)]
+    }
+
+    /// Its hash, which also tells longer keys apart.
+    pub(crate) fn hash(&self, hash: &SecretHash) -> u64 {
+        hash.fingerprint(self.name()) ^ self.rest
+    }
+
+    pub(crate) fn allowed(&self) -> bool {
+        self.decision.allowed
+    }
+}
+
+/// Policy and key of a name.
+pub(crate) fn parts_of(name: &[u8]) -> (PolicyAt, &[u8]) {
+    match name.split_first_chunk() {
+        Some((policy, key)) => (PolicyAt::from_le_bytes(*policy), key),
+        None => (PolicyAt::MAX, name),
+    }
+}
+
+fn rest_of(key: &[u8], hash: &SecretHash) -> u64 {
+    if key.len() <= KEY_BYTES {
+        return 0;
+    }
+    // Its length too, as the part beyond the hashed bytes has nothing else to show.
+    hash.fingerprint(&key[..key.len().min(HASHED_BYTES_MAX)])
+        ^ (key.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_events::event;
+
+    #[test]
+    fn an_event_comes_back_as_it_was_but_for_the_end_of_a_long_key() {
+        let (counts, hash) = (Counts::new(4), SecretHash::random());
+        let back = |event: &Event<'_>| {
+            let note = QueuedEvent::of(event, counts.count(event), &hash);
+            let back = note.event(&counts);
+            assert_eq!(Event { key: back.key, ..*event }, back);
+            back.key.to_vec()
+        };
+        let long = [7; KEY_BYTES + 1];
+        assert_eq!(back(&Event { key: &long[1..], ..event() }), &long[1..]);
+        assert_eq!(back(&Event { key: &long, ..crate::test_events::denied() }), &long[1..]);
+        assert_eq!(back(&Event { key: b"", ..event() }), b"");
+    }
+
+    #[test]
+    fn keys_of_up_to_1024_bytes_are_told_apart_and_longer_ones_by_their_length() {
+        let hash = SecretHash::random();
+        let of = |key: &[u8]| QueuedEvent::of(&Event { key, ..event() }, 0, &hash).hash(&hash);
+        let mut long = vec![1; HASHED_BYTES_MAX];
+        let before = of(&long);
+        long[HASHED_BYTES_MAX - 1] = 2;
+        assert_ne!(before, of(&long));
+        long.push(3);
+        let beyond = of(&long);
+        long[HASHED_BYTES_MAX] = 4;
+        assert_eq!(beyond, of(&long));
+        long.push(4);
+        assert_ne!(beyond, of(&long));
+    }
+}

@@ -1,0 +1,78 @@
+//! The keys with most requests, and those with most denials.
+
+use throttlekit::{KeyHash, SecretHash};
+use throttlekit_core::overload::SpaceSaving;
+
+use crate::counts::Counts;
+use crate::queued_event::{QueuedEvent, parts_of};
+
+/// The busiest keys of all policies, by what was counted of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Top {
+    /// By how often they asked.
+    pub requested: TopKeys,
+    /// By how often they were denied.
+    pub denied: TopKeys,
+}
+
+/// Keys, the busiest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopKeys {
+    /// Those that have a place.
+    pub keys: Vec<TopKey>,
+    /// How many events were counted, all keys together. Events that were lost are not among them.
+    pub events: u64,
+    /// No key's count is too high by more than this, and every key that came more often is among them.
+    pub error_max: u64,
+}
+
+/// One of the busiest keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopKey {
+    /// The policy that was asked.
+    pub policy: String,
+    /// The key, or its first [`KEY_BYTES`](crate::KEY_BYTES).
+    pub key: Vec<u8>,
+    /// It came no less often than this.
+    pub at_least: u64,
+    /// It came no more often than this.
+    pub at_most: u64,
+}
+
+/// Counts them, on the thread that hands events out.
+pub(crate) struct TopCounter {
+    requested: SpaceSaving,
+    denied: SpaceSaving,
+    hash: SecretHash,
+}
+
+impl TopCounter {
+    pub(crate) fn new(keys: usize) -> Self {
+        Self { requested: SpaceSaving::new(keys), denied: SpaceSaving::new(keys), hash: SecretHash::random() }
+    }
+
+    pub(crate) fn count(&mut self, note: &QueuedEvent) {
+        let hash = note.hash(&self.hash);
+        self.requested.count(hash, note.name());
+        if !note.allowed() {
+            self.denied.count(hash, note.name());
+        }
+    }
+
+    pub(crate) fn read(&self, counts: &Counts) -> Top {
+        Top { requested: read(&self.requested, counts), denied: read(&self.denied, counts) }
+    }
+}
+
+fn read(busiest: &SpaceSaving, counts: &Counts) -> TopKeys {
+    let keys = busiest.iter().map(|heavy| {
+        let (policy, key) = parts_of(heavy.key);
+        TopKey {
+            policy: counts.name_of(policy).to_owned(),
+            key: key.to_vec(),
+            at_least: heavy.at_least(),
+            at_most: heavy.count,
+        }
+    });
+    TopKeys { keys: keys.collect(), events: busiest.total(), error_max: busiest.error_max() }
+}

@@ -1,0 +1,183 @@
+//! The queue of waiters: first come first served within a class, classes in their order.
+//!
+//! One node a waiter, in a slab whose free places are used again. Coming, going and giving up take a fixed number of
+//! steps each.
+//!
+//! ```text
+//! // Waiting => Granted | gone
+//! // Granted => gone
+//! ```
+
+use std::task::Waker;
+
+/// No node.
+const NONE: u32 = u32::MAX;
+
+/// The waiters of all classes.
+#[derive(Debug)]
+pub(super) struct WaitQueue<G> {
+    nodes: Vec<Node<G>>,
+    free: u32,
+    ranks: Box<[Rank]>,
+    depth_max: u32,
+}
+
+/// The waiters of one class.
+#[derive(Clone, Copy, Debug)]
+struct Rank {
+    first: u32,
+    last: u32,
+    depth: u32,
+}
+
+#[derive(Debug)]
+struct Node<G> {
+    before: u32,
+    after: u32,
+    class: u32,
+    state: State<G>,
+}
+
+#[derive(Debug)]
+enum State<G> {
+    Free,
+    Waiting(Waker),
+    Granted(G),
+}
+
+/// Where someone stands in line. Good until it is left.
+#[derive(Debug)]
+pub(super) struct Ticket(u32);
+
+/// What a look at one's place shows.
+pub(super) enum Turn<G> {
+    /// Not yet. The waker that was kept before, to be dropped without the lock.
+    Wait(Ticket, Waker),
+    /// A slot is theirs; the place is left.
+    Come(G),
+}
+
+/// What someone leaves behind who gives up.
+pub(super) enum Left<G> {
+    Place(Waker),
+    Slot(G),
+}
+
+impl<G> WaitQueue<G> {
+    /// A line for so many classes, in each of which at most so many wait.
+    pub(super) fn new(classes: usize, depth_max: u32) -> Self {
+        let nobody = Rank { first: NONE, last: NONE, depth: 0 };
+        let depth_max = depth_max.min((NONE - 1) / (2 * classes as u32));
+        Self { nodes: Vec::new(), free: NONE, ranks: vec![nobody; classes].into(), depth_max }
+    }
+
+    pub(super) fn waiting(&self) -> u32 {
+        self.ranks.iter().map(|rank| rank.depth).sum()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first().is_none()
+    }
+
+    /// Whether someone waits who comes before a newcomer of this class.
+    pub(super) fn is_ahead_of(&self, class: usize) -> bool {
+        self.first().is_some_and(|first| first <= class)
+    }
+
+    /// The class whose turn it is.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.ranks.iter().position(|rank| rank.depth > 0)
+    }
+
+    pub(super) fn is_full(&self, class: usize) -> bool {
+        self.ranks[class].depth >= self.depth_max
+    }
+
+    /// Stands at the end of a class that is not full.
+    pub(super) fn enter(&mut self, class: usize, waker: Waker) -> Ticket {
+        let last = self.ranks[class].last;
+        let node = Node { before: last, after: NONE, class: class as u32, state: State::Waiting(waker) };
+        let at = self.place(node);
+        match last {
+            NONE => self.ranks[class].first = at,
+            last => self.nodes[last as usize].after = at,
+        }
+        self.ranks[class].last = at;
+        self.ranks[class].depth += 1;
+        Ticket(at)
+    }
+
+    /// Gives a slot to the first of a class in which someone waits. It is theirs until they come or give up.
+    pub(super) fn grant(&mut self, class: usize, slot: G) -> Option<Waker> {
+        let first = self.ranks[class].first;
+        let state = std::mem::replace(&mut self.nodes.get_mut(first as usize)?.state, State::Granted(slot));
+        self.unlink(first);
+        match state {
+            State::Waiting(waker) => Some(waker),
+            _ => None,
+        }
+    }
+
+    /// Whether it is their turn; if not, whom to wake when it is.
+    pub(super) fn look(&mut self, ticket: Ticket, waker: Waker) -> Turn<G> {
+        let node = &mut self.nodes[ticket.0 as usize];
+        match std::mem::replace(&mut node.state, State::Free) {
+            State::Granted(slot) => {
+                self.vacate(ticket.0);
+                Turn::Come(slot)
+            }
+            State::Waiting(old) => {
+                node.state = State::Waiting(waker);
+                Turn::Wait(ticket, old)
+            }
+            State::Free => unreachable!("a ticket has a place"),
+        }
+    }
+
+    /// Gives up. A slot that was theirs already is the caller's to hand on.
+    #[expect(clippy::needless_pass_by_value, reason = "nobody leaves twice")]
+    pub(super) fn leave(&mut self, ticket: Ticket) -> Left<G> {
+        let at = ticket.0;
+        let state = std::mem::replace(&mut self.nodes[at as usize].state, State::Free);
+        if let State::Waiting(_) = state {
+            self.unlink(at);
+        }
+        self.vacate(at);
+        match state {
+            State::Waiting(waker) => Left::Place(waker),
+            State::Granted(slot) => Left::Slot(slot),
+            State::Free => unreachable!("a ticket has a place"),
+        }
+    }
+
+    /// Closes the gap that a node leaves in its class.
+    fn unlink(&mut self, at: u32) {
+        let Node { before, after, class, .. } = self.nodes[at as usize];
+        let rank = &mut self.ranks[class as usize];
+        match before {
+            NONE => rank.first = after,
+            before => self.nodes[before as usize].after = after,
+        }
+        match after {
+            NONE => rank.last = before,
+            after => self.nodes[after as usize].before = before,
+        }
+        rank.depth -= 1;
+    }
+
+    fn place(&mut self, node: Node<G>) -> u32 {
+        if self.free == NONE {
+            self.nodes.push(node);
+            return self.nodes.len() as u32 - 1;
+        }
+        let at = self.free;
+        self.free = self.nodes[at as usize].after;
+        self.nodes[at as usize] = node;
+        at
+    }
+
+    fn vacate(&mut self, at: u32) {
+        self.nodes[at as usize].after = self.free;
+        self.free = at;
+    }
+}

@@ -1,0 +1,338 @@
+//! The only way to an engine: deadline, limit on calls in flight, circuit breaker, counters.
+
+mod prober;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use self::prober::probe_until_answered;
+use self::stats::Counters;
+pub use self::stats::LineStats;
+use super::breaker::Breaker;
+use super::{Background, StoreError, TaskSlot};
+
+/// How many calls were under way before one that is late, at the least, for it to be late because of them.
+const OWN_QUEUE_MIN: u64 = 64;
+
+/// Asks an engine whether it answers. Called while the breaker is open; may reconnect or look for another node.
+pub type Probe = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> + Send + Sync>;
+
+/// What a [`Line`] allows.
+#[derive(Clone, Copy, Debug)]
+pub struct LineOptions {
+    /// How long a call may take, waiting included.
+    pub deadline: Duration,
+    /// How many calls may be under way; one more is refused at once.
+    pub in_flight_max: usize,
+    /// How many outages in a row open the breaker.
+    pub opens_after: u32,
+    /// How long to wait between probes while it is open; each wait is between half and one and a half of it.
+    pub probe_every: Duration,
+}
+
+impl Default for LineOptions {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_millis(100),
+            in_flight_max: 10_000,
+            opens_after: 5,
+            probe_every: Duration::from_millis(100),
+        }
+    }
+}
+
+/// The way to one engine, or to one node of it.
+///
+/// Calls go through while the breaker is closed. When it opens they are refused at once, and a task of the line's
+/// own probes the engine until it answers, so that no caller pays for finding out. If that task has ended, the next call
+/// that is refused starts another.
+#[derive(Clone)]
+pub struct Line(Arc<Inner>);
+
+struct Inner {
+    options: LineOptions,
+    background: Background,
+    breaker: Breaker,
+    /// Of the task that probes while the breaker is open.
+    prober: Arc<TaskSlot>,
+    slots: Semaphore,
+    counters: Counters,
+    answers: Arc<AtomicU64>,
+    probe: Probe,
+    /// What calls are told while the breaker is open: why it is.
+    away: Mutex<StoreError>,
+}
+
+impl Inner {
+    fn away(&self) -> MutexGuard<'_, StoreError> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.options.in_flight_max.saturating_sub(self.slots.available_permits()) as u64
+    }
+
+    fn is_away_since(&self, cause: &StoreError) {
+        *self.away() = StoreError::unavailable(format_args!("it is being probed, since {cause}"));
+    }
+}
+
+impl Line {
+    /// A line that finds out by `probe` whether its engine is back. Calls and probes run on the driver thread.
+    pub fn new(options: LineOptions, probe: Probe) -> Self {
+        Self::on(Background::default(), options, probe)
+    }
+
+    /// The same, with calls and probes on this background.
+    pub fn on(background: Background, options: LineOptions, probe: Probe) -> Self {
+        let background = background.with_deadline(options.deadline);
+        Self(Arc::new(Inner {
+            options,
+            background,
+            breaker: Breaker::new(options.opens_after),
+            prober: Arc::default(),
+            slots: Semaphore::new(options.in_flight_max.clamp(1, Semaphore::MAX_PERMITS)),
+            counters: Counters::default(),
+            answers: Arc::default(),
+            probe,
+            away: Mutex::new(StoreError::unavailable("it is being probed")),
+        }))
+    }
+
+    /// Makes one call. `work` runs only if the line is not refused, and no longer than the deadline.
+    ///
+    /// It runs as a task of the line's own: a caller that stops waiting, or whose runtime stands still, changes nothing
+    /// about what the call says of the engine, and holds up nobody. Returns after two deadlines even if the task is not
+    /// driven.
+    pub fn call<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send {
+        let called = self.call_judged(work, |result| result.as_ref().err().cloned());
+        async { called.await? }
+    }
+
+    /// The same for work whose result has its own errors: `failure` says which of them count as failures of the engine. An
+    /// error of the line itself says that the call was refused, or had no answer within the deadline.
+    pub fn call_judged<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+        failure: fn(&T) -> Option<StoreError>,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send {
+        // Boxed before anything holds it: each of the futures around it would have room for a copy.
+        let work = Box::pin(work);
+        async move {
+            let in_flight = self.enter()?;
+            let deadline = self.0.options.deadline;
+            let work = async move {
+                let result = timeout(deadline, work).await.map_err(|_| in_flight.late());
+                match &result {
+                    Ok(result) => in_flight.end(failure(result).as_ref()),
+                    Err(late) => in_flight.end(Some(late)),
+                }
+                result
+            };
+            self.0.background.run(1, work).await?
+        }
+    }
+
+    /// The same for work that borrows, which the caller polls itself, and whose requests are tasks of the engine's own that
+    /// count into [`answers`](Self::answers).
+    ///
+    /// If the caller leaves, nobody hears the result. Then the call counts as a failure unless the engine has answered
+    /// anything between its beginning and its deadline.
+    pub async fn call_here<T>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let in_flight = self.enter()?;
+        let (deadline, answers, ahead) = (self.0.options.deadline, in_flight.answers, in_flight.ahead);
+        let abandoned = Abandoned::watch(in_flight);
+        let result = self.0.background.within(deadline, work).await;
+        let result = result.unwrap_or_else(|| Err(self.late(answers, ahead)));
+        abandoned.end(result.as_ref().err());
+        result
+    }
+
+    /// Counts answers of the engine. Whoever hears one that no call waits for adds to it.
+    pub fn answers(&self) -> Arc<AtomicU64> {
+        self.0.answers.clone()
+    }
+
+    /// Takes a place among the calls in flight, or says why there is none.
+    fn enter(&self) -> Result<InFlight, StoreError> {
+        let inner = &*self.0;
+        if inner.breaker.is_open() {
+            self.ensure_prober();
+            inner.counters.refused_open.fetch_add(1, Relaxed);
+            return Err(inner.away().clone());
+        }
+        let Ok(slot) = inner.slots.try_acquire() else {
+            inner.counters.refused_full.fetch_add(1, Relaxed);
+            return Err(StoreError::Overloaded);
+        };
+        slot.forget();
+        inner.counters.calls.fetch_add(1, Relaxed);
+        let ahead = inner.in_flight().saturating_sub(1);
+        Ok(InFlight { line: self.clone(), answers: inner.answers.load(Relaxed), ahead, noted: false })
+    }
+
+    /// Why a call is late that began after so many answers, behind so many others. An engine that answers is not away:
+    /// where the calls before it were many, it is late because of them.
+    fn late(&self, answers: u64, ahead: u64) -> StoreError {
+        let is_silent = self.0.answers.load(Relaxed) == answers;
+        if is_silent || ahead < OWN_QUEUE_MIN {
+            return StoreError::Deadline(self.0.options.deadline);
+        }
+        StoreError::Overloaded
+    }
+
+    /// Where its calls and probes run.
+    pub fn background(&self) -> &Background {
+        &self.0.background
+    }
+
+    /// What it has seen so far.
+    pub fn stats(&self) -> LineStats {
+        let Inner { breaker, counters, .. } = &*self.0;
+        let read = |counter: &AtomicU64| counter.load(Relaxed);
+        LineStats {
+            calls: read(&counters.calls),
+            failed: read(&counters.failed),
+            timed_out: read(&counters.timed_out),
+            refused_open: read(&counters.refused_open),
+            refused_full: read(&counters.refused_full),
+            opened: read(&counters.opened),
+            probes: read(&counters.probes),
+            in_flight: self.0.in_flight(),
+            open: breaker.is_open(),
+        }
+    }
+
+    /// Opens the breaker at once: the engine is known to be away, as when it is at start.
+    pub fn open(&self) {
+        if self.0.breaker.open() {
+            self.opened();
+        }
+    }
+
+    fn note(&self, error: Option<&StoreError>) {
+        let Inner { breaker, counters, answers, .. } = &*self.0;
+        match error {
+            Some(StoreError::Deadline(_) | StoreError::Overloaded) => {
+                counters.timed_out.fetch_add(1, Relaxed)
+            }
+            Some(_) => counters.failed.fetch_add(1, Relaxed),
+            None => 0,
+        };
+        match error {
+            Some(outage) if outage.is_outage() => {
+                if breaker.failed() {
+                    self.0.is_away_since(outage);
+                    self.opened();
+                }
+            }
+            // Of the engine it says nothing.
+            Some(StoreError::Overloaded) => {}
+            _ => {
+                answers.fetch_add(1, Relaxed);
+                breaker.answered();
+            }
+        }
+    }
+
+    fn opened(&self) {
+        self.0.counters.opened.fetch_add(1, Relaxed);
+        self.ensure_prober();
+    }
+
+    /// Starts the task that probes, unless it runs.
+    fn ensure_prober(&self) {
+        let Inner { prober, background, .. } = &*self.0;
+        prober.ensure(background, || probe_until_answered(Arc::downgrade(&self.0)));
+    }
+}
+
+/// A call in flight. Dropped before its end is noted, it panicked or its runtime ended: then it got no answer.
+struct InFlight {
+    line: Line,
+    /// How many answers there were when it began.
+    answers: u64,
+    /// How many calls were under way when it began.
+    ahead: u64,
+    noted: bool,
+}
+
+impl InFlight {
+    fn end(mut self, error: Option<&StoreError>) {
+        self.noted = true;
+        self.line.note(error);
+    }
+
+    fn late(&self) -> StoreError {
+        self.line.late(self.answers, self.ahead)
+    }
+
+    /// Ends it as a failure, or as a call of which nothing is known.
+    fn judge(mut self, failure: Option<&StoreError>) {
+        self.noted = true;
+        failure.into_iter().for_each(|late| self.line.note(Some(late)));
+    }
+}
+
+/// A call that is polled by its caller. Dropped before its end, it is judged at its deadline by what the engine has
+/// answered to others.
+struct Abandoned {
+    in_flight: Option<InFlight>,
+    began: Instant,
+}
+
+impl Abandoned {
+    fn watch(in_flight: InFlight) -> Self {
+        let began = in_flight.line.0.background.enter(Instant::now);
+        Self { in_flight: Some(in_flight), began }
+    }
+
+    fn end(mut self, error: Option<&StoreError>) {
+        self.in_flight.take().into_iter().for_each(|in_flight| in_flight.end(error));
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        let Some(in_flight) = self.in_flight.take() else { return };
+        let line = in_flight.line.clone();
+        let until = self.began + line.0.options.deadline;
+        line.0.background.spawn(async move {
+            sleep_until(until).await;
+            let inner = &in_flight.line.0;
+            let silent = inner.answers.load(Relaxed) == in_flight.answers;
+            let late = StoreError::Deadline(inner.options.deadline);
+            in_flight.judge(silent.then_some(&late));
+        });
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.line.0.slots.add_permits(1);
+        if !self.noted {
+            self.line.note(Some(&StoreError::unavailable("the call ended without an answer")));
+        }
+    }
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Line").field("options", &self.0.options).field("stats", &self.stats()).finish()
+    }
+}

@@ -1,0 +1,225 @@
+//! The state of one key on a node.
+
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use throttlekit_core::lease::{Epoch, Holder, Plan, Purse, Reply, Return, Sizing, Turn};
+use throttlekit_core::{Cost, Timestamp};
+use tokio::sync::Notify;
+
+use crate::Clock;
+use crate::store::{Lent, StoreError};
+use crate::sync::SharedWord;
+
+/// How often units of one key go back within one window.
+const RETURNS_PER_WINDOW_MAX: u32 = 16;
+
+/// Why a request came to nothing.
+pub(super) enum Failed {
+    /// No answer.
+    Outage(StoreError),
+    /// What was lent had died when it arrived.
+    Lapsed,
+}
+
+/// One key: the local lease, from which anyone spends, and the state behind it, one caller at a time.
+#[repr(align(64))]
+pub(super) struct KeySlot {
+    pub(super) purse: Purse<SharedWord>,
+    /// More units are fetched when fewer than so many are left. Zero while they are being fetched.
+    pub(super) low: AtomicU64,
+    /// When the whole limit is free again, by the store's clock, as the loan said that last filled the purse. Of units of
+    /// a window it names that window.
+    reset_at: AtomicU64,
+    refill_at_percent: u64,
+    state: Mutex<KeyState>,
+    /// Rings when a request has come back.
+    pub(super) bell: Notify,
+}
+
+pub(super) struct KeyState {
+    /// The key as the store keeps it, once it was needed.
+    pub(super) key: Option<Arc<str>>,
+    pub(super) holder: Holder,
+    pub(super) sizing: Sizing,
+    /// Callers that wait for the bell.
+    pub(super) waiting: usize,
+    /// Handles that spend from this slot without asking whose it is.
+    pub(super) pins: usize,
+    /// The last request that came to nothing, and why.
+    pub(super) failed: Option<(u64, Failed)>,
+    /// Returns in the window of the last one. Each leaves its name with the store as long as the window lasts.
+    returned: (Epoch, u32),
+    /// Units in the purse when it was last counted.
+    counted: Cost,
+    asked_at: Timestamp,
+    /// Whether anyone came or anything was spent since the last look for idle keys.
+    stirred: bool,
+}
+
+impl KeySlot {
+    pub(super) fn new(plan: Plan, sizing: Sizing, refill_at_percent: u8) -> Self {
+        Self {
+            purse: Purse::new(),
+            low: AtomicU64::new(0),
+            reset_at: AtomicU64::new(0),
+            refill_at_percent: refill_at_percent.into(),
+            state: Mutex::new(KeyState {
+                key: None,
+                holder: Holder::new(plan),
+                sizing,
+                waiting: 0,
+                pins: 0,
+                failed: None,
+                returned: (Epoch::default(), 0),
+                counted: 0,
+                asked_at: Timestamp::EPOCH,
+                stirred: false,
+            }),
+            bell: Notify::new(),
+        }
+    }
+
+    /// When the whole limit is free again, by the store's clock. Written after the purse is filled: whoever reads it and
+    /// then spends, spends units of that window or of a later one, never of one before.
+    #[inline(always)]
+    pub(super) fn reset_at(&self) -> Timestamp {
+        Timestamp::from_nanos(self.reset_at.load(Acquire))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, KeyState> {
+        // The machine is pure and finishes what it begins, so a panic elsewhere leaves nothing half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn try_state(&self) -> Option<MutexGuard<'_, KeyState>> {
+        self.state.try_lock().ok()
+    }
+
+    /// The instant since which nobody locked the state, if the key holds nothing and nobody relies on it.
+    pub(super) fn idle_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let state = self.try_state()?;
+        state.is_free(self, now).then_some(state.asked_at)
+    }
+
+    /// Makes the slot as new and nobody's, if it still is idle.
+    ///
+    /// Both while the state is locked, so that whoever finds there that it is still its key's, can rely on it. And the purse is
+    /// emptied first: units taken out by a thread that found the slot before do not belong with the deadline which
+    /// that thread has read.
+    pub(super) fn clear(&self, now: Timestamp, disown: impl FnOnce()) -> bool {
+        let Some(mut state) = self.try_state() else { return false };
+        if !state.is_free(self, now) {
+            return false;
+        }
+        self.purse.empty(now);
+        self.low.store(0, Relaxed);
+        self.reset_at.store(0, Release);
+        state.clear();
+        disown();
+        true
+    }
+}
+
+impl KeyState {
+    fn is_free(&self, slot: &KeySlot, now: Timestamp) -> bool {
+        self.pins == 0 && self.waiting == 0 && !self.holder.is_asking() && slot.purse.left(now) == 0
+    }
+
+    fn clear(&mut self) {
+        self.key = None;
+        self.holder = self.holder.fresh();
+        self.sizing.clear();
+        (self.failed, self.returned, self.counted) = (None, (Epoch::default(), 0), 0);
+        self.asked_at = Timestamp::EPOCH;
+    }
+
+    /// Somebody has come.
+    pub(super) fn greet(&mut self, now: Timestamp) {
+        (self.asked_at, self.stirred) = (now, true);
+    }
+
+    /// A caller that the purse could not serve.
+    pub(super) fn ask(&mut self, slot: &KeySlot, cost: Cost, clock: &impl Clock) -> Turn {
+        self.count(slot, self.asked_at);
+        let turn = self.holder.handle_ask(&slot.purse, cost, || clock.now());
+        self.recount(slot);
+        if matches!(turn, Turn::Spent { .. }) {
+            self.sizing.served(cost, self.asked_at);
+        }
+        turn
+    }
+
+    /// What came back from the store.
+    pub(super) fn reply(&mut self, slot: &KeySlot, id: u64, lent: &Lent, now: Timestamp) -> Reply {
+        self.count(slot, now);
+        let reply = self.holder.handle_reply(&slot.purse, id, lent.loan, now);
+        if reply == Reply::Credited {
+            slot.reset_at.store(lent.loan.decision.reset_at.as_nanos(), Release);
+        }
+        self.recount(slot);
+        if reply == Reply::Lapsed {
+            self.failed = Some((id, Failed::Lapsed));
+        }
+        if lent.loan.decision.remaining == 0 {
+            // The last of its window: to fetch ahead would only be refused.
+            slot.low.store(0, Relaxed);
+        }
+        reply
+    }
+
+    /// Units that were spent and not used, of the window that ends at `reset_at`.
+    pub(super) fn refund(&mut self, slot: &KeySlot, units: Cost, reset_at: Timestamp, now: Timestamp) {
+        if slot.reset_at() == reset_at {
+            self.count(slot, now);
+            self.holder.handle_refund(&slot.purse, units);
+            self.counted = slot.purse.units();
+        }
+    }
+
+    /// What to give back of a key at which nothing has stirred since the last look.
+    pub(super) fn idle(&mut self, slot: &KeySlot, now: Timestamp) -> Option<Return> {
+        self.count(slot, now);
+        if std::mem::take(&mut self.stirred) || self.waiting > 0 {
+            return None;
+        }
+        self.hand_in(slot, now)
+    }
+
+    /// What to give back, stirred or not. A key that comes and goes does so only so often in one window; then its units
+    /// lapse with it.
+    pub(super) fn hand_in(&mut self, slot: &KeySlot, now: Timestamp) -> Option<Return> {
+        slot.low.store(0, Relaxed);
+        let back = self.holder.poll_return(&slot.purse, now);
+        self.counted = slot.purse.units();
+        let back = back?;
+        if self.returned.0 != back.epoch {
+            self.returned = (back.epoch, 0);
+        }
+        self.returned.1 += 1;
+        (self.returned.1 <= RETURNS_PER_WINDOW_MAX).then_some(back)
+    }
+
+    /// The purse may have been filled: then more is fetched when so much of that is left.
+    fn recount(&mut self, slot: &KeySlot) {
+        let units = slot.purse.units();
+        if units > self.counted {
+            slot.low.store(units.saturating_mul(slot.refill_at_percent) / 100, Relaxed);
+        }
+        self.counted = units;
+    }
+
+    /// Counts what was spent since the last time.
+    fn count(&mut self, slot: &KeySlot, now: Timestamp) {
+        let units = slot.purse.units();
+        let spent = self.counted.saturating_sub(units);
+        self.counted = units;
+        self.stirred |= spent > 0;
+        self.sizing.served(spent, now);
+    }
+
+    pub(super) fn failed(&mut self, id: u64, error: StoreError) {
+        self.holder.handle_failure(id);
+        self.failed = Some((id, Failed::Outage(error)));
+    }
+}
