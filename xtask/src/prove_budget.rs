@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use throttlekit::store::{MemoryStore, Store};
 use throttlekit::{Clock, WallClock};
 use throttlekit_conformance::budget::{self, Chunks, Seen, Setup, Way};
 use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
 
-use crate::prove::run_released;
 use crate::services;
 use crate::verify::{Options, Run};
 
@@ -35,12 +34,7 @@ struct Fleet {
 }
 
 /// Runs every fleet on every store and fails if one breaks the bound, none reaches it, or a seeded bug is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    Options::parse("budget", &[], args)?;
-    if cfg!(debug_assertions) {
-        return run_released("budget", args);
-    }
-    let mut run = Run::begin("budget");
+pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     println!(
         "{:<10}{:<8}{:>10}{:>8}{:>10}{:>12}{:>8}{:>8}{:>8}",
@@ -49,7 +43,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     let fleets = runtime.block_on(prove_all())?;
     run.seeded(runtime.block_on(budget::find_seeded()));
     run.violated(violations(&fleets));
-    run.end(figure(&fleets))
+    Ok(figure(&fleets))
 }
 
 async fn prove_all() -> Result<Vec<Fleet>> {
@@ -149,7 +143,7 @@ fn beyond(fleet: &Fleet) -> u64 {
     fleet.seen.told.max(fleet.seen.charged).saturating_sub(fleet.seen.budget)
 }
 
-fn figure(fleets: &[Fleet]) -> serde_json::Value {
+fn figure(fleets: &[Fleet]) -> Value {
     let mut stores: Vec<&str> = fleets.iter().map(|fleet| fleet.store).collect();
     stores.dedup();
     let per_token = fleets.iter().filter(|fleet| fleet.setup.chunks.largest() == 1);

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use throttlekit::{Clock, WallClock};
 use throttlekit_conformance::budget_use::{self, Attack, BUDGETS, Learns, Paced, Scenario, Seen};
 use throttlekit_redis::RedisStore;
 
-use crate::prove::run_released;
 use crate::services;
 use crate::verify::{Options, Run, rounded};
 
@@ -34,20 +33,16 @@ struct Row {
 
 /// Runs every scenario, and fails if a budget is left unused, a key changes another's reservations, or a seeded bug is
 /// not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let small = Options::parse("budget-use", &["--small"], args)?.has("--small");
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let small = options.has("--small");
     let minutes = if small { MINUTES_SMALL } else { MINUTES };
-    if cfg!(debug_assertions) && minutes > MINUTES_SMALL {
-        return run_released("budget-use", args);
-    }
-    let mut run = Run::begin("budget-use");
     let rows = examine_all(minutes);
     let redis = tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(on_redis())?;
     run.seeded(budget_use::find_seeded(SEEDED_MINUTES));
     let figure = figure(&rows, minutes, redis);
     run.violated(rows.into_iter().filter_map(|row| row.broken));
     run.violated((redis < USED_MIN).then(|| format!("{redis:.3} of a window used on Redis")));
-    run.end(figure)
+    Ok(figure)
 }
 
 fn examine_all(minutes: u64) -> Vec<Row> {
@@ -134,7 +129,7 @@ impl Row {
     }
 }
 
-fn figure(rows: &[Row], minutes: u64, redis: f64) -> serde_json::Value {
+fn figure(rows: &[Row], minutes: u64, redis: f64) -> Value {
     let rounded = |value: f64| rounded(value, 3);
     let least = |of: fn(&Row) -> f64, attacked: bool| {
         let rows = rows.iter().filter(|row| (row.scenario.attack != Attack::None) == attacked);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use anyhow::{Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::laws::Violation;
 use throttlekit_conformance::regions::{
@@ -12,15 +12,12 @@ use throttlekit_conformance::regions::{
     find_region_bug,
 };
 
-use crate::prove::run_released;
 use crate::prove_stores::{self, addresses, engines};
 use crate::verify::{Options, Run, in_threads, rounded, search};
 
 const WORLDS: u64 = 100_000;
 const TIMELINES: u64 = 20_000;
 const SEEDED_WORLDS_MAX: u64 = 20_000;
-/// Above this many worlds or timelines it pays to build with optimisation first.
-const DEBUG_MAX: u64 = 2_000;
 /// How many worlds lie between two signs of progress.
 const CHUNK: u64 = 1_000;
 
@@ -35,14 +32,9 @@ struct Tally {
 }
 
 /// Proves fairness, safety and the pools, and fails if anything does not hold or a seeded bug is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let options = Options::parse("fair-regions", &["--worlds=", "--timelines="], args)?;
-    let worlds = options.number("--worlds", WORLDS)?;
-    let timelines = options.number("--timelines", TIMELINES)?;
-    if cfg!(debug_assertions) && worlds.max(timelines) > DEBUG_MAX {
-        return run_released("fair-regions", args);
-    }
-    let mut run = Run::begin("fair-regions");
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let worlds = options.number("--cases", WORLDS)?;
+    let timelines = options.number("--timelines", TIMELINES.min(worlds))?;
     println!("{:<34}{:>10}{:>12}{:>10}{:>10}", "law", "worlds", "violations", "worst", "mean");
     let fair = tell("fair: part of the bound", many("fair", worlds, |seed| check_fairness(seed, None)));
     let used = |(admitted, of): (u64, u64)| admitted as f64 / of.max(1) as f64;
@@ -67,7 +59,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         "grants": pools.iter().map(|(_, report)| report.grants).sum::<u64>(),
     });
     run.violated(safe.violation.iter().chain(&fair.violation).map(Violation::to_string));
-    run.end(figure)
+    Ok(figure)
 }
 
 /// Plays worlds on all threads.

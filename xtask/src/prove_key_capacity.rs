@@ -6,12 +6,13 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use throttlekit::{Clock, PreciseClock};
+use serde_json::{Value, json};
 use throttlekit_conformance::bugs;
 use throttlekit_conformance::key_capacity::{
     self, Bug, Flood, Found, InProcess, InStore, Model, RULES, Subject,
 };
+
+use crate::verify::{Options, Run};
 
 const KEYS: u64 = 10_000_000;
 const SMALL: (u64, usize) = (60_000, 1 << 20);
@@ -69,30 +70,19 @@ struct Row {
 }
 
 /// Sends every flood, and fails if a promise is broken or a seeded bug is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let (keys, small) = match args {
-        [] => (KEYS, false),
-        ["--small"] => (SMALL.0, true),
-        ["--keys", n] => (n.parse().with_context(|| format!("--keys {n}: expected an integer"))?, false),
-        ["--case", case] => return child(&serde_json::from_str(case)?),
-        _ => anyhow::bail!("prove key-capacity takes --small or --keys N, not {}", args.join(" ")),
-    };
-    if cfg!(debug_assertions) && !small {
-        return crate::prove::run_released("key-capacity", args);
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    if let Some(case) = options.value("--case") {
+        return child(&serde_json::from_str(case)?).map(|()| Value::Null);
     }
-    let clock = PreciseClock::new();
-    let begun = clock.now();
+    let small = options.has("--small");
+    let keys = options.number("--cases", if small { SMALL.0 } else { KEYS })?;
     let cases = if small { small_cases() } else { cases(keys) };
     head();
     let rows = cases.iter().map(|case| if small { Ok(flooded(case)) } else { in_a_process(case) });
     let rows = rows.map(|row| row.map(tell)).collect::<Result<Vec<Row>>>()?;
-    let seeded = find_seeded();
-    println!("\n{}", seeded.line());
-    let seconds = clock.now().since(begun).as_secs_f64();
-    println!("figure: {}", figure(&rows, keys, &seeded, seconds));
-    let broken: Vec<_> = rows.iter().flat_map(|row| &row.violations).collect();
-    ensure!(broken.is_empty(), "not proved: {} promises broken", broken.len());
-    seeded.check().map_err(anyhow::Error::msg)
+    run.seeded(find_seeded());
+    run.violated(rows.iter().flat_map(|row| row.violations.clone()));
+    Ok(figure(&rows, keys))
 }
 
 fn cases(keys: u64) -> Vec<Case> {
@@ -143,7 +133,7 @@ fn in_a_process(case: &Case) -> Result<Row> {
     }
     let exe = std::env::current_exe()?;
     let output = Command::new(exe)
-        .args(["prove", "key-capacity", "--case", &serde_json::to_string(case)?])
+        .args(["verify", "key-capacity", "--case", &serde_json::to_string(case)?])
         .output()?;
     ensure!(output.status.success(), "{case:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(serde_json::from_slice(&output.stdout)?)
@@ -271,7 +261,7 @@ fn tell(row: Row) -> Row {
     row
 }
 
-fn figure(rows: &[Row], keys: u64, seeded: &bugs::Found, seconds: f64) -> serde_json::Value {
+fn figure(rows: &[Row], keys: u64) -> Value {
     let ppm = |row: &Row| row.denied as f64 * 1e6 / keys as f64;
     let worst = |units: u64, budget: usize| {
         let of =
@@ -294,7 +284,6 @@ fn figure(rows: &[Row], keys: u64, seeded: &bugs::Found, seconds: f64) -> serde_
         })
         .collect();
     json!({
-        "name": "prove-key-capacity",
         "keys": keys,
         "floods": rows.len(),
         "denied_ppm_max_at_5": worst(5, BUDGET),
@@ -302,9 +291,5 @@ fn figure(rows: &[Row], keys: u64, seeded: &bugs::Found, seconds: f64) -> serde_
         "curve_mib": CURVE.map(|bytes| bytes >> 20),
         "curve": curve,
         "longest_us": rows.iter().map(|row| row.longest_us).fold(0.0, f64::max).round(),
-        "violations": rows.iter().map(|row| row.violations.len()).sum::<usize>(),
-        "seeded": seeded.total(),
-        "seeded_found": seeded.found.len(),
-        "seconds": (seconds * 10.0).round() / 10.0,
     })
 }

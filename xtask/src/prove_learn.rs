@@ -3,12 +3,11 @@
 use std::thread;
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::learn::{self, Findings, Size, reserve};
 use throttlekit_conformance::streams;
 
-use crate::prove::run_released;
 use crate::verify::{Options, Run, rounded};
 
 const SIZE: Size =
@@ -22,12 +21,7 @@ const WORLDS: u64 = 20_000;
 const SEEDED_WORLDS: u64 = 1_000;
 
 /// Runs every experiment and fails if a bar is missed or a seeded bug is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    Options::parse("learn", &[], args)?;
-    if cfg!(debug_assertions) {
-        return run_released("learn", args);
-    }
-    let mut run = Run::begin("learn");
+pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     let (found, reserved, seeded) = thread::scope(|scope| {
         let reserved = scope.spawn(|| reserve::examine(SIZE));
         let (found, seeded) = (learn::examine(SIZE), find_seeded());
@@ -40,7 +34,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     let figure = figure(&found, &reserved);
     run.seeded(seeded);
     run.violated([found.violations, reserved.violations, streams].concat());
-    run.end(figure)
+    Ok(figure)
 }
 
 /// Looks for the bugs of both kinds of learners and of streams.
@@ -90,7 +84,7 @@ fn tell_reserved(found: &reserve::Findings) {
     }
 }
 
-fn figure(found: &Findings, reserved: &reserve::Findings) -> serde_json::Value {
+fn figure(found: &Findings, reserved: &reserve::Findings) -> Value {
     let most = |values: &mut dyn Iterator<Item = f64>| rounded(values.fold(0.0, f64::max), 4);
     let at = |i: usize| most(&mut found.regret.iter().filter_map(|row| row.per_window.get(i).copied()));
     json!({

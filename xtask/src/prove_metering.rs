@@ -1,10 +1,9 @@
 //! Three ways to meter tokens beside each other: a table, and one line for machines.
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use throttlekit_conformance::metering::{self, CAPS, POLICIES, Policy, Row, Setup};
 
-use crate::prove::run_released;
 use crate::verify::{Options, Run, rounded};
 
 const SEEDS: u64 = 20;
@@ -13,17 +12,12 @@ const SEEDED_SEEDS: u64 = 3;
 const SEEDED_CAP: u64 = 4_096;
 
 /// Plays every policy at every cap, and fails if a bar is missed or a seeded meter is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    Options::parse("metering", &[], args)?;
-    if cfg!(debug_assertions) {
-        return run_released("metering", args);
-    }
-    let mut run = Run::begin("metering");
+pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     let rows = metering::table(SEEDS);
     run.seeded(metering::find_seeded(SEEDED_SEEDS, SEEDED_CAP, &Setup::default()));
     tell(&rows);
     run.violated(metering::check(&rows));
-    run.end(figure(&rows))
+    Ok(figure(&rows))
 }
 
 fn tell(rows: &[Row]) {
@@ -39,7 +33,7 @@ fn tell(rows: &[Row]) {
     }
 }
 
-fn figure(rows: &[Row]) -> serde_json::Value {
+fn figure(rows: &[Row]) -> Value {
     let of = |policy: Policy| rows.iter().filter(move |row| row.policy == policy);
     let each = |policy: Policy| {
         let list = |value: fn(&Row) -> f64| of(policy).map(|row| rounded(value(row), 4)).collect::<Vec<_>>();

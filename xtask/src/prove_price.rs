@@ -4,14 +4,13 @@ use std::hint::black_box;
 use std::thread;
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use throttlekit::price::{Bid, Refiner, RefinerOptions, solve_fluid_lp};
 use throttlekit::{Clock, PreciseClock, Timestamp};
 use throttlekit_conformance::price::three_axes::{self, AMPLE, HOG, RATIONED, Wrong};
 use throttlekit_conformance::price::two_axes::{self, CORRELATIONS, LONG_RUNS, PUBLISHED_SEEDS};
 use throttlekit_conformance::price::{self, Family, Findings, Problem, Size};
 
-use crate::prove::run_released;
 use crate::verify::{Options, Run};
 
 const SIZE: Size = Size { problems: 40_000, refiners: 2_000, streams: 20_000 };
@@ -25,12 +24,7 @@ const INSTANCES: usize = 201;
 const SAMPLE: usize = 25;
 
 /// Runs the law and every experiment, and fails if a bar is missed or a seeded bug is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    Options::parse("bid-price", &[], args)?;
-    if cfg!(debug_assertions) {
-        return run_released("bid-price", args);
-    }
-    let mut run = Run::begin("bid-price");
+pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     let (tables, found, seeded) = thread::scope(|scope| {
         let law = scope.spawn(|| (price::examine(SIZE), price::find_seeded(SEEDED_SIZE)));
         let tables = Tables::run();
@@ -50,7 +44,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     run.seeded(seeded);
     run.violated(found.violations);
     run.violated(tables.check().err());
-    run.end(figure)
+    Ok(figure)
 }
 
 /// What pricing costs, each the median over some instances.
@@ -143,7 +137,7 @@ impl Tables {
             .map_err(|story| format!("below its threshold: {story}"))
     }
 
-    fn figure(&self, found: &Findings) -> serde_json::Value {
+    fn figure(&self, found: &Findings) -> Value {
         let all = |rows: &[two_axes::Row], of: fn(&two_axes::Row) -> f64| -> Vec<f64> {
             rows.iter().map(|row| points(of(row))).collect()
         };

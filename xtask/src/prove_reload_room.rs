@@ -2,11 +2,10 @@
 //! bug is found.
 
 use anyhow::{Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use throttlekit::{Clock, PreciseClock};
 use throttlekit_conformance::reload::{ReloadBug, ReloadReport, find_reload_bug};
 
-use crate::prove::run_released;
 use crate::prove_stores::{Engine, addresses, engines, progress};
 use crate::verify::{Options, Run, search};
 
@@ -14,8 +13,6 @@ use crate::verify::{Options, Run, search};
 const CASES: u64 = 200_000;
 const ENGINE_PART: u64 = 50;
 const SEEDED_CASES_MAX: u64 = 20_000;
-/// Above this many cases it pays to build with optimization first.
-const DEBUG_CASES_MAX: u64 = 5_000;
 const CHUNK: u64 = 1_000;
 
 struct Proof {
@@ -26,13 +23,8 @@ struct Proof {
 }
 
 /// Plays timelines with changes of numbers to every store; fails on any violation and on any seeded bug not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let options = Options::parse("reload-room", &["--cases=", "--only="], args)?;
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let (cases, only) = (options.number("--cases", CASES)?, options.names("--only"));
-    if cfg!(debug_assertions) && cases > DEBUG_CASES_MAX {
-        return run_released("reload-room", args);
-    }
-    let mut run = Run::begin("reload-room");
     let engines: Vec<Engine> = engines()
         .into_iter()
         .filter(|engine| only.as_ref().is_none_or(|names| names.contains(&engine.name)))
@@ -58,7 +50,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         let idle = report.at_other_pace == 0 || report.waits == 0;
         run.violated(idle.then(|| format!("no case requested at another pace on {name}")));
     }
-    run.end(figure(&proofs))
+    Ok(figure(&proofs))
 }
 
 async fn play(engine: &Engine, address: &str, cases: u64) -> Proof {
@@ -89,7 +81,7 @@ fn tell(proof: Proof) -> Proof {
     proof
 }
 
-fn figure(proofs: &[Proof]) -> serde_json::Value {
+fn figure(proofs: &[Proof]) -> Value {
     let sum = |of: fn(&ReloadReport) -> u64| proofs.iter().map(|proof| of(&proof.report)).sum::<u64>();
     json!({
         "stores": proofs.iter().map(|proof| proof.name).collect::<Vec<_>>(),

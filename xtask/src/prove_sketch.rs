@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use throttlekit::overload::Shape;
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::sketch::{self, Contest, Early, FLOODS, Findings, Kind, Size};
@@ -37,12 +37,8 @@ struct Rest {
 }
 
 /// Runs every experiment and fails if a law is broken or a seeded bug is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let units = Options::parse("sketch", &["--units="], args)?.number("--units", UNITS)?;
-    if cfg!(debug_assertions) {
-        return crate::prove::run_released("sketch", args);
-    }
-    let mut run = Run::begin("sketch");
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let units = options.number("--cases", UNITS)?;
     let floods = flooded(units);
     let rest = Rest::found();
     tell(&floods, &rest);
@@ -53,7 +49,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     if bytes() != BYTES {
         run.violated([format!("ε 0.01 and δ 0.001 take {} bytes, not {BYTES}", bytes())]);
     }
-    run.end(figure)
+    Ok(figure)
 }
 
 /// Worlds of floods against both limiters until so many units were offered.
@@ -138,7 +134,7 @@ fn tell(floods: &Findings, rest: &Rest) {
     }
 }
 
-fn figure(floods: &Findings, rest: &Rest) -> serde_json::Value {
+fn figure(floods: &Findings, rest: &Rest) -> Value {
     let rounded = |value: f64| rounded(value, 4);
     let nearest = |early: &Early| early.frequency() / early.delta();
     let quiet: u64 = rest.contests.iter().map(|row| row.asks).sum();

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 use throttlekit::store::MemoryStore;
 use throttlekit::{Clock, PreciseClock};
 use throttlekit_conformance::laws::Violation;
@@ -19,14 +19,11 @@ use throttlekit_conformance::stores::{
 use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
 
-use crate::prove::run_released;
 use crate::services;
 use crate::verify::{Options, Run, search};
 
 const TIMELINES: u64 = 100_000;
 const SEEDED_WORLDS_MAX: u64 = 10_000;
-/// Above this many timelines it pays to build with optimisation first.
-const DEBUG_TIMELINES_MAX: u64 = 5_000;
 /// How many timelines lie between two signs of progress.
 const CHUNK: u64 = 1_000;
 /// What is looked at is what an engine decides, not how fast: it shares its processors with the proof.
@@ -136,18 +133,13 @@ struct Proof {
 }
 
 /// Proves every engine and fails on any difference, on any bug not found, and on anything not looked at.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let options = Options::parse("stores", &["--timelines=", "--from=", "--only="], args)?;
-    let options = Plan {
-        from: options.number("--from", 0)?,
-        timelines: options.number("--timelines", TIMELINES)?,
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let plan = Plan {
+        from: options.number("--seed", 0)?,
+        timelines: options.number("--cases", TIMELINES)?,
         only: options.names("--only"),
     };
-    if cfg!(debug_assertions) && options.timelines > DEBUG_TIMELINES_MAX {
-        return run_released("stores", args);
-    }
-    let mut run = Run::begin("stores");
-    let engines = chosen(&options)?;
+    let engines = chosen(&plan)?;
     let addresses = addresses(&engines)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     println!(
@@ -157,18 +149,18 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     let proofs: Vec<Proof> = engines
         .iter()
         .zip(addresses)
-        .map(|(engine, address)| tell(runtime.block_on(prove(engine, &address, &options))))
+        .map(|(engine, address)| tell(runtime.block_on(prove(engine, &address, &plan))))
         .collect();
     run.seeded(search("timelines", StoreBug::ALL, |bug| {
         runtime.block_on(find_store_bug(bug, SEEDED_WORLDS_MAX))
     }));
     tell_features(&proofs);
-    run.violated(violations(&proofs, options.timelines));
-    run.end(figure(&proofs))
+    run.violated(violations(&proofs, plan.timelines));
+    Ok(figure(&proofs))
 }
 
-fn chosen(options: &Plan<'_>) -> Result<Vec<Engine>> {
-    let Some(names) = &options.only else { return Ok(engines().into()) };
+fn chosen(plan: &Plan<'_>) -> Result<Vec<Engine>> {
+    let Some(names) = &plan.only else { return Ok(engines().into()) };
     let known = engines().map(|engine| engine.name);
     if let Some(stranger) = names.iter().find(|name| !known.contains(name)) {
         bail!("no store is called {stranger:?}; there are {}", known.join(", "));
@@ -255,7 +247,7 @@ fn tell_features(proofs: &[Proof]) {
     }
 }
 
-fn figure(proofs: &[Proof]) -> serde_json::Value {
+fn figure(proofs: &[Proof]) -> Value {
     let agreed = proofs.iter().map(|proof| proof.report.timelines).min().unwrap_or(0);
     json!({
         "stores": proofs.iter().map(|proof| proof.name).collect::<Vec<_>>(),

@@ -34,6 +34,7 @@ macro_rules! bugs {
     ($(#[$meta:meta])* $vis:vis enum $kind:ident { $($name:ident: $what:literal,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(clippy::enum_variant_names, reason = "a name says what is wrong, and much may be ignored")]
         $vis enum $kind {
             $(#[doc = $what] $name,)*
         }

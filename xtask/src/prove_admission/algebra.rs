@@ -23,17 +23,9 @@ pub(super) fn run(small: bool) -> Result<Part> {
     part.broken.extend(broken.map(|story| format!("algebra: {story}")));
     let orders_found =
         Found::all(|bug: OrderBug| (0..SEEDED_CASES_MAX).any(|seed| check_order(Some(bug), seed).is_err()));
-    let seeded = law.find_seeded(SEEDED_CASES_MAX).merge(orders_found);
+    part.seeded = law.find_seeded(SEEDED_CASES_MAX).merge(orders_found);
     println!("associative, commutative, idempotent, neutral: {cases} cases each");
     println!("two to six limits of two axes, in two orders: {orders} cases");
-    println!("{}", seeded.line());
-    part.broken.extend(seeded.check().err().map(|missed| format!("algebra: {missed}")));
-    part.figure = json!({
-        "cases_each": cases,
-        "orders": orders,
-        "violations": part.broken.len(),
-        "seeded": seeded.total(),
-        "seeded_found": seeded.found.len(),
-    });
+    part.figure = json!({ "cases_each": cases, "orders": orders, "violations": part.broken.len() });
     Ok(part)
 }

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use serde_json::json;
-use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::drill::{DrillBug, drill, find};
 
 use super::Part;
@@ -33,9 +32,8 @@ async fn prove(runs: u64) -> Part {
             return part;
         }
     };
-    let mut seeded = Found::default();
     for &bug in DrillBug::ALL {
-        seeded.note(bug.name(), find(bug, SEEDED_RUNS_MAX).await.is_some());
+        part.seeded.note(bug.name(), find(bug, SEEDED_RUNS_MAX).await.is_some());
     }
     println!(
         "{} runs, {} calls, {} admitted, {} tokens; {} futures dropped midway, {} panics, {} of {} calls to stores failed",
@@ -48,7 +46,7 @@ async fn prove(runs: u64) -> Part {
         drilled.faults,
         drilled.store_calls
     );
-    println!("0 slots leaked, 0 ledgers wrong; {}", seeded.line());
+    println!("0 slots leaked, 0 ledgers wrong");
     part.figure = json!({
         "runs": drilled.runs,
         "calls": drilled.calls,
@@ -60,9 +58,6 @@ async fn prove(runs: u64) -> Part {
         "faults": drilled.faults,
         "slots_leaked": 0,
         "ledgers_wrong": 0,
-        "seeded": seeded.total(),
-        "seeded_found": seeded.found.len(),
     });
-    part.broken.extend(seeded.check().err().map(|missed| format!("drill: {missed}")));
     part
 }

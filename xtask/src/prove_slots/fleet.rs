@@ -88,7 +88,7 @@ impl Scene<'_> {
         let (program, redis) = (std::env::current_exe()?, self.redis.to_owned());
         let command = move || {
             let mut command = Command::new(&program);
-            command.args(["prove", "slots", "fleet"]).env(REDIS, &redis);
+            command.args(["verify", "slots", "fleet"]).env(REDIS, &redis);
             command
         };
         let folder: PathBuf = self.folder.join(self.name.replace(' ', "-"));
@@ -127,16 +127,12 @@ fn scenes(folder: &Path, lengths: &Lengths) -> Result<Part> {
     let equal = if lengths.equal > 0.0 { Some(calm_alone(&fixed, lengths)?) } else { None };
     let inferred =
         if lengths.infer > 0.0 { Some(inferred(&fixed, lengths, &mut part.broken)?) } else { None };
-    let mut found = 0;
     for (bug, work, demand_times) in SEEDED.into_iter().filter(|_| lengths.seeded > 0.0) {
         let name = bug.name();
         let seen = seeded(&Scene { name, work, demand_times, bug: Some(bug), ..fixed }, lengths)?;
         let caught = seen > CEILING.into();
         println!("{name:<16}{seen:>7}  seeded, {}", if caught { "found" } else { "NOT found" });
-        found += u64::from(caught);
-        if !caught {
-            part.broken.push(format!("the seeded {name:?} was not found: at most {seen} at a time"));
-        }
+        part.seeded.note(name, caught);
     }
     part.figure = json!({
         "ceiling": CEILING,
@@ -145,8 +141,6 @@ fn scenes(folder: &Path, lengths: &Lengths) -> Result<Part> {
         "equal_split_use": equal.map(|tally| tally.mean / f64::from(CEILING)),
         "capacity": CAPACITY,
         "inferred_ceiling": inferred,
-        "seeded": if lengths.seeded > 0.0 { SEEDED.len() } else { 0 },
-        "seeded_found": found,
     });
     Ok(part)
 }

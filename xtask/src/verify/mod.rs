@@ -1,79 +1,114 @@
-//! The verifications by name, and the parts that all of them share: options, the optimized build, progress, seeded bugs, the
-//! `figure:` line and the verdict.
+//! The verifications by name, and what all of them share: options, the optimized build, progress, seeded bugs, the `figure:`
+//! line and the verdict.
 
 pub(crate) mod list;
 mod options;
+pub(crate) mod parts;
 mod run;
+mod table;
 
 use anyhow::{Context, Result, ensure};
-use throttlekit_conformance::fair;
+use serde_json::Value;
 
 pub(crate) use options::Options;
-pub(crate) use run::{Run, in_threads, rounded, search};
+pub(crate) use run::{Run, figure_of, hunt, in_parallel, in_threads, optimized, rounded, search};
+use table::ALL;
 
-use crate::prove;
-use crate::{
-    prove_abuse, prove_admission, prove_budget, prove_budget_use, prove_exhaustion, prove_failover,
-    prove_fair_regions, prove_fleet, prove_fuzz, prove_inference, prove_isolation, prove_key_capacity,
-    prove_label_truth, prove_learn, prove_lease_model, prove_lease_scale, prove_lease_sim, prove_metering,
-    prove_price, prove_reload_room, prove_sketch, prove_slots, prove_stores,
-};
+use crate::model;
 
-/// A command that verifies something, given its options.
-type Verify = fn(&[&str]) -> Result<()>;
+/// A check of guarantees.
+pub(crate) struct Verification {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// The options, as [`Options`] declares them.
+    pub(crate) takes: &'static [&'static str],
+    pub(crate) unoptimized: Unoptimized,
+    pub(crate) run: Verify,
+}
 
-/// Every verification by its name.
-const ALL: [(&str, Verify); 28] = [
-    ("rate", prove::run),
-    ("fair", |args| prove::prove_all("fair", &fair::laws(), args)),
-    ("abuse", prove_abuse::run),
-    ("envoy-hostile", prove_abuse::run_envoy),
-    ("fair-service", prove_abuse::run_fair),
-    ("budget", prove_budget::run),
-    ("budget-use", prove_budget_use::run),
-    ("key-capacity", prove_key_capacity::run),
-    ("learn", prove_learn::run),
-    ("metering", prove_metering::run),
-    ("sketch", prove_sketch::run),
-    ("bid-price", prove_price::run),
-    ("admission", prove_admission::run),
-    ("inference", prove_inference::run),
-    ("slots", prove_slots::run),
-    ("stores", prove_stores::run),
-    ("reload-room", prove_reload_room::run),
-    ("fair-regions", prove_fair_regions::run),
-    ("fuzz", prove_fuzz::run),
-    ("wire-fuzz", prove_abuse::run_wire_fuzz),
-    ("isolated-callers", prove_isolation::run),
-    ("fleet", prove_fleet::run),
-    ("failover", prove_failover::run),
-    ("label-truth", prove_label_truth::run),
-    ("exhaustion", prove_exhaustion::run),
-    ("lease-sim", prove_lease_sim::run),
-    ("lease-scale", prove_lease_scale::run),
-    ("lease-model", prove_lease_model::run),
-];
+/// Verifies something. Returns the numbers of the figure; nothing where there is no figure, as after a replay.
+pub(crate) type Verify = fn(&Options<'_>, &mut Run) -> Result<Value>;
+
+/// When a build without optimization will do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unoptimized {
+    /// It waits for other processes.
+    Always,
+    Never,
+    /// With `--small`.
+    Small,
+    /// Up to this many cases, and with `--small` or `--replay`.
+    Cases(u64),
+}
 
 /// Runs the verification of this name.
 pub(crate) fn one(name: &str, args: &[&str]) -> Result<()> {
-    let known = || ALL.map(|(name, _)| name).join(", ");
-    let (_, verify) = ALL
-        .iter()
-        .find(|(known, _)| *known == name)
-        .with_context(|| format!("unknown verification {name:?}: expected one of {}", known()))?;
-    verify(args)
+    let mut known = ALL.iter().chain(&model::ALL);
+    let named = known.find(|known| known.name == name);
+    named.with_context(|| format!("unknown verification {name}\n{}", usage()))?.run(args)
 }
 
 /// Runs every verification at its full size. Names those that fail at the end.
 pub(crate) fn all() -> Result<()> {
     let mut failed = Vec::new();
-    for (name, verify) in ALL {
-        println!("── {name}");
-        if let Err(error) = verify(&[]) {
-            eprintln!("{name}: {error:#}");
-            failed.push(name);
+    for verification in &ALL {
+        println!("── {}", verification.name);
+        if let Err(error) = verification.run(&[]) {
+            eprintln!("{error:#}");
+            failed.push(verification.name);
         }
     }
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
+}
+
+/// Returns the usage of every verification.
+pub(crate) fn usage() -> String {
+    let each = ALL.iter().map(|one| {
+        let takes = options::usage(one.takes);
+        format!("\n  verify {} {takes}\n{:27}{}", one.name, "", one.about)
+    });
+    format!("usage: cargo xtask verify NAME|all|--list\n{}", each.collect::<String>())
+}
+
+impl Verification {
+    /// Runs it, in an optimized build where it is large, and prints its figure.
+    pub(crate) fn run(&self, args: &[&str]) -> Result<()> {
+        let options = Options::parse(&format!("verify {}", self.name), self.takes, args)?;
+        if cfg!(debug_assertions) && !self.unoptimized.will_do(&options)? {
+            return optimized(&[&["verify", self.name], args].concat());
+        }
+        let mut run = Run::begin(self.name);
+        match (self.run)(&options, &mut run)? {
+            Value::Null => run.verdict(),
+            figure => run.end(figure),
+        }
+    }
+}
+
+impl Unoptimized {
+    fn will_do(self, options: &Options<'_>) -> Result<bool> {
+        Ok(match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Small => options.has("--small"),
+            Self::Cases(max) => {
+                let small = options.has("--small") || options.has("--replay");
+                small || options.number("--cases", u64::MAX)? <= max
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::ALL;
+
+    #[test]
+    fn every_verification_has_a_name_of_its_own() {
+        let names: BTreeSet<_> = ALL.iter().map(|one| one.name).collect();
+        assert_eq!(names.len(), ALL.len());
+    }
 }

@@ -18,6 +18,8 @@ use throttlekit::{HeldSlot, ManualClock, SharedSlots, Timestamp};
 use throttlekit_conformance::{Dice, bugs};
 use tokio::runtime::{Builder, Runtime};
 
+use super::Part;
+
 const LIVES: Duration = Duration::from_secs(60);
 const POLICY: &str = "cycles";
 /// Few enough that asks are denied too.
@@ -131,13 +133,9 @@ struct Counts {
     dropped_at: [u64; POLLS_MAX as usize],
 }
 
-pub(super) fn run(cycles: u64, broken: &mut Vec<String>) -> Result<Value> {
-    let mut seeded_found = 0;
+pub(super) fn run(cycles: u64, part: &mut Part) -> Result<Value> {
     for &bug in CycleBug::ALL {
-        match play(PER_CLIENT, Some(bug))?.leaked {
-            0 => broken.push(format!("slots: seeded bug not found: {}", bug.name())),
-            _ => seeded_found += 1,
-        }
+        part.seeded.note(bug.name(), play(PER_CLIENT, Some(bug))?.leaked > 0);
     }
     let counts = play(cycles, None)?;
     let Counts { cycles, cancelled, admitted, denied, killed_holding, over_ceiling, .. } = counts;
@@ -147,24 +145,24 @@ pub(super) fn run(cycles: u64, broken: &mut Vec<String>) -> Result<Value> {
          clients that were killed; {leaked} leaked"
     );
     if leaked > 0 {
-        broken.push(format!("slots: {leaked} slots leaked after {cycles} cycles in memory"));
+        part.broken.push(format!("slots: {leaked} slots leaked after {cycles} cycles in memory"));
     }
     if left_over > 0 {
-        broken.push(format!(
+        part.broken.push(format!(
             "slots: {left_over} slots of killed clients outlived their leases by a tenth in memory"
         ));
     }
     if over_ceiling > 0 {
-        broken.push(format!("slots: the ceiling was passed {over_ceiling} times in memory"));
+        part.broken.push(format!("slots: the ceiling was passed {over_ceiling} times in memory"));
     }
     let reached = dropped_at.iter().take_while(|&&times| times > 0).count();
     if reached < 4 || cancelled == 0 || killed_holding == 0 || denied == 0 {
-        broken.push(format!("slots: too little was met: dropped after so many polls {dropped_at:?}"));
+        part.broken.push(format!("slots: too little was met: dropped after so many polls {dropped_at:?}"));
     }
     Ok(json!({
         "cycles": cycles, "cancelled": cancelled, "admitted": admitted, "denied": denied,
         "killed_holding": killed_holding, "dropped_after_polls": reached, "leaked": leaked,
-        "left_over": left_over, "seeded_found": seeded_found,
+        "left_over": left_over,
     }))
 }
 

@@ -79,7 +79,7 @@ impl Post {
     /// Starts a process that does it.
     pub(super) fn start(&self) -> Result<Member> {
         let child = Command::new(std::env::current_exe()?)
-            .args(["prove", "slots", "held"])
+            .args(["verify", "slots", "held"])
             .env(VARIABLE, self.words())
             // Its other end closes with this process, and the member with it.
             .stdin(Stdio::piped())
