@@ -10,7 +10,7 @@ use throttlekit_conformance::metering::{self, CAPS, Policy};
 use throttlekit_conformance::price::two_axes::{self, CORRELATIONS, LONG_RUNS};
 
 use crate::picture::{Axis, Line, Panel, Picture, Scale};
-use crate::prove::run_fast;
+use crate::verify::optimized;
 
 const RED: &str = "#c0392b";
 const ORANGE: &str = "#e67e22";
@@ -32,7 +32,7 @@ const PICTURES: [(&str, Draw); 3] =
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     ensure!(args.is_empty(), "plots takes nothing, not {}", args.join(" "));
     if cfg!(debug_assertions) {
-        return run_fast(&["plots"]);
+        return optimized(&["plots"]);
     }
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     for (name, draw) in PICTURES {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
-use throttlekit::{Clock, PreciseClock, WallClock};
-use throttlekit_conformance::budget_use::{self, Attack, BUDGETS, Learns, Paced, Scenario, Seen, USE_BUGS};
+use serde_json::{Value, json};
+use throttlekit::{Clock, WallClock};
+use throttlekit_conformance::budget_use::{self, Attack, BUDGETS, Learns, Paced, Scenario, Seen};
 use throttlekit_redis::RedisStore;
 
-use crate::prove::run_released;
 use crate::services;
+use crate::verify::{Options, Run, rounded};
 
 const MINUTES: u64 = 40;
 const MINUTES_SMALL: u64 = 3;
@@ -33,28 +33,16 @@ struct Row {
 
 /// Runs every scenario, and fails if a budget is left unused, a key changes another's reservations, or a seeded bug is
 /// not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let minutes = match args {
-        [] => MINUTES,
-        ["--small"] => MINUTES_SMALL,
-        _ => anyhow::bail!("prove budget-use takes --small and nothing else, not {}", args.join(" ")),
-    };
-    if cfg!(debug_assertions) && minutes > MINUTES_SMALL {
-        return run_released("budget-use", args);
-    }
-    let clock = PreciseClock::new();
-    let begun = clock.now();
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let small = options.has("--small");
+    let minutes = if small { MINUTES_SMALL } else { MINUTES };
     let rows = examine_all(minutes);
     let redis = tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(on_redis())?;
-    let (found, missed) = budget_use::examine_seeded(SEEDED_MINUTES);
-    println!("\nseeded bugs found {}/{}: {}", found.len(), USE_BUGS.len(), found.join(", "));
-    let seconds = clock.now().since(begun).as_secs_f64();
-    println!("figure: {}", figure(&rows, minutes, redis, found.len(), seconds));
-    let broken: Vec<_> = rows.into_iter().filter_map(|row| row.broken).collect();
-    ensure!(broken.is_empty(), "not proved:\n  {}", broken.join("\n  "));
-    ensure!(redis >= USED_MIN, "{redis:.3} of a window used on Redis");
-    ensure!(missed.is_empty(), "blind to the seeded {}", missed.join(", "));
-    Ok(())
+    run.seeded(budget_use::find_seeded(SEEDED_MINUTES));
+    let figure = figure(&rows, minutes, redis);
+    run.violated(rows.into_iter().filter_map(|row| row.broken));
+    run.violated((redis < USED_MIN).then(|| format!("{redis:.3} of a window used on Redis")));
+    Ok(figure)
 }
 
 fn examine_all(minutes: u64) -> Vec<Row> {
@@ -141,14 +129,13 @@ impl Row {
     }
 }
 
-fn figure(rows: &[Row], minutes: u64, redis: f64, found: usize, seconds: f64) -> serde_json::Value {
-    let rounded = |value: f64| (value * 1_000.0).round() / 1_000.0;
+fn figure(rows: &[Row], minutes: u64, redis: f64) -> Value {
+    let rounded = |value: f64| rounded(value, 3);
     let least = |of: fn(&Row) -> f64, attacked: bool| {
         let rows = rows.iter().filter(|row| (row.scenario.attack != Attack::None) == attacked);
         rounded(rows.map(of).fold(f64::INFINITY, f64::min))
     };
     json!({
-        "name": "prove-budget-use",
         "scenarios": rows.len(),
         "minutes": minutes,
         "used_first_min": least(Row::first, false),
@@ -156,9 +143,5 @@ fn figure(rows: &[Row], minutes: u64, redis: f64, found: usize, seconds: f64) ->
         "used_first_min_attacked": least(Row::first, true),
         "used_later_min_attacked": least(Row::later, true),
         "used_redis_min": rounded(redis),
-        "violations": rows.iter().filter(|row| row.broken.is_some()).count(),
-        "seeded": USE_BUGS.len(),
-        "seeded_found": found,
-        "seconds": (seconds * 10.0).round() / 10.0,
     })
 }

@@ -2,26 +2,22 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread;
 
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::json;
-use throttlekit::{Clock, PreciseClock};
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::laws::Violation;
 use throttlekit_conformance::regions::{
-    FairWorld, Outcome, POOL_BUGS, PoolReport, REGION_BUGS, check_fairness, check_safety, find_pool_bug,
+    FairWorld, Outcome, PoolBug, PoolReport, RegionBug, check_fairness, check_safety, find_pool_bug,
     find_region_bug,
 };
 
-use crate::prove::run_released;
 use crate::prove_stores::{self, addresses, engines};
+use crate::verify::{Options, Run, in_threads, rounded, search};
 
 const WORLDS: u64 = 100_000;
 const TIMELINES: u64 = 20_000;
-const PLANTED_WORLDS_MAX: u64 = 20_000;
-/// Above this many worlds or timelines it pays to build with optimisation first.
-const DEBUG_MAX: u64 = 2_000;
-const THREADS: u64 = 2;
+const SEEDED_WORLDS_MAX: u64 = 20_000;
 /// How many worlds lie between two signs of progress.
 const CHUNK: u64 = 1_000;
 
@@ -35,14 +31,10 @@ struct Tally {
     sum: f64,
 }
 
-/// Proves fairness, safety and the pools, and fails if anything does not hold or a planted bug is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let (worlds, timelines) = options(args)?;
-    if cfg!(debug_assertions) && worlds.max(timelines) > DEBUG_MAX {
-        return run_released("fair-regions", args);
-    }
-    let clock = PreciseClock::new();
-    let begun = clock.now();
+/// Proves fairness, safety and the pools, and fails if anything does not hold or a seeded bug is not found.
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let worlds = options.number("--cases", WORLDS)?;
+    let timelines = options.number("--timelines", TIMELINES.min(worlds))?;
     println!("{:<34}{:>10}{:>12}{:>10}{:>10}", "law", "worlds", "violations", "worst", "mean");
     let fair = tell("fair: part of the bound", many("fair", worlds, |seed| check_fairness(seed, None)));
     let used = |(admitted, of): (u64, u64)| admitted as f64 / of.max(1) as f64;
@@ -51,11 +43,9 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     let misplaced = |seed| Ok(Outcome::of(&FairWorld::mixed(seed), None).misplaced());
     let mixed = tell("not promised: misplaced if mixed", many("mixed", worlds / 10, misplaced));
     let pools = pools(timelines)?;
-    let missed = planted()?;
-    let seconds = clock.now().since(begun).as_secs_f64();
-    let rounded = |value: f64| (value * 10_000.0).round() / 10_000.0;
+    run.seeded(find_seeded()?);
+    let rounded = |value: f64| rounded(value, 4);
     let figure = json!({
-        "name": "prove-fair-regions",
         "worlds": worlds,
         "over_admissions": u64::from(safe.violation.is_some()),
         "fairness_violations": u64::from(fair.violation.is_some()),
@@ -67,29 +57,9 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         "pools": pools.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         "timelines_each": pools.iter().map(|(_, report)| report.timelines).min(),
         "grants": pools.iter().map(|(_, report)| report.grants).sum::<u64>(),
-        "planted": POOL_BUGS.len() + REGION_BUGS.len(),
-        "planted_found": POOL_BUGS.len() + REGION_BUGS.len() - missed.len(),
-        "seconds": (seconds * 10.0).round() / 10.0,
     });
-    println!("figure: {figure}");
-    if let Some(violation) = safe.violation.or(fair.violation) {
-        bail!("not proved: {violation}");
-    }
-    ensure!(missed.is_empty(), "blind to the planted {}", missed.join(", "));
-    Ok(())
-}
-
-fn options(args: &[&str]) -> Result<(u64, u64)> {
-    let (mut worlds, mut timelines) = (WORLDS, TIMELINES);
-    for pair in args.chunks(2) {
-        let number = |n: &str| n.parse().with_context(|| format!("{n}: write a whole number"));
-        match *pair {
-            ["--worlds", n] => worlds = number(n)?,
-            ["--timelines", n] => timelines = number(n)?,
-            _ => bail!("prove fair-regions takes --worlds N and --timelines N, not {}", pair.join(" ")),
-        }
-    }
-    Ok((worlds, timelines))
+    run.violated(safe.violation.iter().chain(&fair.violation).map(Violation::to_string));
+    Ok(figure)
 }
 
 /// Plays worlds on all threads.
@@ -104,15 +74,11 @@ fn many(name: &str, worlds: u64, play: impl Fn(u64) -> Result<f64, Violation> + 
             }
             let end = (begin + CHUNK).min(worlds);
             (begin..end).for_each(|seed| tally.note(play(seed)));
-            let done = done.fetch_add(end - begin, Relaxed) + end - begin;
-            prove_stores::progress(name, done, worlds);
+            done.fetch_add(end - begin, Relaxed);
         }
     };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        let ended = workers.into_iter().map(|worker| worker.join().expect("a world does not panic"));
-        ended.fold(Tally::default(), Tally::plus)
-    })
+    let progress = || format!("{name}: {} of {worlds}", done.load(Relaxed));
+    in_threads(&work, progress).into_iter().fold(Tally::default(), Tally::plus)
 }
 
 impl Tally {
@@ -177,25 +143,9 @@ fn pools(timelines: u64) -> Result<Vec<(&'static str, PoolReport)>> {
     Ok(proved)
 }
 
-/// Finds every planted bug, or names those that were not seen.
-fn planted() -> Result<Vec<&'static str>> {
+/// Looks for the bugs of pools and of regions.
+fn find_seeded() -> Result<Found> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    println!("\n{:<34}{:>10}", "planted bug", "worlds");
-    let pools = POOL_BUGS
-        .iter()
-        .map(|(name, bug)| (*name, runtime.block_on(find_pool_bug(*bug, PLANTED_WORLDS_MAX))));
-    let regions = REGION_BUGS
-        .iter()
-        .map(|(name, bug, breaks)| (*name, find_region_bug(*bug, *breaks, PLANTED_WORLDS_MAX)));
-    let mut missed = Vec::new();
-    for (name, found) in pools.chain(regions) {
-        match found {
-            Some(worlds) => println!("{name:<34}{worlds:>10}"),
-            None => {
-                println!("{name:<34}{:>10}", "not found");
-                missed.push(name);
-            }
-        }
-    }
-    Ok(missed)
+    let pools = search("worlds", PoolBug::ALL, |bug| runtime.block_on(find_pool_bug(bug, SEEDED_WORLDS_MAX)));
+    Ok(pools.merge(search("worlds", RegionBug::ALL, |bug| find_region_bug(bug, SEEDED_WORLDS_MAX))))
 }

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
-use serde_json::json;
-use throttlekit::{Clock, PreciseClock};
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use throttlekit_conformance::bugs;
+use throttlekit_conformance::bugs::Found;
+
+use crate::verify::{Options, Run};
 
 const SECONDS: u64 = 120;
 /// Fleets that weather a storm, one after another.
 const STORMS: u64 = 2;
 const FLEETS: usize = 3;
-const PLANTED: usize = 6;
 const FAULTS: [&str; 10] = [
     "kill",
     "leave",
@@ -33,28 +35,36 @@ struct Told {
     facts: BTreeMap<String, u64>,
 }
 
-/// Runs every fleet and fails if one passes its bound, or a planted one does not.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let seconds = seconds_from(args)?;
-    let clock = PreciseClock::new();
-    let begun = clock.now();
+bugs! {
+    /// What is wrong with a node, or with all of them.
+    pub(crate) enum Bug {
+        SlowClock: "The clock of a node runs at half its pace.",
+        FrozenClock: "The clock of a node stops with its process.",
+        AnchoredAtReply: "The life of a lease is counted from the reply.",
+        ReturnsTwice: "Units are returned under two names.",
+        Carry: "Units are carried over into the next window.",
+        SlowClockRolling: "The units of a smooth rate live too long.",
+    }
+}
+
+/// Runs every fleet and fails if one passes its bound, or one with a seeded bug does not.
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let seconds = options.number("--cases", SECONDS)?;
     print!("{:<22}", "fleet");
     COLUMNS.iter().for_each(|column| print!("{column:>10}"));
     println!();
     let (fleets, passed) = play(seconds.div_ceil(STORMS))?;
-    println!("figure: {}", figure(&fleets, seconds, clock.now().since(begun).as_secs()));
-    ensure!(passed, "a fleet passed its bound, or a planted fault was not caught");
-    let planted = fleets.iter().filter(|fleet| fleet.is_planted()).count();
-    ensure!((fleets.len() - planted, planted) == (FLEETS, PLANTED), "some fleets did not tell what they did");
-    Ok(())
-}
-
-fn seconds_from(args: &[&str]) -> Result<u64> {
-    match args {
-        [] => Ok(SECONDS),
-        ["--seconds", n] => n.parse().with_context(|| format!("--seconds {n}: write a whole number")),
-        _ => anyhow::bail!("prove fleet takes --seconds N and nothing else, not {}", args.join(" ")),
-    }
+    run.must(passed, || "a test of fleets failed; see above".into());
+    let caught = |bug: Bug| {
+        let mut of = fleets.iter().filter(|fleet| fleet.name.replace('-', "_") == bug.name());
+        of.any(|fleet| fleet.fact("caught") > 0)
+    };
+    run.seeded(Found::all(caught));
+    let honest = fleets.iter().filter(|fleet| !fleet.is_seeded());
+    run.must(honest.clone().count() == FLEETS, || "some fleets did not report".into());
+    let broken = honest.filter(|fleet| fleet.fact("beyond") > 0);
+    run.violated(broken.map(|fleet| format!("{} is beyond its bound", fleet.name)));
+    Ok(figure(&fleets, seconds))
 }
 
 /// What the fleets told, and whether all of them passed.
@@ -62,7 +72,7 @@ fn play(storm_seconds: u64) -> Result<(Vec<Told>, bool)> {
     let mut child = Command::new("cargo")
         .args(["test", "--quiet", "--no-fail-fast", "--package", "throttlekit-redis"])
         .args(["--test", "integration", "--", "--nocapture", "--test-threads", "1"])
-        .args(["fleet_laws::", "fleet_planted::"])
+        .args(["fleet_laws::", "fleet_seeded::"])
         .env("THROTTLEKIT_FLEET_SECONDS", storm_seconds.to_string())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -91,8 +101,8 @@ impl Told {
         self.facts.get(what).copied().unwrap_or(0)
     }
 
-    fn is_planted(&self) -> bool {
-        self.facts.contains_key("planted")
+    fn is_seeded(&self) -> bool {
+        self.facts.contains_key("seeded")
     }
 }
 
@@ -101,9 +111,9 @@ fn tell(fleet: Told) -> Told {
     for column in COLUMNS {
         print!("{:>10}", fleet.facts.get(column).map_or("–".to_owned(), u64::to_string));
     }
-    let verdict = match (fleet.is_planted(), fleet.fact("caught"), fleet.fact("beyond")) {
-        (true, 0, _) => "planted, NOT caught",
-        (true, ..) => "planted, caught",
+    let verdict = match (fleet.is_seeded(), fleet.fact("caught"), fleet.fact("beyond")) {
+        (true, 0, _) => "seeded, NOT found",
+        (true, ..) => "seeded, found",
         (false, _, 0) => "holds",
         (false, ..) => "VIOLATED",
     };
@@ -111,22 +121,19 @@ fn tell(fleet: Told) -> Told {
     fleet
 }
 
-fn figure(fleets: &[Told], storm_seconds: u64, seconds: u64) -> serde_json::Value {
+fn figure(fleets: &[Told], storm_seconds: u64) -> Value {
     let of = |name: &str, what: &str| {
         fleets.iter().find(|fleet| fleet.name == name).map_or(0, |fleet| fleet.fact(what))
     };
     let struck =
         |fault: &str| (fault.to_owned(), json!(fleets.iter().map(|fleet| fleet.fact(fault)).sum::<u64>()));
-    let honest = || fleets.iter().filter(|fleet| !fleet.is_planted());
-    let planted = || fleets.iter().filter(|fleet| fleet.is_planted());
+    let honest = || fleets.iter().filter(|fleet| !fleet.is_seeded());
     json!({
-        "name": "prove-fleet",
         "storm_seconds": storm_seconds,
         "windows": honest().map(|fleet| fleet.fact("windows")).sum::<u64>(),
         "admitted": honest().map(|fleet| fleet.fact("admitted")).sum::<u64>(),
         "faults": honest().map(|fleet| fleet.fact("faults")).sum::<u64>(),
         "faults_by_kind": FAULTS.into_iter().map(struck).collect::<serde_json::Map<_, _>>(),
-        "violations": honest().filter(|fleet| fleet.fact("beyond") > 0).count(),
         "limit": of("coupled-storm", "bound"),
         "most_in_a_window": of("coupled-storm", "most"),
         "healthy_full": of("coupled-healthy", "full"),
@@ -135,8 +142,5 @@ fn figure(fleets: &[Told], storm_seconds: u64, seconds: u64) -> serde_json::Valu
         "storm_used_percent": of("coupled-storm", "used_percent"),
         "rolling_bound": of("rolling-storm", "bound"),
         "rolling_most": of("rolling-storm", "most"),
-        "planted": planted().count(),
-        "planted_found": planted().filter(|fleet| fleet.fact("caught") > 0).count(),
-        "seconds": seconds,
     })
 }

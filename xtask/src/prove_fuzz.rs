@@ -1,51 +1,38 @@
 //! Strangers' bytes against everything that reads them. The targets are in `throttlekit-fuzz`.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::parts::{self, Part};
+use crate::verify::parts::{self, Part};
+use crate::verify::{Options, Run, figure_of};
 
 const EXECUTIONS: u64 = 10_000_000;
 const SMALL_EXECUTIONS: u64 = 100_000;
 const SEED: u64 = 1;
 
 /// Runs every target, or those that are named, and fails if an input crashes one.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let targets: [(&str, parts::Prove); 4] = [
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let targets: [(&str, parts::Verify); 4] = [
         ("policy", |small| target("policy", small)),
         ("wire", |small| target("wire", small)),
         ("descriptors", |small| target("descriptors", small)),
         ("sketch", |small| target("sketch", small)),
     ];
-    parts::run("fuzz", &targets, args)
+    parts::run(&targets, options, run)
 }
 
 fn target(name: &str, small: bool) -> Result<Part> {
     let executions = if small { SMALL_EXECUTIONS } else { EXECUTIONS };
-    let mut child = runner(&[name, &executions.to_string(), &SEED.to_string()])
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cargo did not start")?;
-    let mut figure = None;
-    for line in BufReader::new(child.stdout.take().context("its output")?).lines() {
-        let line = line?;
-        match line.strip_prefix("figure: ") {
-            Some(found) => figure = Some(serde_json::from_str::<Value>(found)?),
-            None => println!("{line}"),
-        }
-    }
-    child.wait()?;
-    let figure = figure.with_context(|| format!("{name} did not come to its end"))?;
+    let (figure, _) = figure_of(&mut runner(&[name, &executions.to_string(), &SEED.to_string()]))?;
     println!("{name}: {figure}");
     let number = |key: &str| figure[key].as_u64().with_context(|| format!("{name} does not tell its {key}"));
     let (ran, crashes) = (number("executions")?, number("crashes")?);
     let broken =
         if crashes > 0 { vec![format!("{name}: {crashes} inputs crash it; see above")] } else { vec![] };
     ensure!(crashes > 0 || ran == executions, "{name}: {ran} inputs of {executions}");
-    Ok(Part { figure, broken })
+    Ok(Part { figure, broken, ..Part::default() })
 }
 
 fn runner(words: &[&str]) -> Command {

@@ -5,11 +5,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use throttlekit::{Clock, PreciseClock};
+use serde_json::{Value, json};
+use throttlekit_conformance::bugs;
 use throttlekit_conformance::key_capacity::{
-    self, BUGS, Bug, Flood, Found, InProcess, InStore, Model, RULES, Subject,
+    self, Bug, Flood, Found, InProcess, InStore, Model, RULES, Subject,
 };
+
+use crate::verify::{Options, Run};
 
 const KEYS: u64 = 10_000_000;
 const SMALL: (u64, usize) = (60_000, 1 << 20);
@@ -67,31 +69,19 @@ struct Row {
 }
 
 /// Sends every flood, and fails if a promise is broken or a seeded bug is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let (keys, small) = match args {
-        [] => (KEYS, false),
-        ["--small"] => (SMALL.0, true),
-        ["--keys", n] => (n.parse().with_context(|| format!("--keys {n}: expected an integer"))?, false),
-        ["--case", case] => return child(&serde_json::from_str(case)?),
-        _ => anyhow::bail!("prove key-capacity takes --small or --keys N, not {}", args.join(" ")),
-    };
-    if cfg!(debug_assertions) && !small {
-        return crate::prove::run_released("key-capacity", args);
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    if let Some(case) = options.value("--case") {
+        return child(&serde_json::from_str(case)?).map(|()| Value::Null);
     }
-    let clock = PreciseClock::new();
-    let begun = clock.now();
+    let small = options.has("--small");
+    let keys = options.number("--cases", if small { SMALL.0 } else { KEYS })?;
     let cases = if small { small_cases() } else { cases(keys) };
     head();
     let rows = cases.iter().map(|case| if small { Ok(flooded(case)) } else { in_a_process(case) });
     let rows = rows.map(|row| row.map(tell)).collect::<Result<Vec<Row>>>()?;
-    let missed = missed_bugs();
-    println!("\nseeded bugs found {}/{}", BUGS.len() - missed.len(), BUGS.len());
-    let seconds = clock.now().since(begun).as_secs_f64();
-    println!("figure: {}", figure(&rows, keys, &missed, seconds));
-    let broken: Vec<_> = rows.iter().flat_map(|row| &row.violations).collect();
-    ensure!(broken.is_empty(), "not proved: {} promises broken", broken.len());
-    ensure!(missed.is_empty(), "blind to the seeded {missed:?}");
-    Ok(())
+    run.seeded(find_seeded());
+    run.violated(rows.iter().flat_map(|row| row.violations.clone()));
+    Ok(figure(&rows, keys))
 }
 
 fn cases(keys: u64) -> Vec<Case> {
@@ -142,7 +132,7 @@ fn in_a_process(case: &Case) -> Result<Row> {
     }
     let exe = std::env::current_exe()?;
     let output = Command::new(exe)
-        .args(["prove", "key-capacity", "--case", &serde_json::to_string(case)?])
+        .args(["verify", "key-capacity", "--case", &serde_json::to_string(case)?])
         .output()?;
     ensure!(output.status.success(), "{case:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(serde_json::from_slice(&output.stdout)?)
@@ -232,7 +222,7 @@ fn thread_cpu_nanos() -> u64 {
 }
 
 /// Seeded bugs show at a small size.
-fn missed_bugs() -> Vec<Bug> {
+fn find_seeded() -> bugs::Found {
     let (keys, budget) = SMALL;
     let limit = key_capacity::limit("fixed window", 5).expect("a valid limit");
     let flood = Flood {
@@ -248,7 +238,7 @@ fn missed_bugs() -> Vec<Bug> {
     };
     let sound = found(None);
     assert!(sound.is_empty(), "the model without a bug: {sound:?}");
-    BUGS.into_iter().filter(|bug| found(Some(*bug)).is_empty()).collect()
+    bugs::Found::all(|bug: Bug| !found(Some(bug)).is_empty())
 }
 
 fn head() {
@@ -278,7 +268,7 @@ fn tell(row: Row) -> Row {
     row
 }
 
-fn figure(rows: &[Row], keys: u64, missed: &[Bug], seconds: f64) -> serde_json::Value {
+fn figure(rows: &[Row], keys: u64) -> Value {
     let ppm = |row: &Row| row.denied as f64 * 1e6 / keys as f64;
     let worst = |units: u64, budget: usize| {
         let of =
@@ -301,7 +291,6 @@ fn figure(rows: &[Row], keys: u64, missed: &[Bug], seconds: f64) -> serde_json::
         })
         .collect();
     json!({
-        "name": "prove-key-capacity",
         "keys": keys,
         "floods": rows.len(),
         "denied_ppm_max_at_5": worst(5, BUDGET),
@@ -309,9 +298,5 @@ fn figure(rows: &[Row], keys: u64, missed: &[Bug], seconds: f64) -> serde_json::
         "curve_mib": CURVE.map(|bytes| bytes >> 20),
         "curve": curve,
         "longest_us": rows.iter().map(|row| row.longest_us).fold(0.0, f64::max).round(),
-        "violations": rows.iter().map(|row| row.violations.len()).sum::<usize>(),
-        "planted": BUGS.len(),
-        "planted_found": BUGS.len() - missed.len(),
-        "seconds": (seconds * 10.0).round() / 10.0,
     })
 }

@@ -2,59 +2,46 @@
 
 use std::thread;
 
-use anyhow::{Result, ensure};
-use serde_json::json;
-use throttlekit::{Clock, PreciseClock};
+use anyhow::Result;
+use serde_json::{Value, json};
+use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::learn::{self, Findings, Size, reserve};
 use throttlekit_conformance::streams;
 
-use crate::prove::run_released;
+use crate::verify::{Options, Run, rounded};
 
 const SIZE: Size =
     Size { seeds: 10, horizons: &[100, 1_000, 10_000, 100_000], windows: 10_000, observations: 1_000_000 };
-/// Planted bugs show on fewer seeds and windows.
-const PLANTED_SIZE: Size =
+/// Seeded bugs show on fewer seeds and windows.
+const SEEDED_SIZE: Size =
     Size { seeds: 3, horizons: &[100, 1_000, 10_000], windows: 2_000, observations: 10_000 };
 
-/// Worlds of streams with any reservations, and those in which each planted bug must show.
+/// Worlds of streams with any reservations, and those in which each seeded bug must show.
 const WORLDS: u64 = 20_000;
-const PLANTED_WORLDS: u64 = 1_000;
+const SEEDED_WORLDS: u64 = 1_000;
 
-/// Runs every experiment and fails if a bar is missed or a planted bug is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    ensure!(args.is_empty(), "prove learn takes nothing, not {}", args.join(" "));
-    if cfg!(debug_assertions) {
-        return run_released("learn", args);
-    }
-    let clock = PreciseClock::new();
-    let begun = clock.now();
-    let (found, reserved, (caught, missed)) = thread::scope(|scope| {
+/// Runs every experiment and fails if a bar is missed or a seeded bug is not found.
+pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let (found, reserved, seeded) = thread::scope(|scope| {
         let reserved = scope.spawn(|| reserve::examine(SIZE));
-        let (found, planted) = (learn::examine(SIZE), examine_planted());
-        (found, reserved.join().expect("an experiment does not panic"), planted)
+        let (found, seeded) = (learn::examine(SIZE), find_seeded());
+        (found, reserved.join().expect("an experiment does not panic"), seeded)
     });
     let streams = examine_streams();
     tell(&found);
     tell_reserved(&reserved);
     println!("\n{WORLDS} worlds of streams with any reservations: {} broke the budget", streams.len());
-    println!("\nplanted found {}/{}: {}", caught.len(), caught.len() + missed.len(), caught.join(", "));
-    let seconds = clock.now().since(begun).as_secs_f64();
-    println!("figure: {}", figure(&found, &reserved, streams.len(), caught.len(), missed.len(), seconds));
-    let violations = [found.violations, reserved.violations, streams].concat();
-    ensure!(violations.is_empty(), "not proved:\n  {}", violations.join("\n  "));
-    ensure!(missed.is_empty(), "blind to the planted {}", missed.join(", "));
-    Ok(())
+    let figure = figure(&found, &reserved);
+    run.seeded(seeded);
+    run.violated([found.violations, reserved.violations, streams].concat());
+    Ok(figure)
 }
 
-/// The bugs of both kinds of learners and of streams: those found, and those missed.
-fn examine_planted() -> (Vec<&'static str>, Vec<&'static str>) {
-    let all = [
-        learn::examine_planted(PLANTED_SIZE),
-        reserve::examine_planted(PLANTED_SIZE),
-        streams::examine_planted(PLANTED_WORLDS),
-    ];
-    let (found, missed): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-    (found.concat(), missed.concat())
+/// Looks for the bugs of both kinds of learners and of streams.
+fn find_seeded() -> Found {
+    learn::find_seeded(SEEDED_SIZE)
+        .merge(reserve::find_seeded(SEEDED_SIZE))
+        .merge(streams::find_seeded(SEEDED_WORLDS))
 }
 
 /// The first world of each half that broke the budget.
@@ -97,19 +84,10 @@ fn tell_reserved(found: &reserve::Findings) {
     }
 }
 
-fn figure(
-    found: &Findings,
-    reserved: &reserve::Findings,
-    broken_worlds: usize,
-    caught: usize,
-    missed: usize,
-    seconds: f64,
-) -> serde_json::Value {
-    let rounded = |value: f64| (value * 10_000.0).round() / 10_000.0;
-    let most = |values: &mut dyn Iterator<Item = f64>| rounded(values.fold(0.0, f64::max));
+fn figure(found: &Findings, reserved: &reserve::Findings) -> Value {
+    let most = |values: &mut dyn Iterator<Item = f64>| rounded(values.fold(0.0, f64::max), 4);
     let at = |i: usize| most(&mut found.regret.iter().filter_map(|row| row.per_window.get(i).copied()));
     json!({
-        "name": "prove-learn",
         "families": found.predictive.len(),
         "regret_per_window_max": (0..SIZE.horizons.len()).map(at).collect::<Vec<_>>(),
         "envelope_ratio_max": most(&mut found.regret.iter().map(|row| row.envelope_ratio)),
@@ -121,10 +99,6 @@ fn figure(
         "reservation_open_ratio_max": most(&mut reserved.rows.iter().map(|row| row.open_ratio)),
         "reservation_perfect_max": most(&mut reserved.rows.iter().map(|row| row.learning)),
         "reservation_bad_ratio_max": most(&mut reserved.rows.iter().map(|row| row.bad_ratio)),
-        "violations": found.violations.len() + reserved.violations.len() + broken_worlds,
         "stream_worlds": WORLDS,
-        "planted": caught + missed,
-        "planted_found": caught,
-        "seconds": (seconds * 10.0).round() / 10.0,
     })
 }

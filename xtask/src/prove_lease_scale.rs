@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit::tier::Batch;
 use throttlekit_sim::scale::{Lending, Shape, Toll, measure};
 
 use crate::picture::{Axis, Line, Panel, Picture, Scale};
-use crate::prove::run_released;
+use crate::verify::{Options, Run};
 
 const SEED: u64 = 1;
 const LIMIT: u64 = 100_000;
@@ -39,15 +39,7 @@ struct Row {
 }
 
 /// Measures all fleets, and fails if one with sizes by demand strands too much.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let picture = match args {
-        [] => None,
-        ["--picture", file] => Some(*file),
-        _ => bail!("prove lease-scale takes --picture FILE and nothing more"),
-    };
-    if cfg!(debug_assertions) {
-        return run_released("lease-scale", args);
-    }
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     println!(
         "utilisation and calls per decision: {LIMIT} units a window, {DEMAND_PERCENT} % asked for, Zipf over nodes and keys\n"
     );
@@ -56,11 +48,11 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     );
     println!("|---|---|---|---|---|---|---|---|");
     let rows = FLEETS.iter().map(|&fleet| measured(fleet)).collect::<Result<Vec<_>>>()?;
-    if let Some(file) = picture {
+    if let Some(file) = options.value("--picture") {
         fs::write(file, picture_of(&rows).svg())?;
     }
-    println!("\nfigure: {}", figure(&rows));
-    judge(&rows)
+    judge(&rows, run);
+    Ok(figure(&rows))
 }
 
 fn measured((nodes, keys): (usize, usize)) -> Result<Row> {
@@ -134,20 +126,19 @@ fn figure(rows: &[Row]) -> Value {
             "whole_fixed_learned_tapered": row.tolls().map(told).collect::<Vec<_>>(),
         })
     });
-    json!({ "name": "prove-lease-scale", "fleets": rows.collect::<Vec<_>>() })
+    json!({ "fleets": rows.collect::<Vec<_>>() })
 }
 
-fn judge(rows: &[Row]) -> Result<()> {
+fn judge(rows: &[Row], run: &mut Run) {
     for row in rows.iter().filter(|row| row.keys == 1) {
-        let least = match row.nodes {
-            8 => EIGHT_MIN,
-            512 => FIVE_HUNDRED_MIN,
+        let (nodes, least) = match row.nodes {
+            8 => (8, EIGHT_MIN),
+            512 => (512, FIVE_HUNDRED_MIN),
             _ => continue,
         };
         let got = row.tapered.utilisation();
-        ensure!(got >= least, "{} nodes use {got:.3} of their limit, which should be {least}", row.nodes);
+        run.must(got >= least, || format!("{nodes} nodes use {got:.3} of their limit of at least {least}"));
         let fixed = row.whole.utilisation();
-        ensure!(fixed < least, "large batches strand too little at {} nodes to show anything", row.nodes);
+        run.must(fixed < least, || format!("large batches strand too little at {nodes} nodes to compare"));
     }
-    Ok(())
 }

@@ -1,37 +1,28 @@
-//! The lease laws over very many simulated fleets: what befell them, and how soon each planted bug is found.
+//! The lease laws over very many simulated fleets: what befell them, and how soon each seeded bug is found.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use throttlekit::{Clock, PreciseClock};
+use throttlekit_sim::bugs::LeaseBug;
 use throttlekit_sim::faults::{Fault, Fired};
 use throttlekit_sim::fleet::{self, Report};
-use throttlekit_sim::planted::Planted;
 
-use crate::prove::run_released;
+use crate::verify::{Options, Run, hunt, in_parallel};
 
 const SEEDS: u64 = 10_000;
-/// Above this many seeds it pays to build with optimisation first.
-const DEBUG_SEEDS_MAX: u64 = 200;
-const THREADS: usize = 2;
-/// How many seeds a planted bug has to be found in.
-const PLANTED_SEEDS_MAX: u64 = 2_000;
+/// How many seeds a seeded bug has to be found in.
+const SEEDED_SEEDS_MAX: u64 = 2_000;
 const VIOLATIONS_SHOWN: usize = 5;
 
 // What a full run must show; a shorter one as much less, and a bit less still, because seeds differ.
 const DECISIONS_MIN: u64 = 1_000_000_000;
 const FIRINGS_MIN: u64 = 10_000;
 const FAULTS_MIN: usize = 20;
-const PLANTED_MIN: usize = 25;
+const SEEDED_MIN: usize = 25;
 const MEDIAN_MAX: u64 = 10;
 
-/// Everything that came of the seeds without a planted bug.
+/// Everything that came of the seeds without a seeded bug.
 #[derive(Default)]
 struct Sum {
     seeds: u64,
@@ -45,79 +36,32 @@ struct Sum {
     violations: BTreeMap<u64, String>,
 }
 
-/// A planted bug, and the first seed that found it, by which law.
-struct Hunt {
-    bug: Planted,
-    what: &'static str,
-    found: Option<(u64, &'static str)>,
-}
-
-/// Proves them, or tells one seed again.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let seeds = match *args {
-        [] => SEEDS,
-        ["--seeds", n] => n.parse().with_context(|| format!("--seeds {n}: write a whole number"))?,
-        ["--replay", seed] => return replay(seed),
-        _ => bail!("prove lease-sim takes --seeds N or --replay SEED, not {}", args.join(" ")),
-    };
-    if cfg!(debug_assertions) && seeds > DEBUG_SEEDS_MAX {
-        return run_released("lease-sim", args);
+/// Verifies them, or replays one seed.
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    if options.has("--replay") {
+        return replay(options.number("--replay", 0)?);
     }
-    let clock = PreciseClock::new();
-    let begun = clock.now();
-    let sum = run_seeds(seeds);
+    let (seeds, first) = (options.number("--cases", SEEDS)?, options.number("--seed", 0)?);
+    let reports = in_parallel(seeds, "seeds", |seed| fleet::run(first + seed, None));
+    let mut sum = Sum::default();
+    (first..).zip(&reports).for_each(|(seed, report)| sum.add(seed, report));
     tell_sum(&sum);
-    let hunts = hunt_all();
-    tell_hunts(&hunts);
-    println!("figure: {}", figure(&sum, &hunts, clock.now().since(begun)));
-    judge(&sum, &hunts)
+    let (found, took) = hunt("seeds", |bug: LeaseBug| {
+        let broken = |seed| fleet::run(seed, Some(bug)).broken.map(|broken| (seed + 1, broken.law));
+        (0..SEEDED_SEEDS_MAX).find_map(broken)
+    });
+    run.seeded(found);
+    judge(&sum, &took, run);
+    Ok(figure(&sum, &took))
 }
 
-fn replay(seed: &str) -> Result<()> {
-    let number = seed.parse().with_context(|| format!("--replay {seed}: write a whole number"))?;
-    let report = fleet::replay(number, None, &mut |line| println!("{line}"));
+fn replay(seed: u64) -> Result<Value> {
+    let report = fleet::replay(seed, None, &mut |line| println!("{line}"));
     println!("trace {:016x}, {} decisions, judged by {}", report.trace_hash, report.decisions, report.law);
     match report.broken {
         Some(broken) => bail!("{broken}"),
-        None => Ok(()),
+        None => Ok(Value::Null),
     }
-}
-
-fn run_seeds(seeds: u64) -> Sum {
-    let (next, sum) = (AtomicU64::new(0), Mutex::new(Sum::default()));
-    let work = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds {
-                return;
-            }
-            let report = fleet::run(seed, None);
-            sum.lock().expect("a run does not panic").add(seed, &report);
-        }
-    };
-    in_threads(&work, || {
-        let sum = sum.lock().expect("a run does not panic");
-        format!(
-            "{} of {seeds} seeds, {} decisions, {} violations",
-            sum.seeds,
-            sum.decisions,
-            sum.violations.len()
-        )
-    });
-    sum.into_inner().expect("a run does not panic")
-}
-
-/// Works in all threads, and says how far it has come if someone watches.
-fn in_threads(work: &(impl Fn() + Sync), progress: impl Fn() -> String) {
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        while workers.iter().any(|worker| !worker.is_finished()) {
-            if io::stderr().is_terminal() {
-                eprint!("\r{:<78}\r", progress());
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-    });
 }
 
 impl Sum {
@@ -134,32 +78,15 @@ impl Sum {
     }
 
     fn least_fired(&self) -> (&'static str, u64) {
-        let fired = Fault::ALL.iter().map(|&(fault, _)| (fault.name(), self.fired.of(fault)));
+        let fired = Fault::ALL.iter().map(|&fault| (fault.name(), self.fired.of(fault)));
         fired.min_by_key(|&(_, times)| times).expect("there are faults")
     }
 }
 
-fn hunt_all() -> Vec<Hunt> {
-    let next = AtomicUsize::new(0);
-    let found: Mutex<Vec<Option<(u64, &'static str)>>> = Mutex::new(vec![None; Planted::ALL.len()]);
-    let work = || {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&(bug, _)) = Planted::ALL.get(at) else { return };
-            let first = (0..PLANTED_SEEDS_MAX)
-                .find_map(|seed| fleet::run(seed, Some(bug)).broken.map(|broken| (seed + 1, broken.law)));
-            found.lock().expect("a run does not panic")[at] = first;
-        }
-    };
-    in_threads(&work, || format!("planted bugs: {} of {}", next.load(Ordering::Relaxed), Planted::ALL.len()));
-    let found = found.into_inner().expect("a run does not panic");
-    Planted::ALL.iter().zip(found).map(|(&(bug, what), found)| Hunt { bug, what, found }).collect()
-}
-
 fn tell_sum(sum: &Sum) {
     println!("{:<20}{:>12}  what it is", "fault", "fired");
-    for &(fault, what) in Fault::ALL {
-        println!("{:<20}{:>12}  {what}", fault.name(), sum.fired.of(fault));
+    for &fault in Fault::ALL {
+        println!("{:<20}{:>12}  {}", fault.name(), sum.fired.of(fault), fault.description());
     }
     println!("\n{:<20}{:>12}", "law", "runs judged");
     for (law, runs) in &sum.laws {
@@ -175,58 +102,43 @@ fn tell_sum(sum: &Sum) {
         sum.violations.len()
     );
     for (seed, violation) in sum.violations.iter().take(VIOLATIONS_SHOWN) {
-        println!("  {violation}\n  cargo xtask prove lease-sim --replay {seed}");
+        println!("  {violation}\n  cargo xtask verify lease-sim --replay {seed}");
     }
 }
 
-fn tell_hunts(hunts: &[Hunt]) {
-    println!("{:<28}{:>6}  {:<16}what it does", "planted bug", "seeds", "found by");
-    for Hunt { bug, what, found } in hunts {
-        let (seeds, law) = found.map_or(("-".into(), "nothing"), |(seeds, law)| (seeds.to_string(), law));
-        println!("{:<28}{seeds:>6}  {law:<16}{what}", bug.name());
-    }
-    println!();
-}
-
-fn median(hunts: &[Hunt]) -> u64 {
-    let mut seeds: Vec<u64> =
-        hunts.iter().map(|hunt| hunt.found.map_or(u64::MAX, |(seeds, _)| seeds)).collect();
+/// Returns the median of how many seeds it took to find each bug.
+fn median(took: &[u64]) -> u64 {
+    let mut seeds = took.to_vec();
     seeds.sort_unstable();
-    seeds[seeds.len() / 2]
+    seeds.get(seeds.len() / 2).copied().unwrap_or(u64::MAX)
 }
 
-fn figure(sum: &Sum, hunts: &[Hunt], took: Duration) -> Value {
+fn figure(sum: &Sum, took: &[u64]) -> Value {
     json!({
-        "name": "prove-lease-sim",
         "seeds": sum.seeds,
         "decisions": sum.decisions,
         "allowed": sum.allowed,
         "windows": sum.windows,
-        "violations": sum.violations.len(),
         "fault_kinds": Fault::ALL.len(),
         "least_fired": sum.least_fired().1,
-        "planted": hunts.len(),
-        "planted_found": hunts.iter().filter(|hunt| hunt.found.is_some()).count(),
-        "planted_median_seeds": median(hunts),
-        "seconds": (took.as_secs_f64() * 10.0).round() / 10.0,
+        "seeded_median_seeds": median(took),
     })
 }
 
-fn judge(sum: &Sum, hunts: &[Hunt]) -> Result<()> {
-    ensure!(sum.violations.is_empty(), "{} runs broke a law", sum.violations.len());
-    let missed: Vec<_> =
-        hunts.iter().filter(|hunt| hunt.found.is_none()).map(|hunt| hunt.bug.name()).collect();
-    ensure!(missed.is_empty(), "planted bugs not found: {}", missed.join(", "));
-    ensure!(hunts.len() >= PLANTED_MIN && Fault::ALL.len() >= FAULTS_MIN, "too few faults or planted bugs");
-    ensure!(median(hunts) <= MEDIAN_MAX, "the median planted bug takes {} seeds", median(hunts));
+fn judge(sum: &Sum, took: &[u64], run: &mut Run) {
+    run.violated(sum.violations.values().cloned());
+    run.must(took.len() >= SEEDED_MIN && Fault::ALL.len() >= FAULTS_MIN, || {
+        "too few faults or seeded bugs".into()
+    });
+    let median = median(took);
+    run.must(median <= MEDIAN_MAX, || format!("the median seeded bug takes {median} seeds"));
     let (decisions, firings) = (scaled(DECISIONS_MIN, sum.seeds), scaled(FIRINGS_MIN, sum.seeds));
-    ensure!(sum.decisions >= decisions, "{} decisions, which should be {decisions}", sum.decisions);
+    run.must(sum.decisions >= decisions, || format!("{} decisions of at least {decisions}", sum.decisions));
     let (fault, times) = sum.least_fired();
-    ensure!(times >= firings, "{fault} fired {times} times, which should be {firings}");
-    Ok(())
+    run.must(times >= firings, || format!("{fault} fired {times} times of at least {firings}"));
 }
 
-/// A bar for so many seeds.
+/// The threshold for so many seeds.
 fn scaled(full: u64, seeds: u64) -> u64 {
     if seeds >= SEEDS { full } else { full / SEEDS * seeds / 4 }
 }

@@ -1,35 +1,23 @@
 //! Three ways to meter tokens beside each other: a table, and one line for machines.
 
-use anyhow::{Result, ensure};
-use serde_json::json;
-use throttlekit::{Clock, PreciseClock};
+use anyhow::Result;
+use serde_json::{Value, json};
 use throttlekit_conformance::metering::{self, CAPS, POLICIES, Policy, Row, Setup};
 
-use crate::prove::run_released;
+use crate::verify::{Options, Run, rounded};
 
 const SEEDS: u64 = 20;
-/// Planted meters show on fewer seeds, at one cap.
-const PLANTED_SEEDS: u64 = 3;
-const PLANTED_CAP: u64 = 4_096;
+/// Seeded meters show on fewer seeds, at one cap.
+const SEEDED_SEEDS: u64 = 3;
+const SEEDED_CAP: u64 = 4_096;
 
-/// Plays every policy at every cap, and fails if a bar is missed or a planted meter is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    ensure!(args.is_empty(), "prove metering takes nothing, not {}", args.join(" "));
-    if cfg!(debug_assertions) {
-        return run_released("metering", args);
-    }
-    let clock = PreciseClock::new();
-    let begun = clock.now();
+/// Plays every policy at every cap, and fails if a bar is missed or a seeded meter is not found.
+pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     let rows = metering::table(SEEDS);
-    let (caught, missed) = metering::examine_planted(PLANTED_SEEDS, PLANTED_CAP, &Setup::default());
+    run.seeded(metering::find_seeded(SEEDED_SEEDS, SEEDED_CAP, &Setup::default()));
     tell(&rows);
-    println!("\nplanted found {}/{}: {}", caught.len(), caught.len() + missed.len(), caught.join(", "));
-    let broken = metering::check(&rows);
-    let seconds = clock.now().since(begun).as_secs_f64();
-    println!("figure: {}", figure(&rows, broken.len(), caught.len(), missed.len(), seconds));
-    ensure!(broken.is_empty(), "not proved:\n  {}", broken.join("\n  "));
-    ensure!(missed.is_empty(), "blind to the planted {}", missed.join(", "));
-    Ok(())
+    run.violated(metering::check(&rows));
+    Ok(figure(&rows))
 }
 
 fn tell(rows: &[Row]) {
@@ -45,11 +33,10 @@ fn tell(rows: &[Row]) {
     }
 }
 
-fn figure(rows: &[Row], broken: usize, caught: usize, missed: usize, seconds: f64) -> serde_json::Value {
-    let rounded = |value: f64| (value * 10_000.0).round() / 10_000.0;
+fn figure(rows: &[Row]) -> Value {
     let of = |policy: Policy| rows.iter().filter(move |row| row.policy == policy);
     let each = |policy: Policy| {
-        let list = |value: fn(&Row) -> f64| of(policy).map(|row| rounded(value(row))).collect::<Vec<_>>();
+        let list = |value: fn(&Row) -> f64| of(policy).map(|row| rounded(value(row), 4)).collect::<Vec<_>>();
         json!({
             "used": list(|row| row.used),
             "overshoot": list(|row| row.overshoot),
@@ -60,12 +47,7 @@ fn figure(rows: &[Row], broken: usize, caught: usize, missed: usize, seconds: f6
     let policies: serde_json::Map<_, _> =
         POLICIES.iter().map(|policy| (policy.label().to_owned(), each(*policy))).collect();
     json!({
-        "name": "prove-metering",
         "caps": CAPS,
         "policies": policies,
-        "violations": broken,
-        "planted": caught + missed,
-        "planted_found": caught,
-        "seconds": (seconds * 10.0).round() / 10.0,
     })
 }

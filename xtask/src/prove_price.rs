@@ -3,18 +3,18 @@
 use std::hint::black_box;
 use std::thread;
 
-use anyhow::{Result, anyhow, ensure};
-use serde_json::json;
+use anyhow::Result;
+use serde_json::{Value, json};
 use throttlekit::price::{Bid, Refiner, RefinerOptions, solve_fluid_lp};
 use throttlekit::{Clock, PreciseClock, Timestamp};
 use throttlekit_conformance::price::three_axes::{self, AMPLE, HOG, RATIONED, Wrong};
 use throttlekit_conformance::price::two_axes::{self, CORRELATIONS, LONG_RUNS, PUBLISHED_SEEDS};
 use throttlekit_conformance::price::{self, Family, Findings, Problem, Size};
 
-use crate::prove::run_released;
+use crate::verify::{Options, Run};
 
 const SIZE: Size = Size { problems: 40_000, refiners: 2_000, streams: 20_000 };
-const PLANTED_SIZE: Size = Size { problems: 2_000, refiners: 200, streams: 2_000 };
+const SEEDED_SIZE: Size = Size { problems: 2_000, refiners: 200, streams: 2_000 };
 const SEEDS: u32 = 2_000;
 /// Where a single number is a long computation.
 const SEEDS_FEW: u32 = 500;
@@ -23,21 +23,15 @@ const INSTANCES: usize = 201;
 /// After how many asks a wrong belief is looked at.
 const SAMPLE: usize = 25;
 
-/// Runs the law and every experiment, and fails if a bar is missed or a planted bug is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    ensure!(args.is_empty(), "prove bid-price takes nothing, not {}", args.join(" "));
-    if cfg!(debug_assertions) {
-        return run_released("bid-price", args);
-    }
-    let clock = PreciseClock::new();
-    let begun = clock.now();
-    let (tables, found, (caught, missed)) = thread::scope(|scope| {
-        let law = scope.spawn(|| (price::examine(SIZE), price::examine_planted(PLANTED_SIZE)));
+/// Runs the law and every experiment, and fails if a bar is missed or a seeded bug is not found.
+pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let (tables, found, seeded) = thread::scope(|scope| {
+        let law = scope.spawn(|| (price::examine(SIZE), price::find_seeded(SEEDED_SIZE)));
         let tables = Tables::run();
-        let (found, planted) = law.join().expect("a law does not panic");
-        (tables, found, planted)
+        let (found, seeded) = law.join().expect("a law does not panic");
+        (tables, found, seeded)
     });
-    let cost = Cost::measure(&clock);
+    let cost = Cost::measure(&PreciseClock::new());
     println!(
         "\na solution of 64 kinds takes {:.0} µs, {:.0} µs if budgets are filled to the last unit; a look at the prices {:.0} µs",
         cost.solve_us, cost.ties_us, cost.look_us
@@ -46,12 +40,11 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         "{} problems judged: duals equal in {}, in the rest one of several; worst certificate {:.1e}; {} prices adopted",
         found.problems, found.same_duals, found.certificate, found.adopted
     );
-    println!("planted found {}/{}: {}", caught.len(), caught.len() + missed.len(), caught.join(", "));
-    let seconds = clock.now().since(begun).as_secs_f64();
-    println!("figure: {}", tables.figure(&found, caught.len(), missed.len(), seconds));
-    ensure!(found.violations.is_empty(), "not proved:\n  {}", found.violations.join("\n  "));
-    ensure!(missed.is_empty(), "blind to the planted {}", missed.join(", "));
-    tables.check()
+    let figure = tables.figure(&found);
+    run.seeded(seeded);
+    run.violated(found.violations);
+    run.violated(tables.check().err());
+    Ok(figure)
 }
 
 /// What pricing costs, each the median over some instances.
@@ -135,16 +128,16 @@ impl Tables {
         Self { published, ours, long_runs, rejecting, worlds, wrong }
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<(), String> {
         two_axes::check_published(&self.published)
             .and_then(|()| two_axes::check_refined(&self.published))
             .and_then(|()| two_axes::check_refined(&self.ours))
             .and_then(|()| three_axes::check_worlds(&self.worlds))
             .and_then(|()| three_axes::check_recovery(&self.wrong))
-            .map_err(|story| anyhow!("below its bar: {story}"))
+            .map_err(|story| format!("below its threshold: {story}"))
     }
 
-    fn figure(&self, found: &Findings, caught: usize, missed: usize, seconds: f64) -> serde_json::Value {
+    fn figure(&self, found: &Findings) -> Value {
         let all = |rows: &[two_axes::Row], of: fn(&two_axes::Row) -> f64| -> Vec<f64> {
             rows.iter().map(|row| points(of(row))).collect()
         };
@@ -161,7 +154,6 @@ impl Tables {
             json!([points(row.marginal), points(row.three_axes), points(row.refined)])
         };
         json!({
-            "name": "prove-bid-price",
             "problems": found.problems,
             "same_duals": found.same_duals,
             "certificate_max": found.certificate,
@@ -173,10 +165,6 @@ impl Tables {
             "world_b": world(&self.worlds[1]),
             "world_c": world(&self.worlds[2]),
             "world_a_wrong_belief": self.wrong.iter().map(|row| points(row.refined)).collect::<Vec<_>>(),
-            "violations": found.violations.len(),
-            "planted": caught + missed,
-            "planted_found": caught,
-            "seconds": (seconds * 10.0).round() / 10.0,
         })
     }
 }

@@ -1,20 +1,18 @@
 //! Limits whose numbers change: on every shared store exactly what was used counts under the new numbers, and every seeded
 //! bug is found.
 
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::json;
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
 use throttlekit::{Clock, PreciseClock};
-use throttlekit_conformance::reload::{RELOAD_BUGS, ReloadReport, find_reload_bug};
+use throttlekit_conformance::reload::{ReloadBug, ReloadReport, find_reload_bug};
 
-use crate::prove::run_released;
 use crate::prove_stores::{Engine, addresses, engines, progress};
+use crate::verify::{Options, Run, search};
 
 /// In memory. Engines play one in [`ENGINE_PART`] of them.
 const CASES: u64 = 200_000;
 const ENGINE_PART: u64 = 50;
 const SEEDED_CASES_MAX: u64 = 20_000;
-/// Above this many cases it pays to build with optimization first.
-const DEBUG_CASES_MAX: u64 = 5_000;
 const CHUNK: u64 = 1_000;
 
 struct Proof {
@@ -25,11 +23,8 @@ struct Proof {
 }
 
 /// Plays timelines with changes of numbers to every store; fails on any violation and on any seeded bug not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let (cases, only) = options(args)?;
-    if cfg!(debug_assertions) && cases > DEBUG_CASES_MAX {
-        return run_released("reload-room", args);
-    }
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let (cases, only) = (options.number("--cases", CASES)?, options.names("--only"));
     let engines: Vec<Engine> = engines()
         .into_iter()
         .filter(|engine| only.as_ref().is_none_or(|names| names.contains(&engine.name)))
@@ -47,29 +42,15 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
         tell(runtime.block_on(play(engine, &address, share)))
     };
     let proofs: Vec<Proof> = engines.iter().zip(addresses).map(prove).collect();
-    let missed = seeded(&runtime);
-    println!("figure: {}", figure(&proofs, missed.len()));
-    let broken: Vec<_> =
-        proofs.iter().filter(|proof| proof.violation.is_some()).map(|proof| proof.name).collect();
-    ensure!(broken.is_empty(), "violated on {}", broken.join(", "));
-    ensure!(missed.is_empty(), "blind to the seeded bugs {}", missed.join(", "));
-    let idle = proofs.iter().find(|proof| proof.report.at_other_pace == 0 || proof.report.waits == 0);
-    ensure!(idle.is_none(), "no case asked at another pace on {}", idle.map_or("", |proof| proof.name));
-    Ok(())
-}
-
-fn options<'a>(args: &[&'a str]) -> Result<(u64, Option<Vec<&'a str>>)> {
-    let (mut cases, mut only) = (CASES, None);
-    for pair in args.chunks(2) {
-        match *pair {
-            ["--cases", n] => {
-                cases = n.parse().with_context(|| format!("--cases {n}: expected a whole number"))?;
-            }
-            ["--only", names] => only = Some(names.split(',').collect()),
-            _ => bail!("prove reload-room takes --cases N and --only NAME,NAME, not {}", pair.join(" ")),
-        }
+    run.seeded(search("cases", ReloadBug::ALL, |bug| {
+        runtime.block_on(find_reload_bug(bug, SEEDED_CASES_MAX))
+    }));
+    for Proof { name, report, violation, .. } in &proofs {
+        run.violated(violation.as_ref().map(|violation| format!("on {name}: {violation}")));
+        let idle = report.at_other_pace == 0 || report.waits == 0;
+        run.violated(idle.then(|| format!("no case requested at another pace on {name}")));
     }
-    Ok((cases, only))
+    Ok(figure(&proofs))
 }
 
 async fn play(engine: &Engine, address: &str, cases: u64) -> Proof {
@@ -100,34 +81,13 @@ fn tell(proof: Proof) -> Proof {
     proof
 }
 
-/// Finds every seeded bug, or names those that were not seen.
-fn seeded(runtime: &tokio::runtime::Runtime) -> Vec<&'static str> {
-    println!("{:<28}{:>10}", "seeded bug", "cases");
-    let mut missed = Vec::new();
-    for (name, bug) in RELOAD_BUGS {
-        match runtime.block_on(find_reload_bug(bug, SEEDED_CASES_MAX)) {
-            Some(cases) => println!("{name:<28}{cases:>10}"),
-            None => {
-                println!("{name:<28}{:>10}", "not found");
-                missed.push(name);
-            }
-        }
-    }
-    missed
-}
-
-fn figure(proofs: &[Proof], missed: usize) -> serde_json::Value {
+fn figure(proofs: &[Proof]) -> Value {
     let sum = |of: fn(&ReloadReport) -> u64| proofs.iter().map(|proof| of(&proof.report)).sum::<u64>();
     json!({
-        "name": "prove-reload-room",
         "stores": proofs.iter().map(|proof| proof.name).collect::<Vec<_>>(),
         "cases": sum(|report| report.worlds),
         "changes": sum(|report| report.changes),
         "judged": sum(|report| report.judged),
         "at_other_pace": sum(|report| report.at_other_pace),
-        "violations": proofs.iter().filter(|proof| proof.violation.is_some()).count(),
-        "seeded": RELOAD_BUGS.len(),
-        "seeded_found": RELOAD_BUGS.len() - missed,
-        "seconds": (proofs.iter().map(|proof| proof.seconds).sum::<f64>() * 10.0).round() / 10.0,
     })
 }

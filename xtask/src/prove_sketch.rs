@@ -4,12 +4,14 @@ use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use anyhow::Result;
+use serde_json::{Value, json};
 use throttlekit::overload::Shape;
-use throttlekit::{Clock, PreciseClock};
+use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::sketch::{self, Contest, Early, FLOODS, Findings, Kind, Size};
 use throttlekit_conformance::throttle::{self, Convergence};
+
+use crate::verify::{Options, Run, rounded};
 
 const UNITS: u64 = 1_000_000_000;
 const THREADS: usize = 2;
@@ -17,11 +19,11 @@ const THREADS: usize = 2;
 const CHUNK: u64 = 20;
 const ASKS: u64 = 20_000;
 const SIZE: Size = Size { worlds: 0, asks: 0, secrets: 100_000, fleets: 20, thread_asks: 1_000_000 };
-/// Planted bugs show in fewer worlds.
-const PLANTED_SIZE: Size = Size { worlds: 300, asks: 2_000, secrets: 3_000, fleets: 3, thread_asks: 100_000 };
+/// Seeded bugs show in fewer worlds.
+const SEEDED_SIZE: Size = Size { worlds: 300, asks: 2_000, secrets: 3_000, fleets: 3, thread_asks: 100_000 };
 const CONTEST_SECRETS: u64 = 10;
 const HISTORIES: u64 = 5_000;
-const PLANTED_HISTORIES: u64 = 50;
+const SEEDED_HISTORIES: u64 = 50;
 /// What ε 0.01 and δ 0.001 take.
 const BYTES: usize = 7_616;
 
@@ -30,33 +32,24 @@ struct Rest {
     early: Vec<Early>,
     contests: Vec<Contest>,
     convergence: Vec<Convergence>,
-    caught: Vec<&'static str>,
-    missed: Vec<&'static str>,
+    seeded: Found,
     violations: Vec<String>,
 }
 
-/// Runs every experiment and fails if a law is broken or a planted bug is not found.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let units = units_from(args)?;
-    if cfg!(debug_assertions) {
-        return crate::prove::run_released("sketch", args);
-    }
-    let clock = PreciseClock::new();
-    let begun = clock.now();
+/// Runs every experiment and fails if a law is broken or a seeded bug is not found.
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let units = options.number("--cases", UNITS)?;
     let floods = flooded(units);
     let rest = Rest::found();
     tell(&floods, &rest);
-    let seconds = clock.now().since(begun).as_secs_f64();
-    println!("figure: {}", figure(&floods, &rest, seconds));
-    judge(&floods, &rest)
-}
-
-fn units_from(args: &[&str]) -> Result<u64> {
-    match args {
-        [] => Ok(UNITS),
-        ["--units", n] => n.parse().with_context(|| format!("--units {n}: write a whole number")),
-        _ => anyhow::bail!("prove sketch takes --units N and nothing else, not {}", args.join(" ")),
+    let figure = figure(&floods, &rest);
+    run.seeded(rest.seeded);
+    run.violated(floods.violations);
+    run.violated(rest.violations);
+    if bytes() != BYTES {
+        run.violated([format!("ε 0.01 and δ 0.001 take {} bytes, not {BYTES}", bytes())]);
     }
+    Ok(figure)
 }
 
 /// Worlds of floods against both limiters until so many units were offered.
@@ -93,22 +86,15 @@ impl Rest {
                     |kind| sketch::early_denials(kind, SIZE.secrets, |config| sketch::shipped(kind, config));
                 Kind::ALL.map(of).concat()
             });
-            let (mut caught, mut missed) = sketch::examine_planted(PLANTED_SIZE);
-            let (more_caught, more_missed) = throttle::examine_planted(PLANTED_HISTORIES);
-            caught.extend(more_caught);
-            missed.extend(more_missed);
+            let seeded = sketch::find_seeded(SEEDED_SIZE).merge(throttle::find_seeded(SEEDED_HISTORIES));
             let contest = |(attackers, quiet)| sketch::contest(attackers, quiet, CONTEST_SECRETS);
             let contests = FLOODS.map(contest).into();
             let (convergence, mut violations) = throttle::examine(HISTORIES, throttle::shipped);
             violations.extend(sketch::examine_rest(SIZE));
             let early = errors.join().expect("a law does not panic");
             violations.extend(early.iter().filter_map(|early| early.check().err()));
-            Self { early, contests, convergence, caught, missed, violations }
+            Self { early, contests, convergence, seeded, violations }
         })
-    }
-
-    fn planted(&self) -> usize {
-        self.caught.len() + self.missed.len()
     }
 }
 
@@ -146,41 +132,27 @@ fn tell(floods: &Findings, rest: &Rest) {
     for row in &rest.convergence {
         println!("{:>8}{:>20.3}{:>16.3}", row.overload, row.accepted, row.sent);
     }
-    println!("\nplanted found {}/{}: {}", rest.caught.len(), rest.planted(), rest.caught.join(", "));
 }
 
-fn figure(floods: &Findings, rest: &Rest, seconds: f64) -> serde_json::Value {
-    let rounded = |value: f64| (value * 10_000.0).round() / 10_000.0;
+fn figure(floods: &Findings, rest: &Rest) -> Value {
+    let rounded = |value: f64| rounded(value, 4);
     let nearest = |early: &Early| early.frequency() / early.delta();
     let quiet: u64 = rest.contests.iter().map(|row| row.asks).sum();
     let part =
         |of: fn(&Contest) -> u64| rounded(rest.contests.iter().map(of).sum::<u64>() as f64 / quiet as f64);
     json!({
-        "name": "prove-sketch",
         "offered_units": floods.tally.offered,
         "asks": floods.tally.asks,
         "windows": floods.tally.windows,
-        "violations": floods.violations.len() + rest.violations.len(),
         "bytes": bytes(),
         "error_to_allowed_max": rounded(rest.early.iter().map(nearest).fold(0.0, f64::max)),
         "early_part_sketch": part(|row| row.sketch),
         "early_part_flood": part(|row| row.flood),
         "sent_to_accepted_max": rounded(rest.convergence.iter().map(|row| row.sent).fold(0.0, f64::max)),
         "accepted_to_capacity_min": rounded(rest.convergence.iter().map(|row| row.accepted).fold(9.0, f64::min)),
-        "planted": rest.planted(),
-        "planted_found": rest.caught.len(),
-        "seconds": (seconds * 10.0).round() / 10.0,
     })
 }
 
 fn bytes() -> usize {
     Shape::for_error(0.01, 0.001).map_or(0, Shape::bytes)
-}
-
-fn judge(floods: &Findings, rest: &Rest) -> Result<()> {
-    let violations = [floods.violations.as_slice(), &rest.violations].concat();
-    ensure!(violations.is_empty(), "not proved:\n  {}", violations.join("\n  "));
-    ensure!(rest.missed.is_empty(), "blind to the planted {}", rest.missed.join(", "));
-    ensure!(bytes() == BYTES, "ε 0.01 and δ 0.001 take {} bytes, not {BYTES}", bytes());
-    Ok(())
 }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use throttlekit_core::overload::SpaceSaving;
 
 use crate::Dice;
+use crate::bugs::Found;
 use crate::check::{Check, ensure};
 
 /// Counts keys, and tells which came most often.
@@ -82,15 +83,12 @@ pub fn shipped(places: usize) -> Box<dyn Busiest> {
     Box::new(SpaceSaving::new(places))
 }
 
-/// Plays worlds to each planted bug: who was found, and who was missed.
-pub fn examine_planted(worlds: u64) -> (Vec<&'static str>, Vec<&'static str>) {
-    let found = |bug: Bug| {
-        let mut make = |places: usize| -> Box<dyn Busiest> { Box::new(Planted::new(bug, places)) };
+/// Looks for the seeded bugs in these worlds.
+pub fn find_seeded(worlds: u64) -> Found {
+    Found::all(|bug: Bug| {
+        let mut make = |places: usize| -> Box<dyn Busiest> { Box::new(Seeded::new(bug, places)) };
         (0..worlds).any(|seed| story(seed, &mut make, &mut Seen::default()).is_some())
-    };
-    let (found, missed): (Vec<_>, Vec<_>) = BUGS.into_iter().partition(|(_, bug)| found(*bug));
-    let names = |bugs: Vec<(&'static str, Bug)>| bugs.into_iter().map(|(name, _)| name).collect();
-    (names(found), names(missed))
+    })
 }
 
 /// Keys from one seed.
@@ -214,48 +212,32 @@ impl<'a> Owners<'a> {
     }
 }
 
-/// What is wrong with a counter of the busiest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum Bug {
-    NewcomerStartsAtZero,
-    ErrorNotKept,
-    ErrorOneTooHigh,
-    ErrorOneTooLow,
-    ReplacesTheGreatest,
-    ReplacesAnyone,
-    NeverReplaces,
-    OnePlaceMore,
-    OnePlaceFewer,
-    CountsTheNewcomerTwice,
-    LongKeysByTheirStart,
-    SameHashSameKey,
+crate::bugs! {
+    /// What is wrong with a counter of the busiest.
+    pub enum Bug {
+        NewcomerStartsAtZero: "A new key starts at zero instead of the count that it replaces.",
+        ErrorNotKept: "A new key that replaces another has no error.",
+        ErrorOneTooHigh: "The error of a new key is one too high.",
+        ErrorOneTooLow: "The error of a new key is one too low.",
+        ReplacesTheGreatest: "A new key replaces the one with the greatest count.",
+        ReplacesAnyone: "A new key replaces the last one, whatever its count.",
+        NeverReplaces: "A new key never replaces another.",
+        OnePlaceMore: "There is one place too many.",
+        OnePlaceFewer: "There is one place too few.",
+        CountsTheNewcomerTwice: "A new key that replaces another counts twice.",
+        LongKeysByTheirStart: "Long keys with the same beginning are taken for one.",
+        SameHashSameKey: "Keys with the same hash are taken for one.",
+    }
 }
 
-/// Every one of them.
-pub const BUGS: [(&str, Bug); 12] = [
-    ("newcomer_starts_at_zero", Bug::NewcomerStartsAtZero),
-    ("error_not_kept", Bug::ErrorNotKept),
-    ("error_one_too_high", Bug::ErrorOneTooHigh),
-    ("error_one_too_low", Bug::ErrorOneTooLow),
-    ("replaces_the_greatest", Bug::ReplacesTheGreatest),
-    ("replaces_anyone", Bug::ReplacesAnyone),
-    ("never_replaces", Bug::NeverReplaces),
-    ("one_place_more", Bug::OnePlaceMore),
-    ("one_place_fewer", Bug::OnePlaceFewer),
-    ("counts_the_newcomer_twice", Bug::CountsTheNewcomerTwice),
-    ("long_keys_by_their_start", Bug::LongKeysByTheirStart),
-    ("same_hash_same_key", Bug::SameHashSameKey),
-];
-
 /// The same written anew with a list, so that each step can be wrong.
-struct Planted {
+struct Seeded {
     bug: Option<Bug>,
     places_max: usize,
     places: Vec<(u64, Tracked)>,
 }
 
-impl Planted {
+impl Seeded {
     fn new(bug: impl Into<Option<Bug>>, places: usize) -> Self {
         let bug = bug.into();
         let places_max = match bug {
@@ -303,7 +285,7 @@ impl Planted {
     }
 }
 
-impl Busiest for Planted {
+impl Busiest for Seeded {
     fn count(&mut self, hash: u64, key: &[u8]) {
         let kept = key[..key.len().min(SpaceSaving::KEY_BYTES)].to_vec();
         let named = Tracked { key: kept, key_len: key.len(), count: 1, error: 0 };
@@ -323,5 +305,5 @@ impl Busiest for Planted {
 
 /// The same without a bug, to show that it is the bugs that are found.
 pub fn written_anew(places: usize) -> Box<dyn Busiest> {
-    Box::new(Planted::new(None, places))
+    Box::new(Seeded::new(None, places))
 }

@@ -4,29 +4,30 @@
 //!   first implementation.
 //! * [`Subject`] is anything that answers asks; [`suite`] examines it against the pure rules, field by field.
 //! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
-//!   shows with planted bugs that each law can fail.
-//! * [`admission`] holds one ask over all axes to its model, and its planted bugs.
-//! * [`fair`] judges whatever shares a budget among tenants, and its planted bugs.
-//! * [`learn`] shows what the learners pay beside the best in hindsight, and its planted bugs.
-//! * [`budget`] lets fleets of gateways debit one token budget, and its planted bugs.
+//!   shows with seeded bugs that each law can fail.
+//! * [`bugs`] declares seeded bugs with their descriptions, and holds the outcome of looking for them.
+//! * [`admission`] holds one ask over all axes to its model, and its seeded bugs.
+//! * [`fair`] judges whatever shares a budget among tenants, and its seeded bugs.
+//! * [`learn`] shows what the learners pay beside the best in hindsight, and its seeded bugs.
+//! * [`budget`] lets fleets of gateways debit one token budget, and its seeded bugs.
 //! * [`budget_use`] shows that token budgets get used, whatever others do, and its seeded bugs.
-//! * [`price`] judges prices by other solvers and by what they earn, and its planted bugs.
-//! * [`fair`] judges whoever shares a budget by weight, nested or not, and its planted bugs.
-//! * [`budget`] lets fleets debit one token budget, and its planted bugs.
-//! * [`inference`] plays backends of a known capacity to whatever infers a ceiling, and its planted bugs.
+//! * [`price`] judges prices by other solvers and by what they earn, and its seeded bugs.
+//! * [`fair`] judges whoever shares a budget by weight, nested or not, and its seeded bugs.
+//! * [`budget`] lets fleets debit one token budget, and its seeded bugs.
+//! * [`inference`] plays backends of a known capacity to whatever infers a ceiling, and its seeded bugs.
 //! * [`isolation`] lets one of several callers misbehave, and its seeded bugs.
 //! * [`metering`] plays three ways to meter tokens beside each other.
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
-//! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its planted bugs.
-//! * [`busiest`] holds what is told of the busiest of many keys against exact counts, and its planted bugs.
-//! * [`throttle`] plays calls to a backend that is full, and its planted bugs.
-//! * [`regions`] holds what several regions may take of one budget, and its planted bugs.
-//! * [`drill`] asks all axes at once among faults, and its planted bugs.
-//! * [`guard`] holds what slots in process promise, and its planted bugs.
-//! * [`slots`] holds who may work in how many slots, and its planted bugs.
-//! * [`fleet`] lets node processes share the ceiling of a backend process, and its planted bugs.
+//! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its seeded bugs.
+//! * [`busiest`] holds what is told of the busiest of many keys against exact counts, and its seeded bugs.
+//! * [`throttle`] plays calls to a backend that is full, and its seeded bugs.
+//! * [`regions`] holds what several regions may take of one budget, and its seeded bugs.
+//! * [`drill`] asks all axes at once among faults, and its seeded bugs.
+//! * [`guard`] holds what slots in process promise, and its seeded bugs.
+//! * [`slots`] holds who may work in how many slots, and its seeded bugs.
+//! * [`fleet`] lets node processes share the ceiling of a backend process, and its seeded bugs.
 //! * [`reload`] changes the numbers of limits under way: invariant `reload-room`, and its seeded bugs.
-//! * [`rolls`] examines whoever keeps the rolls of fleets, and its planted bugs.
+//! * [`rolls`] examines whoever keeps the rolls of fleets, and its seeded bugs.
 //! * [`stores`] examines what several processes share: every answer and every state of a
 //!   [`Store`](throttlekit::store::Store).
 //!
@@ -42,6 +43,7 @@
 pub mod admission;
 pub mod budget;
 pub mod budget_use;
+pub mod bugs;
 pub mod busiest;
 mod check;
 mod dice;

@@ -1,7 +1,7 @@
 //! `throttle`: calls are shed as the formula says, a full backend gets what it can take and not much more, and what is
 //! critical is shed last.
 //!
-//! A check is a function of the throttle under test; the same one judges the one that ships and those with a planted bug.
+//! A check is a function of the throttle under test; the same one judges the one that ships and those with a seeded bug.
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use throttlekit::overload::Priority;
 use throttlekit_core::overload::Throttle;
 
 use crate::Dice;
+use crate::bugs::Found;
 
 const K: f64 = 2.0;
 const WINDOW: Duration = Duration::from_secs(10);
@@ -64,11 +65,9 @@ pub fn examine<S: Sheds>(histories: u64, make: impl Fn() -> S) -> (Vec<Convergen
     (runs, violations)
 }
 
-/// The bugs that the checks find, and those they do not.
-pub fn examine_planted(histories: u64) -> (Vec<&'static str>, Vec<&'static str>) {
-    let judged = BUGS.map(|(name, bug)| (name, examine(histories, || Planted::new(bug)).1.is_empty()));
-    let with = |missed| judged.iter().filter(|(_, blind)| *blind == missed).map(|(name, _)| *name).collect();
-    (with(false), with(true))
+/// Looks for the seeded bugs with the same checks.
+pub fn find_seeded(histories: u64) -> Found {
+    Found::all(|bug: Bug| !examine(histories, || Seeded::new(bug)).1.is_empty())
 }
 
 /// Every answer over a random history is the one that the formula gives, computed anew from all that happened.
@@ -180,35 +179,22 @@ fn check_recovery(throttle: &mut dyn Sheds) -> Check {
     }
 }
 
-/// What is wrong with a throttle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bug {
-    ShedNotCounted,
-    AcceptsTwice,
-    NoMultiple,
-    PriorityReversed,
-    NeverForgets,
-    ForgetsAtTheBoundary,
-    TimeGoesBack,
-    ShedsAll,
+crate::bugs! {
+    /// What is wrong with a throttle.
+    pub enum Bug {
+        ShedNotCounted: "Requests that are shed are not counted.",
+        AcceptsTwice: "An accepted request counts twice.",
+        NoMultiple: "Accepted requests are not multiplied by K.",
+        PriorityReversed: "Critical requests are shed first.",
+        NeverForgets: "Earlier windows are never forgotten.",
+        ForgetsAtTheBoundary: "The previous window is forgotten when a window begins.",
+        TimeGoesBack: "A clock that steps back starts an earlier window.",
+        ShedsAllOrNone: "Every request is shed as soon as any is.",
+    }
 }
 
-const BUGS: [(&str, Bug); 8] = [
-    ("shed_not_counted", Bug::ShedNotCounted),
-    ("accepts_twice", Bug::AcceptsTwice),
-    ("no_multiple", Bug::NoMultiple),
-    ("priority_reversed", Bug::PriorityReversed),
-    ("never_forgets", Bug::NeverForgets),
-    ("forgets_at_the_boundary", Bug::ForgetsAtTheBoundary),
-    ("time_goes_back", Bug::TimeGoesBack),
-    ("sheds_all_or_none", Bug::ShedsAll),
-];
-
-/// How many throttles are planted.
-pub const PLANTED: usize = BUGS.len();
-
 /// The formula in floats, with one bug.
-struct Planted {
+struct Seeded {
     bug: Bug,
     latest: Timestamp,
     /// Requests and accepts, of this window and of the one before.
@@ -216,7 +202,7 @@ struct Planted {
     previous: [f64; 2],
 }
 
-impl Planted {
+impl Seeded {
     fn new(bug: Bug) -> Self {
         Self { bug, latest: Timestamp::EPOCH, current: [0.0; 2], previous: [0.0; 2] }
     }
@@ -245,14 +231,14 @@ impl Planted {
     }
 }
 
-impl Sheds for Planted {
+impl Sheds for Seeded {
     fn admit(&mut self, spared: u32, dice: u32, now: Timestamp) -> bool {
         self.go_on(now);
         let (requests, accepts) = (self.blended(0), self.blended(1));
         let accepts = if self.bug == Bug::NoMultiple { accepts / K } else { accepts };
         let spared = if self.bug == Bug::PriorityReversed { 1_000 - spared } else { spared };
         let mut shed = formula(requests, accepts) * f64::from(1_000 - spared) / 1_000.0;
-        if self.bug == Bug::ShedsAll && shed > 0.0 {
+        if self.bug == Bug::ShedsAllOrNone && shed > 0.0 {
             shed = 1.0;
         }
         let admitted = f64::from(dice) / 2f64.powi(32) >= shed;

@@ -1,6 +1,6 @@
 //! What `SpaceSaving` promises of the keys that come most often.
 
-use throttlekit_conformance::busiest::{self, BUGS};
+use throttlekit_conformance::busiest;
 
 #[test]
 fn busiest_counts_are_too_high_by_no_more_than_their_error_and_who_is_heavy_has_a_place() {
@@ -12,9 +12,9 @@ fn busiest_counts_are_too_high_by_no_more_than_their_error_and_who_is_heavy_has_
 }
 
 #[test]
-fn busiest_finds_every_planted_bug_and_nothing_where_there_is_none() {
-    let (found, missed) = busiest::examine_planted(200);
-    assert!(missed.is_empty(), "blind to {missed:?}");
-    assert_eq!(found.len(), BUGS.len());
+fn busiest_finds_every_seeded_bug_and_nothing_where_there_is_none() {
+    let outcome = busiest::find_seeded(200);
+    assert_eq!(outcome.check(), Ok(()));
+    assert_eq!(outcome.total(), 12);
     assert_eq!(busiest::examine(50, busiest::written_anew).1, Vec::<String>::new());
 }

@@ -1,6 +1,6 @@
 //! Admission among faults, in short.
 
-use throttlekit_conformance::drill::{Planted, drill, find};
+use throttlekit_conformance::drill::{DrillBug, drill, find};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn admission_leaks_no_slot_and_its_ledgers_are_exact_among_faults() {
@@ -11,10 +11,10 @@ async fn admission_leaks_no_slot_and_its_ledgers_are_exact_among_faults() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_drill_finds_every_planted_fault() {
-    for planted in Planted::ALL {
-        let found = find(planted, 1_000).await;
-        println!("{planted:?}: {found:?}");
-        assert!(found.is_some(), "blind to {planted:?}");
+async fn the_drill_finds_every_seeded_fault() {
+    for &bug in DrillBug::ALL {
+        let found = find(bug, 1_000).await;
+        println!("{bug:?}: {found:?}");
+        assert!(found.is_some(), "blind to {bug:?}");
     }
 }

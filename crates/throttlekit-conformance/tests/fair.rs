@@ -1,4 +1,4 @@
-//! The laws of sharing over twenty thousand worlds, and every planted bug found. Names are those of `docs/guarantees.md`.
+//! The laws of sharing over twenty thousand worlds, and every seeded bug found. Names are those of `docs/guarantees.md`.
 
 use throttlekit_conformance::fair::{self, FairWorld, Given, Held, PICTURED, Shares};
 use throttlekit_core::Timestamp;
@@ -13,9 +13,9 @@ fn fair_1_to_4_hold_and_answers_are_those_of_a_walk_over_all_tenants() {
 }
 
 #[test]
-fn every_planted_bug_is_found() {
+fn every_seeded_bug_is_found() {
     for law in fair::laws() {
-        for (bug, _) in &law.planted {
+        for (bug, _) in &law.seeded {
             assert!(law.find(bug, WORLDS).is_some(), "{} is blind to {bug}", law.name);
         }
     }

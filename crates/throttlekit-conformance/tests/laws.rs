@@ -1,4 +1,4 @@
-//! Every law over ten thousand worlds, and every planted bug found. Names are those of `docs/guarantees.md`.
+//! Every law over ten thousand worlds, and every seeded bug found. Names are those of `docs/guarantees.md`.
 
 use throttlekit_conformance::laws::{self, Law};
 
@@ -28,13 +28,13 @@ macro_rules! laws {
             }
         })*
 
-        /// A law or a planted bug without a test here would go unwatched.
+        /// A law or a seeded bug without a test here would go unwatched.
         #[test]
-        fn every_law_and_every_planted_bug_is_tested() {
+        fn every_law_and_every_seeded_bug_is_tested() {
             let tested: Vec<(&str, Vec<&str>)> = vec![$(($name, vec![$(stringify!($bug)),*])),*];
             let known: Vec<(&str, Vec<&str>)> = laws::all()
                 .iter()
-                .map(|law| (law.name, law.planted.iter().map(|(bug, _)| *bug).collect()))
+                .map(|law| (law.name, law.seeded.iter().map(|(bug, _)| *bug).collect()))
                 .collect();
             assert_eq!(tested, known);
         }

@@ -11,13 +11,13 @@ fn learn_regret_stays_below_its_envelope_and_batches_within_their_bounds() {
 }
 
 #[test]
-fn learn_finds_every_planted_bug() {
-    let (found, missed) = learn::examine_planted(Size { seeds: 1, windows: 2_000, ..SMALL });
-    assert!(missed.is_empty(), "blind to {missed:?}");
-    assert_eq!(found.len(), learn::SIZER_BUGS.len() + learn::PREDICTOR_BUGS.len());
+fn learn_finds_every_seeded_bug() {
+    let outcome = learn::find_seeded(Size { seeds: 1, windows: 2_000, ..SMALL });
+    assert_eq!(outcome.check(), Ok(()));
+    assert_eq!(outcome.total(), 12);
 }
 
-/// The same for the real learner and the planted ones, so that no bug is found only because too little was seen.
+/// The same for the real learner and the seeded ones, so that no bug is found only because too little was seen.
 const RESERVATIONS: Size = Size { seeds: 1, windows: 2_000, ..SMALL };
 
 #[test]
@@ -27,8 +27,8 @@ fn learn_reservations_stay_below_their_envelope_and_hints_within_their_bars() {
 }
 
 #[test]
-fn learn_finds_every_planted_reservation() {
-    let (found, missed) = learn::reserve::examine_planted(RESERVATIONS);
-    assert!(missed.is_empty(), "blind to {missed:?}");
-    assert_eq!(found.len(), learn::reserve::RESERVE_BUGS.len());
+fn learn_finds_every_seeded_reservation() {
+    let outcome = learn::reserve::find_seeded(RESERVATIONS);
+    assert_eq!(outcome.check(), Ok(()));
+    assert_eq!(outcome.total(), 14);
 }

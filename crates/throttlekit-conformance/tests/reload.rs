@@ -1,7 +1,7 @@
 //! Invariant `reload-room`: a change of numbers gives room at once and gives nothing away; and the check can fail.
 
 use throttlekit::store::MemoryStore;
-use throttlekit_conformance::reload::{RELOAD_BUGS, Seeded, examine_reload, find_reload_bug};
+use throttlekit_conformance::reload::{ReloadBug, Seeded, examine_reload, find_reload_bug};
 
 #[tokio::test]
 async fn reload_room_in_a_memory_store() {
@@ -22,9 +22,9 @@ async fn reload_room_in_the_store_that_bugs_are_seeded_in() {
 
 #[tokio::test]
 async fn reload_room_every_seeded_bug_is_found() {
-    for (name, bug) in RELOAD_BUGS {
+    for &bug in ReloadBug::ALL {
         let worlds = find_reload_bug(bug, 20_000).await;
-        println!("{:>6}  {name}", worlds.unwrap_or_default());
-        assert!(worlds.is_some(), "blind to {name}");
+        println!("{:>6}  {}", worlds.unwrap_or_default(), bug.name());
+        assert!(worlds.is_some(), "blind to {bug:?}");
     }
 }

@@ -3,8 +3,8 @@
 use throttlekit::ManualClock;
 use throttlekit::store::MemoryStore;
 use throttlekit_conformance::slots::{
-    HOLDER_BUGS, PlantedSlots, SLOT_BUGS, Seen, SlotBug, check_holders, examine_slots, find_holder_bug,
-    find_slot_bug, slots_after_a_clock_was_ahead,
+    HolderBug, SeededSlots, Seen, SlotBug, check_holders, examine_slots, find_holder_bug, find_slot_bug,
+    slots_after_a_clock_was_ahead,
 };
 
 #[tokio::test]
@@ -26,15 +26,15 @@ async fn a_slot_taken_while_the_clock_was_ahead_comes_back_within_its_lease() {
 async fn slots_after_a_clock_was_ahead_are_judged() {
     for bug in [SlotBug::TimeStandsStill, SlotBug::EndsStayAhead] {
         let clock = ManualClock::default();
-        let store = PlantedSlots::new(clock.clone(), bug);
+        let store = SeededSlots::new(clock.clone(), bug);
         assert!(slots_after_a_clock_was_ahead(&store, &clock, "ahead").await.is_err(), "blind to {bug:?}");
     }
 }
 
 #[tokio::test]
-async fn every_planted_bug_of_slots_is_found() {
-    for (name, bug) in SLOT_BUGS {
-        assert!(find_slot_bug(bug, 2_000).await.is_some(), "blind to {name}");
+async fn every_seeded_bug_of_slots_is_found() {
+    for &bug in SlotBug::ALL {
+        assert!(find_slot_bug(bug, 2_000).await.is_some(), "blind to {bug:?}");
     }
 }
 
@@ -56,8 +56,8 @@ fn slots_no_more_holders_work_than_there_are_slots_whatever_the_network_does() {
 }
 
 #[test]
-fn slots_finds_every_planted_bug_of_holders() {
-    for (name, bug) in HOLDER_BUGS {
-        assert!(find_holder_bug(bug, 5_000).is_some(), "blind to {name}");
+fn slots_finds_every_seeded_bug_of_holders() {
+    for &bug in HolderBug::ALL {
+        assert!(find_holder_bug(bug, 5_000).is_some(), "blind to {bug:?}");
     }
 }

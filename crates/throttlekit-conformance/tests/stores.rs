@@ -1,26 +1,24 @@
-//! `same-everywhere` for stores can fail: each planted bug is found.
+//! `same-everywhere` for stores can fail: each seeded bug is found.
 
 use throttlekit::store::StoreError;
-use throttlekit_conformance::stores::{
-    PlantedStore, STORE_BUGS, STORE_WORLDS, StoreBug, examine_store, find_store_bug,
-};
+use throttlekit_conformance::bugs::Found;
+use throttlekit_conformance::stores::{STORE_WORLDS, SeededStore, StoreBug, examine_store, find_store_bug};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_planted_bug_of_a_store_is_found() {
-    let mut missed = Vec::new();
-    for (name, bug) in STORE_BUGS {
-        match find_store_bug(bug, STORE_WORLDS).await {
-            Some(worlds) => println!("{worlds:>6}  {name}"),
-            None => missed.push(name),
-        }
+async fn every_seeded_bug_of_a_store_is_found() {
+    let mut outcome = Found::default();
+    for bug in StoreBug::ALL {
+        let worlds = find_store_bug(*bug, STORE_WORLDS).await;
+        println!("{worlds:>6?}  {}", bug.name());
+        outcome.note(bug.name(), worlds.is_some());
     }
-    assert_eq!(missed, [""; 0], "the examination is blind to them");
+    assert_eq!(outcome.check(), Ok(()));
 }
 
 /// What a store's author reads: which seed, what was wanted, what came, and no more operations than it takes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_difference_is_told_by_a_short_story() {
-    let make = |clock| async { Ok(PlantedStore::new(clock, StoreBug::WindowMovesBack)) };
+    let make = |clock| async { Ok(SeededStore::new(clock, StoreBug::WindowMovesBack)) };
     let violation = examine_store(make, 0..STORE_WORLDS).await.expect_err("it has a bug");
     let story = violation.to_string();
     println!("{story}");
@@ -31,7 +29,7 @@ async fn a_difference_is_told_by_a_short_story() {
 
 #[tokio::test]
 async fn a_store_that_cannot_be_made_is_told() {
-    let make = |_| async { Err::<PlantedStore, _>(StoreError::misconfigured("no such engine")) };
+    let make = |_| async { Err::<SeededStore, _>(StoreError::misconfigured("no such engine")) };
     let violation = examine_store(make, 7..9).await.expect_err("there is no store");
     assert!(violation.story.contains("no such engine"), "{violation}");
 }

@@ -8,8 +8,8 @@ fn budget_streams_hold_for_any_reservation_and_whatever_becomes_of_a_stream() {
 }
 
 #[test]
-fn budget_streams_find_every_bug_planted_between_streams_and_store() {
-    let (found, missed) = streams::examine_planted(250);
-    assert!(missed.is_empty(), "blind to {missed:?}");
-    assert_eq!(found.len(), streams::STREAM_BUGS.len());
+fn budget_streams_find_every_bug_seeded_between_streams_and_store() {
+    let outcome = streams::find_seeded(250);
+    assert_eq!(outcome.check(), Ok(()));
+    assert_eq!(outcome.total(), 7);
 }

@@ -15,7 +15,7 @@ mod faults_silence;
 mod faults_state;
 mod fleet;
 mod fleet_laws;
-mod fleet_planted;
+mod fleet_seeded;
 mod fleet_slots;
 mod hot_key;
 mod isolated_callers;

@@ -1,63 +1,45 @@
 //! What befalls a fleet, and how often it did.
 
-macro_rules! faults {
-    ($($name:ident: $what:literal,)*) => {
-        /// One kind of fault.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Fault {
-            $(#[doc = $what] $name,)*
-        }
-
-        impl Fault {
-            /// All of them, each with what it is.
-            pub const ALL: &'static [(Self, &'static str)] = &[$((Self::$name, $what),)*];
-
-            /// Its name.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name),)*
-                }
-            }
-        }
-    };
-}
-
-faults! {
-    RequestLost: "A request never reaches the store.",
-    ReplyLost: "The store has lent, and the reply never arrives.",
-    ReturnLost: "Units given back never arrive.",
-    RequestDuplicated: "A request arrives twice, and is answered twice.",
-    ReplyDuplicated: "A reply arrives twice.",
-    ReturnDuplicated: "Units given back arrive twice.",
-    Overtaken: "A message overtakes an earlier one of the same node.",
-    SlowLink: "A message takes many times as long as others.",
-    LateReply: "A reply arrives when its request has been given up.",
-    DeadlinePassed: "A request is given up.",
-    CutBothWays: "A node is cut off, and a message to or from it was lost.",
-    CutUpward: "A node's messages are lost, while those to it arrive.",
-    CutDownward: "Messages to a node are lost, while its own arrive.",
-    ThreadPaused: "A thread sleeps between taking units and reading the clock, and then goes on.",
-    NodePaused: "A node stops for a while with something to do, and its clock does not.",
-    NodeCrashed: "A node dies with units, a request or callers that wait.",
-    NodeRebooted: "A node comes back with another clock.",
-    KeyEvicted: "A node drops a key with units.",
-    NodeDrift: "Units are credited by a clock that drifts as fast as is allowed.",
-    CoarseClock: "Units are credited by a clock that reads behind.",
-    StorePaused: "The store stops for a while with something to answer.",
-    StoreDrift: "The store lends by a clock that drifts as fast as is allowed.",
-    StoreSetBack: "The store's clock is set back.",
-    StoreSetForward: "The store's clock is set forward.",
-    FailoverInSync: "The replica takes over and has everything.",
-    FailoverWithLag: "The replica takes over and has lost grants.",
-    SplitBrain: "The replica takes over while the old primary lends on.",
-    FailoverAgain: "The replica takes over while the last old primary may lend on.",
-    ReplicaStalled: "The replica receives nothing for a while.",
-    StoreForgets: "The store restarts with nothing.",
-    LimitLowered: "The limit is lowered within a window.",
-    LimitRaised: "The limit is raised within a window.",
-    BoundaryHerd: "Every node asks at the instant at which a window begins.",
-    AbsurdBatch: "A node asks for none, or for more than there could ever be.",
-    CallerGone: "A caller has waited too often and goes away.",
+throttlekit_conformance::bugs! {
+    /// One kind of fault.
+    #[derive(PartialOrd, Ord)]
+    pub enum Fault {
+        RequestLost: "A request never reaches the store.",
+        ReplyLost: "The store has lent, and the reply never arrives.",
+        ReturnLost: "Units given back never arrive.",
+        RequestDuplicated: "A request arrives twice, and is answered twice.",
+        ReplyDuplicated: "A reply arrives twice.",
+        ReturnDuplicated: "Units given back arrive twice.",
+        Overtaken: "A message overtakes an earlier one of the same node.",
+        SlowLink: "A message takes many times as long as others.",
+        LateReply: "A reply arrives when its request has been given up.",
+        DeadlinePassed: "A request is given up.",
+        CutBothWays: "A node is cut off, and a message to or from it was lost.",
+        CutUpward: "A node's messages are lost, while those to it arrive.",
+        CutDownward: "Messages to a node are lost, while its own arrive.",
+        ThreadPaused: "A thread sleeps between taking units and reading the clock, and then goes on.",
+        NodePaused: "A node stops for a while with something to do, and its clock does not.",
+        NodeCrashed: "A node dies with units, a request or callers that wait.",
+        NodeRebooted: "A node comes back with another clock.",
+        KeyEvicted: "A node drops a key with units.",
+        NodeDrift: "Units are credited by a clock that drifts as fast as is allowed.",
+        CoarseClock: "Units are credited by a clock that reads behind.",
+        StorePaused: "The store stops for a while with something to answer.",
+        StoreDrift: "The store lends by a clock that drifts as fast as is allowed.",
+        StoreSetBack: "The store's clock is set back.",
+        StoreSetForward: "The store's clock is set forward.",
+        FailoverInSync: "The replica takes over and has everything.",
+        FailoverWithLag: "The replica takes over and has lost grants.",
+        SplitBrain: "The replica takes over while the old primary lends on.",
+        FailoverAgain: "The replica takes over while the last old primary may lend on.",
+        ReplicaStalled: "The replica receives nothing for a while.",
+        StoreForgets: "The store restarts with nothing.",
+        LimitLowered: "The limit is lowered within a window.",
+        LimitRaised: "The limit is raised within a window.",
+        BoundaryHerd: "Every node asks at the instant at which a window begins.",
+        AbsurdBatch: "A node asks for none, or for more than there could ever be.",
+        CallerGone: "A caller has waited too often and goes away.",
+    }
 }
 
 /// How often each fault fired: befell something alive.

@@ -1,7 +1,7 @@
 //! A few seeds of the fleet; `cargo xtask prove lease-sim` runs ten thousand.
 
+use throttlekit_sim::bugs::LeaseBug;
 use throttlekit_sim::fleet;
-use throttlekit_sim::planted::Planted;
 
 const SEEDS: u64 = 40;
 
@@ -15,8 +15,8 @@ fn no_law_is_broken() {
 
 /// Two of each kind; the proof finds them all.
 #[test]
-fn planted_bugs_are_found() {
-    use Planted::*;
+fn seeded_bugs_are_found() {
+    use LeaseBug::*;
     for bug in [
         ReplyAnchored,
         CreditPerWaiter,

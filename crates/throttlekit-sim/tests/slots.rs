@@ -1,6 +1,6 @@
 //! A few seeds of fleets that share slots; `cargo xtask prove slots models` runs thousands.
 
-use throttlekit_sim::slots::{self, Planted};
+use throttlekit_sim::slots::{self, SlotBug};
 
 const SEEDS: u64 = 30;
 
@@ -25,8 +25,8 @@ fn one_seed_is_one_run() {
 
 /// Some of each kind; the proof finds them all.
 #[test]
-fn planted_bugs_are_found() {
-    use Planted::*;
+fn seeded_bugs_are_found() {
+    use SlotBug::*;
     let bugs = [TornReport, LimitsAdded, HeartbeatRevives, ReleaseByIdAlone, HolderUnfenced];
     for bug in bugs {
         assert!(slots::hunt(bug, SEEDS).is_some(), "{} was not found", bug.name());

@@ -19,7 +19,7 @@ const SMALL: (u64, u64) = (50, 4);
 const PER_PAIR: &str = "THROTTLEKIT_TIMELINES_PER_PAIR";
 /// Timelines that are played to one store: each has two limits, and a store in memory keeps 1,024.
 const CHUNK: u64 = 500;
-const PLANTED_TIMELINES_MAX: u64 = 20 * PAIRS;
+const SEEDED_TIMELINES_MAX: u64 = 20 * PAIRS;
 
 pub(super) fn run(small: bool) -> Result<Part> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -52,21 +52,10 @@ async fn prove(in_memory: u64, on_engines: u64) -> Result<Part> {
         let per_pair = if engine.name() == "memory" { in_memory } else { on_engines };
         stores.insert(engine.name().into(), examine(&engine, per_pair, &mut part.broken).await);
     }
-    let mut missed = Vec::new();
-    for (name, bug) in FUSED_BUGS {
-        if find_fused_bug(Some(bug), PLANTED_TIMELINES_MAX).await.is_none() {
-            missed.push(name);
-        }
+    for bug in FUSED_BUGS {
+        part.seeded.note(bug.name(), find_fused_bug(Some(bug), SEEDED_TIMELINES_MAX).await.is_some());
     }
-    let found = FUSED_BUGS.len() - missed.len();
-    println!("planted bugs found: {found} of {}", FUSED_BUGS.len());
-    part.broken.extend(missed.iter().map(|name| format!("fused: blind to the planted bug {name:?}")));
-    part.figure = json!({
-        "pairs": PAIRS,
-        "stores": stores,
-        "planted": FUSED_BUGS.len(),
-        "planted_found": found,
-    });
+    part.figure = json!({ "pairs": PAIRS, "stores": stores });
     Ok(part)
 }
 

@@ -40,7 +40,7 @@ pub(super) fn run(small: bool) -> Result<Part> {
         println!("docs/gateway.svg");
     }
     let broken = if held { Vec::new() } else { vec!["gateway: a bound of the load was broken".to_owned()] };
-    Ok(Part { figure: figures.iter().map(summary).collect(), broken })
+    Ok(Part { figure: figures.iter().map(summary).collect(), broken, ..Part::default() })
 }
 
 fn read(file: &Path) -> Result<Vec<Value>> {

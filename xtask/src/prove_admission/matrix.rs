@@ -39,15 +39,9 @@ async fn prove(step: usize) -> Result<Part> {
         stores.insert(engine.name().into(), figure);
         all = all.plus(report);
     }
-    let mut missed = Vec::new();
-    for (name, bug) in MATRIX_BUGS {
-        if find_matrix_bug(Some(bug)).await.is_none() {
-            missed.push(name);
-        }
+    for bug in MATRIX_BUGS {
+        part.seeded.note(bug.name(), find_matrix_bug(Some(bug)).await.is_some());
     }
-    let found = MATRIX_BUGS.len() - missed.len();
-    println!("planted bugs found: {found} of {}", MATRIX_BUGS.len());
-    part.broken.extend(missed.iter().map(|name| format!("matrix: blind to the planted bug {name:?}")));
     if all.told_by.contains(&0) || !all.adds_up() {
         part.broken.push(format!("matrix: denials do not add up, or someone never denied: {all:?}"));
     }
@@ -58,8 +52,6 @@ async fn prove(step: usize) -> Result<Part> {
         "denials": all.denials,
         "denials_by": by(&all),
         "told": all.told,
-        "planted": MATRIX_BUGS.len(),
-        "planted_found": found,
     });
     Ok(part)
 }

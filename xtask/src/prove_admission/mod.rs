@@ -9,10 +9,12 @@ mod matrix;
 mod price;
 
 use anyhow::Result;
+use serde_json::Value;
 
-use crate::parts::{self, Part, Prove};
+use crate::verify::parts::{self, Part, Verify};
+use crate::verify::{Options, Run};
 
-const PARTS: [(&str, Prove); 6] = [
+const PARTS: [(&str, Verify); 6] = [
     ("matrix", matrix::run),
     ("fused", fused::run),
     ("algebra", algebra::run),
@@ -22,6 +24,6 @@ const PARTS: [(&str, Prove); 6] = [
 ];
 
 /// Runs every part, or those that are named.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    parts::run("admission", &PARTS, args)
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    parts::run(&PARTS, options, run)
 }

@@ -13,7 +13,7 @@ const FULL: (u64, u64) = (100_000, 10_000);
 const SMALL: (u64, u64) = (2_000, 200);
 /// Timelines that are played to one store: each has two limits, and a store in memory keeps 1,024.
 const CHUNK: u64 = 500;
-const PLANTED_TIMELINES_MAX: u64 = 2_000;
+const SEEDED_TIMELINES_MAX: u64 = 2_000;
 
 pub(super) fn run(small: bool) -> Result<Part> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -31,16 +31,10 @@ async fn prove((in_memory, on_engines): (u64, u64)) -> Result<Part> {
         let timelines = if engine.name() == "memory" { in_memory } else { on_engines };
         stores.insert(engine.name().into(), examine(&engine, timelines, &mut part.broken).await);
     }
-    let mut missed = Vec::new();
-    for (name, bug) in PRICED_BUGS {
-        if find_priced_bug(Some(bug), PLANTED_TIMELINES_MAX).await.is_none() {
-            missed.push(name);
-        }
+    for bug in PRICED_BUGS {
+        part.seeded.note(bug.name(), find_priced_bug(Some(bug), SEEDED_TIMELINES_MAX).await.is_some());
     }
-    let found = PRICED_BUGS.len() - missed.len();
-    println!("planted bugs found: {found} of {}", PRICED_BUGS.len());
-    part.broken.extend(missed.iter().map(|name| format!("price: blind to the planted bug {name:?}")));
-    part.figure = json!({ "stores": stores, "planted": PRICED_BUGS.len(), "planted_found": found });
+    part.figure = json!({ "stores": stores });
     Ok(part)
 }
 

@@ -3,13 +3,15 @@
 mod tails;
 
 use anyhow::Result;
+use serde_json::Value;
 
-use crate::parts::{self, Prove};
 use crate::prove_slots::inference;
+use crate::verify::parts::{self, Verify};
+use crate::verify::{Options, Run};
 
-const PARTS: [(&str, Prove); 2] = [("steady", inference::run), ("tails", tails::run)];
+const PARTS: [(&str, Verify); 2] = [("steady", inference::run), ("tails", tails::run)];
 
 /// Runs every part, or those that are named.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    parts::run("inference", &PARTS, args)
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    parts::run(&PARTS, options, run)
 }

@@ -1,24 +1,19 @@
 //! Goodput beside the best fixed ceiling, over every shape, load and size, for ours and for published rules.
 
-use std::io::{self, IsTerminal};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-
 use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit_conformance::inference::tails::{
-    Compared, LOADS, SEEDED, SERVERS, SHAPES, Scenario, TailSize, compare, find_seeded, ours,
+    Compared, LOADS, SERVERS, SHAPES, Scenario, TailSize, compare, find_seeded, ours,
 };
 
-use crate::parts::Part;
+use crate::verify::in_parallel;
+use crate::verify::parts::Part;
 
 const SIZE: TailSize = TailSize { seeds: 50, warm_up: (20_000, 250), judged: 20_000 };
 const SMALL: TailSize = TailSize { seeds: 2, warm_up: (10_000, 250), judged: 10_000 };
 /// The loads and numbers of servers of the small size: the middle of each.
 const SMALL_LOADS: [f64; 2] = [0.8, 1.5];
 const SMALL_SERVERS: [u32; 2] = [8, 32];
-const THREADS: usize = 2;
 
 pub(super) fn run(small: bool) -> Result<Part> {
     let (loads, servers, size): (&[f64], &[u32], _) =
@@ -29,34 +24,14 @@ pub(super) fn run(small: bool) -> Result<Part> {
             scenarios.extend(servers.iter().map(|n| size.scenario(shape, *load, *n)));
         }
     }
-    let compared = compare_all(&scenarios, size.seeds);
+    let compare = |at: u64| compare(&|_| ours(), scenarios[at as usize], size.seeds, true);
+    let compared = in_parallel(scenarios.len() as u64, "scenarios", compare);
     tell(&compared);
-    let (found, missed, controls) = find_seeded();
-    println!("seeded bugs found {}/{}: {}", found.len(), SEEDED.len(), found.join(", "));
-    let figure = figure(&compared, size, found.len());
-    let blind = missed.iter().map(|bug| format!("tails: the seeded bug {bug} was not found"));
+    let (seeded, controls) = find_seeded();
+    let figure = figure(&compared, size);
     let fails = controls.iter().map(|story| format!("tails: fails without a seeded bug: {story}"));
     let violations = compared.iter().filter_map(Compared::violation).map(|story| format!("tails: {story}"));
-    Ok(Part { figure, broken: violations.chain(blind).chain(fails).collect() })
-}
-
-/// Compares on two threads, with progress where somebody watches.
-fn compare_all(scenarios: &[Scenario], seeds: u64) -> Vec<Compared> {
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let compared = compare(&|_| ours(), *scenario, seeds, true);
-            let mut done = done.lock().expect("no comparison panics");
-            done.push(compared);
-            if io::stderr().is_terminal() || done.len().is_multiple_of(12) {
-                eprintln!("{} of {} scenarios", done.len(), scenarios.len());
-            }
-        }
-    };
-    thread::scope(|scope| (0..THREADS).for_each(|_| _ = scope.spawn(work)));
-    let mut compared = done.into_inner().expect("no comparison panics");
-    compared.sort_by_key(|row| scenarios.iter().position(|scenario| *scenario == row.scenario));
-    compared
+    Ok(Part { figure, broken: violations.chain(fails).collect(), seeded })
 }
 
 fn tell(compared: &[Compared]) {
@@ -76,7 +51,7 @@ fn tell(compared: &[Compared]) {
     }
 }
 
-fn figure(compared: &[Compared], size: TailSize, found: usize) -> Value {
+fn figure(compared: &[Compared], size: TailSize) -> Value {
     let rules = (0..compared[0].results.len()).map(|rule| {
         let of = |load: fn(f64) -> bool| {
             compared.iter().filter(move |row| load(row.scenario.load)).map(move |row| &row.results[rule])
@@ -97,8 +72,6 @@ fn figure(compared: &[Compared], size: TailSize, found: usize) -> Value {
         "seeds": size.seeds,
         "rules": rules.collect::<serde_json::Map<_, _>>(),
         "violations": compared.iter().filter(|row| row.violation().is_some()).count(),
-        "seeded": SEEDED.len(),
-        "seeded_found": found,
     })
 }
 

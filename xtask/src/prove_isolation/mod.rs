@@ -11,12 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use throttlekit::{BootClock, Clock};
 use throttlekit_conformance::isolation::{Engine, Examined, Kind, Schedule, examine, one};
 
-use crate::prove::run_released;
+use crate::verify::{Options, Run};
 use engines::Engines;
 
 /// How many schedules run on each engine, and how many at a time: they mostly wait.
@@ -37,32 +36,32 @@ const AT_ONCE: [usize; 3] = [32, 10, 8];
 /// Findings that did not repeat, beyond which the machine is too busy for anything to be believed: so many, or one in so
 /// many schedules.
 const UNCONFIRMED_MAX: [u64; 2] = [4, 50];
-/// Above this many schedules it pays to build with optimisation first.
-const DEBUG_SCHEDULES_MAX: u64 = 2_000;
 const SHOWN_MAX: usize = 12;
 
 /// Runs it, or one schedule of it again.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let size = match args {
-        [] => FULL,
-        ["--small"] => SMALL,
-        ["--cases", n] => of_cases(n.parse().with_context(|| format!("--cases {n}: expected an integer"))?),
-        ["--cases", n, "--no-server"] => {
-            let cases = n.parse().with_context(|| format!("--cases {n}: expected an integer"))?;
-            Size { server: 0, ..of_cases(cases) }
-        }
-        ["--replay", which] => return replay(which),
-        _ => bail!("prove isolated-callers takes --small, --cases N [--no-server] or --replay ENGINE:SEED"),
-    };
-    if cfg!(debug_assertions) && size.memory + size.redis + size.postgres > DEBUG_SCHEDULES_MAX {
-        return run_released("isolated-callers", args);
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    if let Some(which) = options.value("--replay") {
+        return replay(which).map(|()| Value::Null);
     }
-    prove(&size)
+    let mut size = match options.has("--small") {
+        true => SMALL,
+        false => of_cases(options.number("--cases", FULL.total())?),
+    };
+    if options.has("--no-server") {
+        size.server = 0;
+    }
+    verify(&size, run)
+}
+
+impl Size {
+    const fn total(&self) -> u64 {
+        self.memory + self.redis + self.postgres + self.server
+    }
 }
 
 /// So many schedules in all, in the shares of the full size.
 fn of_cases(cases: u64) -> Size {
-    let part = |of: u64| (cases * of).div_ceil(FULL.memory + FULL.redis + FULL.postgres + FULL.server);
+    let part = |of: u64| (cases * of).div_ceil(FULL.total());
     Size {
         memory: part(FULL.memory),
         redis: part(FULL.redis),
@@ -72,8 +71,7 @@ fn of_cases(cases: u64) -> Size {
     }
 }
 
-fn prove(size: &Size) -> Result<()> {
-    let begun = BootClock.now();
+fn verify(size: &Size, run: &mut Run) -> Result<Value> {
     let engines = Engines::up()?;
     let before = threads::count()?;
     println!(
@@ -84,21 +82,19 @@ fn prove(size: &Size) -> Result<()> {
     let server = remote::run(size.server)?;
     let left_open = engines.left_open()?;
     let after = threads::settled(before)?;
-    let (seeded, missed) = seeded::run(size.seeded_max);
-    let mut broken = broken(&parts, before, after, &left_open);
-    broken.extend(missed.iter().map(|bug| format!("blind to the seeded bug {bug}")));
-    let mut figure = figure(&parts, &seeded, missed.len());
+    let (seeded, control) = seeded::run(size.seeded_max);
+    run.seeded(seeded);
+    run.violated(control);
+    run.violated(broken(&parts, before, after, &left_open));
+    let mut figure = figure(&parts);
     if let Some(server) = server {
-        broken.extend(server.broken());
+        run.violated(server.broken());
         figure["schedules"] = json!(figure["schedules"].as_u64().unwrap_or(0) + server.schedules());
         figure["server"] = server.figure;
     }
     figure["threads_left"] = json!(after.saturating_sub(before));
     figure["connections_left"] = left_open.iter().map(|(_, open)| open).sum::<i64>().into();
-    figure["seconds"] = json!(BootClock.now().since(begun).as_secs());
-    println!("figure: {figure}");
-    ensure!(broken.is_empty(), "not proved: {}", broken.join("; "));
-    Ok(())
+    Ok(figure)
 }
 
 /// All engines at once.
@@ -176,15 +172,11 @@ fn broken(
     broken
 }
 
-fn figure(parts: &[(&'static str, Examined)], seeded: &[Value], missed: usize) -> Value {
+fn figure(parts: &[(&'static str, Examined)]) -> Value {
     let sum = |of: fn(&Examined) -> u64| parts.iter().map(|(_, part)| of(part)).sum::<u64>();
     let mut figure = json!({
-        "name": "prove-isolated-callers",
         "schedules": sum(|part| part.schedules),
-        "violations": sum(|part| (part.confirmed.len() + part.unchecked.len()) as u64),
         "unconfirmed": sum(|part| part.unconfirmed.len() as u64),
-        "seeded": seeded.len() + missed,
-        "seeded_found": seeded.len(),
     });
     for (name, examined) in parts {
         figure[name] = examined.figure();

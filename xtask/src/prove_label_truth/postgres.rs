@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use throttlekit::{Limit, SharedLimiter};
+use throttlekit_conformance::bugs;
 use throttlekit_conformance::postgres::{LIMIT, Server, Window, crash_round, failover_round, restore_round};
 use throttlekit_postgres::{PostgresStore, SeededBug};
 
@@ -33,19 +34,29 @@ enum Fault {
 const FAULTS: [Fault; 4] =
     [Fault::Failover, Fault::Restore { overtaken: false }, Fault::Restore { overtaken: true }, Fault::Kill];
 
-/// Each bug with the fault that shows it, and in which of its windows.
-const BUGS: [(&str, SeededBug, Fault, usize); 5] = [
-    ("histories are not compared", SeededBug::LineageIgnored, Fault::Failover, 0),
-    ("the row of the history is not believed", SeededBug::RowIgnored, Fault::Failover, 1),
-    ("other hosts are not looked at", SeededBug::OtherHostsIgnored, Fault::Failover, 2),
-    ("the log is not remembered", SeededBug::LogIgnored, Fault::Restore { overtaken: false }, 0),
-    (
-        "the first checkpoint is not compared",
-        SeededBug::CheckpointIgnored,
-        Fault::Restore { overtaken: true },
-        0,
-    ),
-];
+bugs! {
+    /// Bugs of the store that make it label what it does not know.
+    pub(super) enum Bug {
+        LineageIgnored: "Histories are not compared.",
+        RowIgnored: "The row of the history is not believed.",
+        OtherHostsIgnored: "Other hosts are not looked at.",
+        LogIgnored: "The log is not remembered.",
+        CheckpointIgnored: "The first checkpoint is not compared.",
+    }
+}
+
+impl Bug {
+    /// Returns the bug of the store, the fault that shows it, and in which of its windows.
+    fn shown_by(self) -> (SeededBug, Fault, usize) {
+        match self {
+            Self::LineageIgnored => (SeededBug::LineageIgnored, Fault::Failover, 0),
+            Self::RowIgnored => (SeededBug::RowIgnored, Fault::Failover, 1),
+            Self::OtherHostsIgnored => (SeededBug::OtherHostsIgnored, Fault::Failover, 2),
+            Self::LogIgnored => (SeededBug::LogIgnored, Fault::Restore { overtaken: false }, 0),
+            Self::CheckpointIgnored => (SeededBug::CheckpointIgnored, Fault::Restore { overtaken: true }, 0),
+        }
+    }
+}
 
 /// Every fault, then every seeded bug. Rounds wait for servers most of the time, so those of one kind go beside each other.
 pub(super) async fn rows(plan: Plan) -> Result<Vec<Row>> {
@@ -54,9 +65,7 @@ pub(super) async fn rows(plan: Plan) -> Result<Vec<Row>> {
     let faults = FAULTS.map(|fault| move || block_on(play(fault, None, rounds)));
     let mut rows = beside_each_other(faults).await?.concat();
     rows.iter().for_each(Row::print);
-    let bugs = BUGS.map(|(name, bug, fault, window)| {
-        move || block_on(search(name, bug, fault, window, plan.rounds_seeded))
-    });
+    let bugs = Bug::ALL.iter().map(|&bug| move || block_on(search(bug, plan.rounds_seeded)));
     let found = beside_each_other(bugs).await?;
     found.iter().for_each(Row::print);
     rows.extend(found);
@@ -64,11 +73,12 @@ pub(super) async fn rows(plan: Plan) -> Result<Vec<Row>> {
 }
 
 /// Servers are started by commands that block, so each goes on a thread and a runtime of its own.
-async fn beside_each_other<T: Send + 'static, const N: usize>(
-    works: [impl FnOnce() -> Result<T> + Send + 'static; N],
+async fn beside_each_other<T: Send + 'static>(
+    works: impl IntoIterator<Item = impl FnOnce() -> Result<T> + Send + 'static>,
 ) -> Result<Vec<T>> {
     let mut done = Vec::new();
-    for task in works.map(tokio::task::spawn_blocking) {
+    let tasks: Vec<_> = works.into_iter().map(tokio::task::spawn_blocking).collect();
+    for task in tasks {
         done.push(task.await??);
     }
     Ok(done)
@@ -98,11 +108,11 @@ async fn play(fault: Fault, bug: Option<SeededBug>, rounds: u64) -> Result<Vec<R
 }
 
 /// Plays rounds until one shows the bug.
-async fn search(name: &'static str, bug: SeededBug, fault: Fault, window: usize, rounds: u64) -> Result<Row> {
-    let mut row = None;
+async fn search(bug: Bug, rounds: u64) -> Result<Row> {
+    let ((of_store, fault, window), mut row) = (bug.shown_by(), None);
     for _ in 0..rounds {
-        let mut played = play(fault, Some(bug), 1).await?;
-        let shown = row.insert(Row { seeded: Some(name), ..played.swap_remove(window) });
+        let mut played = play(fault, Some(of_store), 1).await?;
+        let shown = row.insert(Row { seeded: Some(bug.name()), ..played.swap_remove(window) });
         if shown.is_found() {
             break;
         }

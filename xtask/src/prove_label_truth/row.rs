@@ -96,17 +96,12 @@ impl Row {
         self.seeded.is_some() && self.violation().is_some()
     }
 
-    /// What is wrong with the scenario, or with the proof of it.
+    /// What is wrong with a scenario without a seeded bug, or with the verification of it.
     pub(crate) fn problem(&self) -> Option<String> {
-        let name = format!("{} {} {}", self.engine, self.mode, self.fault);
-        match (self.seeded, self.violation()) {
-            (Some(bug), None) => Some(format!("{name}: the seeded bug {bug:?} was not found")),
-            (None, Some(what)) => Some(format!("{name}: {what}")),
-            (None, None) if self.must_lose && self.over == 0 && self.rounds >= ROUNDS_TELLING => {
-                Some(format!("{name}: no round went beyond the limit, so labels were not put to the test"))
-            }
-            _ => None,
-        }
+        let idle = self.must_lose && self.over == 0 && self.rounds >= ROUNDS_TELLING;
+        let idle = idle.then(|| "no round went beyond the limit, so labels were not put to the test".into());
+        let what = self.violation().or(idle)?;
+        Some(format!("{} {} {}: {what}", self.engine, self.mode, self.fault))
     }
 
     pub(crate) fn print(&self) {

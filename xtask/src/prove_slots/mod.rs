@@ -6,14 +6,21 @@ pub(crate) mod inference;
 mod models;
 
 use anyhow::Result;
+use serde_json::Value;
 
-pub(crate) use crate::parts::Part;
-use crate::parts::{self, Prove};
+pub(crate) use crate::verify::parts::Part;
+use crate::verify::parts::{self, Verify};
+use crate::verify::{Options, Run};
 
-const PARTS: [(&str, Prove); 4] =
+/// Returns the names of the bugs seeded into cycles of slots.
+pub(crate) fn cycle_bugs() -> Vec<&'static str> {
+    crate::verify::list::names(held::cycles::CycleBug::ALL)
+}
+
+const PARTS: [(&str, Verify); 4] =
     [("inference", inference::run), ("held", held::run), ("models", models::run), ("fleet", fleet::run)];
 
 /// Runs every part, or those that are named.
-pub(crate) fn run(args: &[&str]) -> Result<()> {
-    parts::run("slots", &PARTS, args)
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    parts::run(&PARTS, options, run)
 }

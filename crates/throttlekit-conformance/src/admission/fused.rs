@@ -29,7 +29,7 @@ use throttlekit_core::rate::{Rule, State};
 
 use super::fused_world::{FusedOperation, FusedWorld, KEYS};
 use super::model::{AdmissionBug, Model, Setup, Ticket};
-use super::pair::{AXES, Extras, OnStore, Pairs, PlantedPairs, Way};
+use super::pair::{AXES, Extras, OnStore, Pairs, SeededPairs, Way};
 use super::subject::{Asked, End, Heard, Subject, Words};
 use crate::check::ensure;
 use crate::laws::Violation;
@@ -108,23 +108,23 @@ where
     played::examine::<FusedWorld, OnStore<S>, _, _>(make, seeds).await
 }
 
-/// The bugs that it must find, with their names.
-pub const FUSED_BUGS: [(&str, AdmissionBug); 8] = [
-    ("the rate stays charged after the cost denied", AdmissionBug::RateKept),
-    ("the cost is debited though the rate denied", AdmissionBug::CostTaken),
-    ("the axis of the call before is named", AdmissionBug::StaleAxis),
-    ("the last of several deniers is named", AdmissionBug::LastDenier),
-    ("axes after the denier are asked", AdmissionBug::AsksOn),
-    ("the answer is folded though one denied", AdmissionBug::DecisionOfAll),
-    ("a settlement counts twice", AdmissionBug::SettledTwice),
-    ("what was not used stays charged", AdmissionBug::RefundForgotten),
+/// The bugs that it must find.
+pub const FUSED_BUGS: [AdmissionBug; 8] = [
+    AdmissionBug::RateKept,
+    AdmissionBug::CostTaken,
+    AdmissionBug::StaleAxis,
+    AdmissionBug::LastDenier,
+    AdmissionBug::AsksOn,
+    AdmissionBug::DecisionOfAll,
+    AdmissionBug::SettledTwice,
+    AdmissionBug::RefundForgotten,
 ];
 
-/// How many timelines it takes until the examination finds a planted bug, if `timelines_max` are enough; with no bug,
+/// How many timelines it takes until the examination finds a seeded bug, if `timelines_max` are enough; with no bug,
 /// whether there is anything to find.
 pub async fn find_fused_bug(bug: Option<AdmissionBug>, timelines_max: u64) -> Option<u64> {
-    let make = move |clock| async move { Ok(PlantedPairs::new(clock, bug)) };
-    let found = played::examine::<FusedWorld, PlantedPairs, _, _>(make, 0..timelines_max).await;
+    let make = move |clock| async move { Ok(SeededPairs::new(clock, bug)) };
+    let found = played::examine::<FusedWorld, SeededPairs, _, _>(make, 0..timelines_max).await;
     found.err().map(|violation| violation.seed + 1)
 }
 

@@ -21,7 +21,7 @@ use throttlekit::{ALLOW_FULL, ManualClock, Retry, Timestamp, combine};
 
 use super::cell::{Cell, Denier};
 use super::model::AdmissionBug;
-use super::seat::{Bench, PlantedBench, RealBench, Seat};
+use super::seat::{Bench, RealBench, Seat, SeededBench};
 use super::subject::{Asked, End, Heard, Told, Words};
 use crate::check::{Check, ensure};
 use crate::laws::Violation;
@@ -80,21 +80,21 @@ impl Tally for MatrixReport {
     }
 }
 
-/// The bugs that it must find, with their names.
-pub const MATRIX_BUGS: [(&str, AdmissionBug); 13] = [
-    ("the rate stays charged after a later denial", AdmissionBug::RateKept),
-    ("the cost is debited though the rate denied", AdmissionBug::CostTaken),
-    ("the share is taken though an axis before denied", AdmissionBug::ShareTaken),
-    ("the slot is kept after a denial", AdmissionBug::SlotKept),
-    ("the axis of the call before is named", AdmissionBug::StaleAxis),
-    ("the last of several deniers is named", AdmissionBug::LastDenier),
-    ("axes after the denier are asked", AdmissionBug::AsksOn),
-    ("the price is asked after charging", AdmissionBug::PriceLate),
-    ("the price is asked before the slots", AdmissionBug::PriceBeforeSlots),
-    ("a high value passes the limits", AdmissionBug::ValueBuysIn),
-    ("the answer is folded though one denied", AdmissionBug::DecisionOfAll),
-    ("an event is told twice", AdmissionBug::ToldTwice),
-    ("a denial is not told", AdmissionBug::Untold),
+/// The bugs that it must find.
+pub const MATRIX_BUGS: [AdmissionBug; 13] = [
+    AdmissionBug::RateKept,
+    AdmissionBug::CostTaken,
+    AdmissionBug::ShareTaken,
+    AdmissionBug::SlotKept,
+    AdmissionBug::StaleAxis,
+    AdmissionBug::LastDenier,
+    AdmissionBug::AsksOn,
+    AdmissionBug::PriceLate,
+    AdmissionBug::PriceBeforeSlots,
+    AdmissionBug::ValueBuysIn,
+    AdmissionBug::DecisionOfAll,
+    AdmissionBug::ToldTwice,
+    AdmissionBug::Untold,
 ];
 
 /// How many cells there are.
@@ -124,10 +124,10 @@ where
     played::examine_each::<Cell, RealBench<S>, _, _>(make, chosen.map(|(seed, _)| seed).collect()).await
 }
 
-/// How many cells it takes until a planted bug is found, if it is; with no bug, whether there is anything to find.
+/// How many cells it takes until a seeded bug is found, if it is; with no bug, whether there is anything to find.
 pub async fn find_matrix_bug(bug: Option<AdmissionBug>) -> Option<u64> {
-    let make = move |clock| async move { Ok(PlantedBench::new(clock, bug)) };
-    let found = played::examine::<Cell, PlantedBench, _, _>(make, 0..cells()).await;
+    let make = move |clock| async move { Ok(SeededBench::new(clock, bug)) };
+    let found = played::examine::<Cell, SeededBench, _, _>(make, 0..cells()).await;
     found.err().map(|violation| violation.seed + 1)
 }
 

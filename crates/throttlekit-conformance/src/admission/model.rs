@@ -16,25 +16,25 @@ use throttlekit_core::rate::{Mark, Rule, Settle, State};
 
 use super::subject::{Asked, End, Heard, Subject, Watch};
 
-/// What is wrong with a [`Model`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum AdmissionBug {
-    RateKept,
-    CostTaken,
-    ShareTaken,
-    SlotKept,
-    StaleAxis,
-    LastDenier,
-    AsksOn,
-    PriceLate,
-    PriceBeforeSlots,
-    ValueBuysIn,
-    DecisionOfAll,
-    ToldTwice,
-    Untold,
-    SettledTwice,
-    RefundForgotten,
+crate::bugs! {
+    /// What is wrong with a [`Model`].
+    pub enum AdmissionBug {
+        RateKept: "The rate stays charged after a later denial.",
+        CostTaken: "The cost is debited though the rate denied.",
+        ShareTaken: "The share is taken though an axis before denied.",
+        SlotKept: "The slot is kept after a denial.",
+        StaleAxis: "The axis of the call before is named.",
+        LastDenier: "The last of several deniers is named.",
+        AsksOn: "Axes after the denier are checked.",
+        PriceLate: "The price is checked after charging.",
+        PriceBeforeSlots: "The price is checked before the slots.",
+        ValueBuysIn: "A high value passes the limits.",
+        DecisionOfAll: "The answer is folded though one denied.",
+        ToldTwice: "An event is reported twice.",
+        Untold: "A denial is not reported.",
+        SettledTwice: "A settlement counts twice.",
+        RefundForgotten: "What was not used stays charged.",
+    }
 }
 
 /// Which axes there are.

@@ -17,14 +17,27 @@ const CALLS: usize = 8;
 /// What an axis says, from what its limits said in the order in which they are named.
 pub type AxisFold = fn(&[Decision]) -> Decision;
 
-/// Wrong ways to fold the limits of one axis, by their names. That of the first denier depends on the order.
-pub const ORDER_BUGS: [(&str, AxisFold); 3] = [
-    ("the first denier's answer", |said| {
-        said.iter().find(|decision| !decision.allowed).copied().unwrap_or_else(|| fold(said))
-    }),
-    ("the last limit's answer", |said| said.last().copied().unwrap_or(ALLOW_FULL)),
-    ("the fold of all though one denied", |said| said.iter().copied().fold(ALLOW_FULL, combine)),
-];
+crate::bugs! {
+    /// What is wrong with how the limits of one axis are folded. The first depends on their order.
+    pub enum OrderBug {
+        FirstDenier: "The first denier's answer is returned.",
+        LastLimit: "The last limit's answer is returned.",
+        FoldOfAll: "The fold of all limits is returned though one denied.",
+    }
+}
+
+impl OrderBug {
+    /// Returns the wrong fold.
+    pub fn fold(self) -> AxisFold {
+        match self {
+            Self::FirstDenier => {
+                |said| said.iter().find(|decision| !decision.allowed).copied().unwrap_or_else(|| fold(said))
+            }
+            Self::LastLimit => |said| said.last().copied().unwrap_or(ALLOW_FULL),
+            Self::FoldOfAll => |said| said.iter().copied().fold(ALLOW_FULL, combine),
+        }
+    }
+}
 
 /// The right way.
 fn fold(said: &[Decision]) -> Decision {
@@ -124,11 +137,11 @@ impl World {
 type Said = (Decision, [Option<Decision>; 2], Option<Axis>);
 
 /// Checks one seeded case: on the real policy, or on a wrong way to fold.
-pub fn check_order(bug: Option<AxisFold>, seed: u64) -> Check {
+pub fn check_order(bug: Option<OrderBug>, seed: u64) -> Check {
     let mut dice = Dice::new(seed);
     let world = World::roll(&mut dice);
     let other = world.shuffled(&mut dice);
-    let answers = |world: &World| bug.map_or_else(|| world.asked(), |fold| world.folded(fold));
+    let answers = |world: &World| bug.map_or_else(|| world.asked(), |bug| world.folded(bug.fold()));
     let (want, got, shuffled) = (world.folded(fold), answers(&world), answers(&other));
     ensure(got == want, || format!("seed {seed}: not the fold:\n  want {want:?}\n  got  {got:?}"))?;
     ensure(shuffled == want, || {

@@ -212,19 +212,19 @@ impl<S: Store> Way for StoreWay<S> {
 
 /// The model with a bug, in every way.
 #[derive(Debug)]
-pub struct PlantedPairs {
+pub struct SeededPairs {
     clock: ManualClock,
     bug: Option<AdmissionBug>,
 }
 
-impl PlantedPairs {
+impl SeededPairs {
     /// With this bug, or with none.
     pub fn new(clock: ManualClock, bug: Option<AdmissionBug>) -> Self {
         Self { clock, bug }
     }
 }
 
-impl Pairs for PlantedPairs {
+impl Pairs for SeededPairs {
     type Way = Model;
     type Local = Model;
 

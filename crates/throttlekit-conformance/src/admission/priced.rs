@@ -16,7 +16,7 @@ use throttlekit::{Limit, ManualClock, Timestamp};
 
 use super::fused_world::{KEYS, RULES, Rules, roll_micros, roll_spec};
 use super::model::{AdmissionBug, Model, Setup};
-use super::pair::{AXES, Extras, OnStore, Pairs, PlantedPairs, Pricing, Way};
+use super::pair::{AXES, Extras, OnStore, Pairs, Pricing, SeededPairs, Way};
 use super::seat::Either;
 use super::subject::{Asked, End, Heard, Subject};
 use crate::check::{Check, ensure};
@@ -89,13 +89,13 @@ impl PricedReport {
     }
 }
 
-/// The bugs that it must find, with their names.
-pub const PRICED_BUGS: [(&str, AdmissionBug); 5] = [
-    ("the price is asked after charging", AdmissionBug::PriceLate),
-    ("the slot is kept after a denial", AdmissionBug::SlotKept),
-    ("a high value passes the limits", AdmissionBug::ValueBuysIn),
-    ("the rate stays charged after the cost denied", AdmissionBug::RateKept),
-    ("the price is asked before the slots", AdmissionBug::PriceBeforeSlots),
+/// The bugs that it must find.
+pub const PRICED_BUGS: [AdmissionBug; 5] = [
+    AdmissionBug::PriceLate,
+    AdmissionBug::SlotKept,
+    AdmissionBug::ValueBuysIn,
+    AdmissionBug::RateKept,
+    AdmissionBug::PriceBeforeSlots,
 ];
 
 /// Plays the timelines of these seeds to a store, and in process. The first violation ends it.
@@ -113,11 +113,11 @@ where
     played::examine::<PricedWorld, OnStore<S>, _, _>(make, seeds).await
 }
 
-/// How many timelines it takes until a planted bug is found, if `timelines_max` are enough; with no bug, whether there is
+/// How many timelines it takes until a seeded bug is found, if `timelines_max` are enough; with no bug, whether there is
 /// anything to find.
 pub async fn find_priced_bug(bug: Option<AdmissionBug>, timelines_max: u64) -> Option<u64> {
-    let make = move |clock| async move { Ok(PlantedPairs::new(clock, bug)) };
-    let found = played::examine::<PricedWorld, PlantedPairs, _, _>(make, 0..timelines_max).await;
+    let make = move |clock| async move { Ok(SeededPairs::new(clock, bug)) };
+    let found = played::examine::<PricedWorld, SeededPairs, _, _>(make, 0..timelines_max).await;
     found.err().map(|violation| violation.seed + 1)
 }
 

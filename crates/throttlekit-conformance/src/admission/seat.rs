@@ -362,12 +362,12 @@ impl<S: Store + SlotStore> Seat for RealSeat<S> {
 
 /// Models with a bug.
 #[derive(Debug)]
-pub struct PlantedBench {
+pub struct SeededBench {
     clock: ManualClock,
     bug: Option<AdmissionBug>,
 }
 
-impl PlantedBench {
+impl SeededBench {
     /// With this bug, or with none.
     pub fn new(clock: ManualClock, bug: Option<AdmissionBug>) -> Self {
         Self { clock, bug }
@@ -375,15 +375,15 @@ impl PlantedBench {
 }
 
 /// A model, and who is told of its decisions.
-pub struct PlantedSeat {
+pub struct SeededSeat {
     model: Model,
     watch: Arc<Watch>,
 }
 
-impl Bench for PlantedBench {
-    type Seat = PlantedSeat;
+impl Bench for SeededBench {
+    type Seat = SeededSeat;
 
-    async fn seat(&self, cell: &Cell, _: &str) -> Result<PlantedSeat, String> {
+    async fn seat(&self, cell: &Cell, _: &str) -> Result<SeededSeat, String> {
         let numbers = Numbers(cell);
         let setup = Setup {
             slots: numbers.slots(),
@@ -394,11 +394,11 @@ impl Bench for PlantedBench {
         };
         let watch = Arc::<Watch>::default();
         let model = Model::new(setup, self.clock.clone(), self.bug).watched(watch.clone());
-        Ok(PlantedSeat { model, watch })
+        Ok(SeededSeat { model, watch })
     }
 }
 
-impl Subject for PlantedSeat {
+impl Subject for SeededSeat {
     type Held = Ticket;
 
     async fn admit(&self, ask: &Asked<'_>) -> Result<Heard<Ticket>, StoreError> {
@@ -411,7 +411,7 @@ impl Subject for PlantedSeat {
     }
 }
 
-impl Seat for PlantedSeat {
+impl Seat for SeededSeat {
     async fn sight(&self) -> Result<Vec<String>, StoreError> {
         Ok(vec![format!("{} in flight", self.model.in_flight())])
     }

@@ -3,11 +3,11 @@
 //!
 //! A fleet of gateways debits a real [`Store`] until it is refused, over a network that loses answers and brings some
 //! debits twice or late. What the streams were told is compared with what the store counted. The same check judges
-//! gateways with a planted bug.
+//! gateways with a seeded bug.
 
 mod gateway;
 mod lossy;
-mod planted;
+mod seeded;
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use throttlekit_core::rate::shared::SharedForm;
 use crate::Dice;
 pub use gateway::{Gateway, LeasedGateway, StrictGateway, Told};
 pub use lossy::Lossy;
-pub use planted::{BUDGET_BUGS, BudgetBug, examine_planted};
+pub use seeded::{BudgetBug, find_seeded};
 
 /// Long enough that no run meets its end.
 const WINDOW: Duration = Duration::from_secs(30 * 86_400);

@@ -16,7 +16,9 @@ use throttlekit::budget::{Reservation, Reserve};
 
 pub use paced::{Paced, use_windows};
 pub use scenario::{Seen, run};
-pub use seam::{USE_BUGS, UseBug};
+pub use seam::UseBug;
+
+use crate::bugs::Found;
 
 /// Budgets that are examined, in tokens a minute.
 pub const BUDGETS: [u64; 5] = [500, 1_000, 2_000, 4_000, 10_000];
@@ -140,12 +142,9 @@ impl Scenario {
     }
 }
 
-/// Which seeded bugs are found in a few minutes, and which are not.
-pub fn examine_seeded(minutes: u64) -> (Vec<&'static str>, Vec<&'static str>) {
-    let is_found = |(_, bug): &(&str, UseBug)| {
-        Scenario::all().iter().any(|scenario| scenario.examine(minutes, Some(*bug)).1.is_some())
-    };
-    let (found, missed): (Vec<_>, Vec<_>) = USE_BUGS.into_iter().partition(is_found);
-    let names = |of: Vec<(&'static str, _)>| of.into_iter().map(|(name, _)| name).collect();
-    (names(found), names(missed))
+/// Looks for the seeded bugs in a few minutes of every scenario.
+pub fn find_seeded(minutes: u64) -> Found {
+    Found::all(|bug: UseBug| {
+        Scenario::all().iter().any(|scenario| scenario.examine(minutes, Some(bug)).1.is_some())
+    })
 }

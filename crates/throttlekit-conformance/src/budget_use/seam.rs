@@ -7,33 +7,20 @@ use throttlekit::budget::{Reservation, Reserve};
 use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
 use throttlekit::store::{Settlement, Sight, Store, StoreError, Want};
 
-/// What is wrong with how a budget reserves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum UseBug {
-    ReservesUpToTheWholeBudget,
-    ReservesAQuarterOfTheBudget,
-    ReservesAllOrNone,
-    NeedsAQuarterOfTheBudget,
-    DropsReturns,
-    WaitsForTheWindow,
-    OneLearnerForAll,
-    PlaceForOneLearner,
-    FixedAtTheMost,
+crate::bugs! {
+    /// What is wrong with how a budget reserves.
+    pub enum UseBug {
+        ReservesUpToTheWholeBudget: "A reservation takes up to the whole budget, or nothing.",
+        ReservesAQuarterOfTheBudget: "Each reservation asks for a quarter of the budget.",
+        ReservesAllOrNone: "A reservation that cannot be had in full is denied.",
+        NeedsAQuarterOfTheBudget: "A reservation of less than a quarter of the budget is denied.",
+        DropsReturns: "Unused units are never returned.",
+        WaitsForTheWindow: "A stream that is denied waits for the next window.",
+        OneLearnerForAll: "One learner sizes the reservations of all keys.",
+        PlaceForOneLearner: "There is room for the learner of one key only.",
+        FixedAtTheMost: "Each reservation asks for the most that a learner may.",
+    }
 }
-
-/// Every bug.
-pub const USE_BUGS: [(&str, UseBug); 9] = [
-    ("reserves_up_to_the_whole_budget", UseBug::ReservesUpToTheWholeBudget),
-    ("reserves_a_quarter_of_the_budget", UseBug::ReservesAQuarterOfTheBudget),
-    ("reserves_all_or_none", UseBug::ReservesAllOrNone),
-    ("needs_a_quarter_of_the_budget", UseBug::NeedsAQuarterOfTheBudget),
-    ("drops_returns", UseBug::DropsReturns),
-    ("waits_for_the_window", UseBug::WaitsForTheWindow),
-    ("one_learner_for_all", UseBug::OneLearnerForAll),
-    ("place_for_one_learner", UseBug::PlaceForOneLearner),
-    ("fixed_at_the_most", UseBug::FixedAtTheMost),
-];
 
 /// What a fresh learner wishes, and the most that one may.
 const WISHES: [u64; 2] = [2_048, 4_096];

@@ -10,7 +10,7 @@ use throttlekit::store::{
 };
 use throttlekit::store::{Settlement, Sight, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError};
 
-use super::planted::Planted;
+use super::bugs::DrillBug;
 use crate::Dice;
 
 /// Others are let go first up to so often, before a call and after it.
@@ -21,7 +21,7 @@ pub struct Flaky<S> {
     store: Arc<S>,
     /// One call in so many fails; none, if zero.
     one_in: u64,
-    planted: Option<Planted>,
+    bug: Option<DrillBug>,
     inside: Mutex<Inside>,
 }
 
@@ -43,9 +43,9 @@ enum Fate {
 
 impl<S> Flaky<S> {
     /// Fails one call in so many, half of them after the store has done its part.
-    pub fn new(store: Arc<S>, one_in: u64, seed: u64, planted: Option<Planted>) -> Self {
+    pub fn new(store: Arc<S>, one_in: u64, seed: u64, bug: Option<DrillBug>) -> Self {
         let inside = Inside { dice: Dice::new(seed), calls: 0, failed: 0, lost: BTreeMap::new() };
-        Self { store, one_in, planted, inside: Mutex::new(inside) }
+        Self { store, one_in, bug, inside: Mutex::new(inside) }
     }
 
     /// Calls, and how many failed.
@@ -128,8 +128,8 @@ impl<S: Store> Store for Flaky<S> {
     }
 
     async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
-        let renamed: Vec<Debit<'_>> = match self.planted {
-            Some(Planted::DebitNamesIgnored) => {
+        let renamed: Vec<Debit<'_>> = match self.bug {
+            Some(DrillBug::DebitNamesIgnored) => {
                 let anew = self.inside().dice.roll();
                 let mut renamed = debits.to_vec();
                 renamed.iter_mut().for_each(|debit| debit.id.stream = anew.into());
@@ -155,9 +155,9 @@ impl<S: Store> Store for Flaky<S> {
     }
 
     async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
-        match self.planted {
-            Some(Planted::ReturnSwallowed) if self.inside().dice.once_in(8) => return Ok(()),
-            Some(Planted::ReturnCountedTwice) => {
+        match self.bug {
+            Some(DrillBug::ReturnSwallowed) if self.inside().dice.once_in(8) => return Ok(()),
+            Some(DrillBug::ReturnCountedTwice) => {
                 let mut again = backs.to_vec();
                 again.iter_mut().for_each(|back| back.id.0 ^= 1);
                 self.store.give_back(&again).await?;

@@ -10,8 +10,8 @@ use throttlekit::{Cadence, FairLimiter, Guard, Limit, ManualClock, SharedLimiter
 use throttlekit_core::rate::State;
 use throttlekit_core::rate::shared::SharedForm;
 
+use super::bugs::DrillBug;
 use super::flaky::Flaky;
-use super::planted::Planted;
 use crate::Dice;
 
 pub(super) type Memory = Arc<MemoryStore<ManualClock>>;
@@ -55,13 +55,13 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    pub(super) fn of(dice: &mut Dice, planted: Option<Planted>) -> Self {
+    pub(super) fn of(dice: &mut Dice, bug: Option<DrillBug>) -> Self {
         let clock = ManualClock::at(START);
         let layout = dice.pick(&[Layout::Fused, Layout::Split, Layout::TwoBudgets]);
         let one_in = dice.pick(&[0, 10, 10, 30]);
         let stores = [(); 2].map(|()| {
             let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
-            let broken = Arc::new(Flaky::new(memory.clone(), one_in, dice.roll(), planted));
+            let broken = Arc::new(Flaky::new(memory.clone(), one_in, dice.roll(), bug));
             (memory, broken)
         });
         let slots = if dice.once_in(2) {

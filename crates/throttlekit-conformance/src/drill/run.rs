@@ -8,8 +8,8 @@ use throttlekit::admission::{Call, SharedPermit};
 use throttlekit::guard::Ending;
 use tokio::task::JoinSet;
 
+use super::bugs::DrillBug;
 use super::interrupt::Interrupt;
-use super::planted::Planted;
 use super::rig::{ALL, Layout, Rig, TENANTS};
 use crate::Dice;
 use crate::guard::panic_with;
@@ -25,9 +25,9 @@ const ESTIMATE_MAX: u64 = 60;
 /// A future is dropped after fewer polls than this, once in so many.
 const POLLS: u64 = 8;
 const INTERRUPT_ONE_IN: u64 = 4;
-/// How long settlements may take, retries included; and where something is planted that never settles.
+/// How long settlements may take, retries included; and where a seeded bug never settles.
 const PATIENCE: Duration = Duration::from_secs(30);
-const PATIENCE_PLANTED: Duration = Duration::from_secs(2);
+const PATIENCE_SEEDED: Duration = Duration::from_secs(2);
 
 /// What was done in runs whose books were exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,13 +79,13 @@ struct Books {
 /// are done.
 pub async fn drill(
     seeds: std::ops::Range<u64>,
-    planted: Option<Planted>,
+    bug: Option<DrillBug>,
     progress: impl Fn(u64),
 ) -> Result<Drilled, Violation> {
     let (mut running, mut next, mut sum) = (JoinSet::new(), seeds.start, Drilled::default());
     loop {
         while next < seeds.end && (running.len() as u64) < AT_ONCE {
-            running.spawn(one_run(next, planted));
+            running.spawn(one_run(next, bug));
             next += 1;
         }
         let Some(ended) = running.join_next().await else { return Ok(sum) };
@@ -94,16 +94,16 @@ pub async fn drill(
     }
 }
 
-/// The first seed below `runs` at which a planted fault is found.
-pub async fn find(planted: Planted, runs: u64) -> Option<Violation> {
-    drill(0..runs, Some(planted), |_| {}).await.err()
+/// The first seed below `runs` at which a seeded fault is found.
+pub async fn find(bug: DrillBug, runs: u64) -> Option<Violation> {
+    drill(0..runs, Some(bug), |_| {}).await.err()
 }
 
-async fn one_run(seed: u64, planted: Option<Planted>) -> Result<Drilled, Violation> {
+async fn one_run(seed: u64, bug: Option<DrillBug>) -> Result<Drilled, Violation> {
     let mut dice = Dice::new(seed);
-    let rig = Arc::new(Rig::of(&mut dice, planted));
+    let rig = Arc::new(Rig::of(&mut dice, bug));
     let books = Arc::new(Books::default());
-    let patience = if planted.is_some() { PATIENCE_PLANTED } else { PATIENCE };
+    let patience = if bug.is_some() { PATIENCE_SEEDED } else { PATIENCE };
     let calls = dice.between(4, CALLS_MAX);
     let mut under_way = JoinSet::new();
     for _ in 0..calls {
@@ -111,7 +111,7 @@ async fn one_run(seed: u64, planted: Option<Planted>) -> Result<Drilled, Violati
             under_way.join_next().await;
         }
         let (rig, books, dice) = (rig.clone(), books.clone(), Dice::new(dice.roll()));
-        under_way.spawn(one_call(rig, books, dice, planted));
+        under_way.spawn(one_call(rig, books, dice, bug));
     }
     while under_way.join_next().await.is_some() {}
     let wrong = |story: String| Violation { seed, story: format!("{:?}: {story}", rig.layout) };
@@ -184,7 +184,7 @@ async fn judge(rig: &Rig, books: &Books) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
-async fn one_call(rig: Arc<Rig>, books: Arc<Books>, mut dice: Dice, planted: Option<Planted>) {
+async fn one_call(rig: Arc<Rig>, books: Arc<Books>, mut dice: Dice, bug: Option<DrillBug>) {
     let place = dice.below(2) as usize;
     let estimate = dice.between(1, ESTIMATE_MAX);
     books.calls.fetch_add(1, Relaxed);
@@ -193,11 +193,11 @@ async fn one_call(rig: Arc<Rig>, books: Arc<Books>, mut dice: Dice, planted: Opt
     let Some(answer) = maybe(&mut dice, &books, rig.policy.admit(call)).await else { return };
     let Some(permit) = answer.ok().and_then(|admission| admission.permit) else { return };
     books.admitted[place].fetch_add(1, Relaxed);
-    if planted == Some(Planted::PermitForgotten) && dice.once_in(32) {
+    if bug == Some(DrillBug::PermitForgotten) && dice.once_in(32) {
         return std::mem::forget(permit);
     }
     let used = work(permit, estimate, &mut dice, &books).await;
-    let told = if planted == Some(Planted::CountedTwice) && dice.once_in(32) { 2 * used } else { used };
+    let told = if bug == Some(DrillBug::CountedTwice) && dice.once_in(32) { 2 * used } else { used };
     books.tokens[place].fetch_add(told, Relaxed);
 }
 

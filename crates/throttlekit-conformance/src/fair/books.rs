@@ -4,7 +4,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::fair::GiveBack;
 
 use super::FairWorld;
-use super::planted::Bug;
+use super::seeded::Bug;
 use super::world::WINDOW;
 
 /// By how much weights are multiplied, so that a weight of one can shrink.
@@ -14,7 +14,7 @@ const PARTS: u64 = 8;
 const LEFT_MAX: usize = 8;
 
 /// Who shares a window, and what each has used. The judge keeps one, and fills in what it saw admitted; a rule with a
-/// planted bug is one that decides by itself, and keeps its books wrong.
+/// seeded bug is one that decides by itself, and keeps its books wrong.
 #[derive(Clone, Debug)]
 pub struct Books {
     /// Units in a window.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use throttlekit_core::fair::Weight;
 use throttlekit_core::{Decision, Timestamp};
 
-use super::planted::Planted;
+use super::seeded::Seeded;
 use super::{Books, FairWorld, Operation, Shares};
 use crate::check::{Check, ensure};
 
@@ -55,7 +55,7 @@ struct Judge<'a> {
     laws: &'a [FairLaw],
     world: &'a FairWorld,
     books: Books,
-    twin: Option<Planted>,
+    twin: Option<Seeded>,
     weights: Vec<u64>,
     now: Timestamp,
     /// What has been admitted in this window, whoever has a place now.
@@ -82,7 +82,7 @@ impl<'a> Judge<'a> {
             laws,
             world,
             books: Books::new(world, None),
-            twin: laws.contains(&FairLaw::Answers).then(|| Planted::new(world, None)),
+            twin: laws.contains(&FairLaw::Answers).then(|| Seeded::new(world, None)),
             weights: world.weights.clone(),
             now: world.start,
             admitted: 0,

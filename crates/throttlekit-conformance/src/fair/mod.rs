@@ -2,12 +2,12 @@
 //!
 //! [`judge`] plays a random [`FairWorld`] to anything that [`Shares`] and checks one law on what it admits. It keeps
 //! its own [`Books`], which compute everything from all tenants each time. The same judge passes the real rule and
-//! must find each planted bug. The law of nested weights is beside them.
+//! must find each seeded bug. The law of nested weights is beside them.
 
 mod books;
 mod judge;
 mod over_time;
-mod planted;
+mod seeded;
 mod tree;
 mod world;
 
@@ -20,7 +20,7 @@ use crate::laws::{Law, Trial, Violation};
 pub use books::{Books, Place};
 pub use judge::{FairLaw, judge};
 pub use over_time::{Given, PICTURED, shares_over_time};
-pub use planted::{Bug, Planted};
+pub use seeded::{Bug, Seeded};
 pub use world::{FairWorld, Operation, WINDOW};
 
 /// Anything that shares one budget per window among tenants.
@@ -81,83 +81,76 @@ pub fn laws() -> Vec<Law> {
         law(
             FairLaw::Safety,
             &[
-                ("guarantee_above_all", GuaranteeAboveAll),
-                ("eviction_refunds", EvictionRefunds),
-                ("weight_refunds", WeightRefunds),
-                ("use_given_back", UseGivenBack),
-                ("limit_kept", LimitKept),
-                ("window_back", WindowBack),
-                ("fresh_on_return", FreshOnReturn),
-                ("forgotten_is_fresh", ForgottenIsFresh),
-                ("remembers_one_window", RemembersOneWindow),
-                ("refund_of_any_window", RefundOfAnyWindow),
+                GuaranteeAboveAll,
+                EvictionRefunds,
+                WeightRefunds,
+                UseGivenBack,
+                LimitKept,
+                WindowBack,
+                FreshOnReturn,
+                ForgottenIsFresh,
+                RemembersOneWindow,
+                RefundOfAnyWindow,
             ],
         ),
         law(
             FairLaw::SharingIncentive,
             &[
-                ("counted_twice", CountedTwice),
-                ("reserve_under", ReserveUnder),
-                ("divides_first", DividesFirst),
-                ("weight_ignored", WeightIgnored),
-                ("weight_kept", WeightKept),
-                ("denial_charged", DenialCharged),
-                ("denial_forgotten", DenialForgotten),
-                ("quiet_while_denied", QuietWhileDenied),
-                ("never_wakes", NeverWakes),
-                ("part_early", PartEarly),
-                ("part_late", PartLate),
-                ("nano_early", NanoEarly),
-                ("nano_late", NanoLate),
+                CountedTwice,
+                ReserveUnder,
+                DividesFirst,
+                WeightIgnored,
+                WeightKept,
+                DenialCharged,
+                DenialForgotten,
+                QuietWhileDenied,
+                NeverWakes,
+                PartEarly,
+                PartLate,
+                NanoEarly,
+                NanoLate,
             ],
         ),
         law(
             FairLaw::WorkConservation,
             &[
-                ("never_borrows", NeverBorrows),
-                ("own_reserved", OwnReserved),
-                ("reserve_over", ReserveOver),
-                ("tenants_stay", TenantsStay),
-                ("stays_ahead", StaysAhead),
-                ("refund_forgotten", RefundForgotten),
-                ("denial_charged", DenialCharged),
-                ("eviction_forgives", EvictionForgives),
+                NeverBorrows,
+                OwnReserved,
+                ReserveOver,
+                TenantsStay,
+                StaysAhead,
+                RefundForgotten,
+                DenialCharged,
+                EvictionForgives,
             ],
         ),
         law(
             FairLaw::BoundedUnfairness,
-            &[
-                ("borrows_again", BorrowsAgain),
-                ("counted_twice", CountedTwice),
-                ("weight_ignored", WeightIgnored),
-                ("eviction_forgives", EvictionForgives),
-                ("most_used_loses", MostUsedLoses),
-                ("use_uncovered", UseUncovered),
-            ],
+            &[BorrowsAgain, CountedTwice, WeightIgnored, EvictionForgives, MostUsedLoses, UseUncovered],
         ),
         law(
             FairLaw::Answers,
             &[
-                ("retry_early", RetryEarly),
-                ("never_as_wait", NeverAsWait),
-                ("left_as_remaining", LeftAsRemaining),
-                ("place_imagined", PlaceImagined),
-                ("refund_forgotten", RefundForgotten),
-                ("refund_stays_covered", RefundStaysCovered),
-                ("most_used_loses", MostUsedLoses),
-                ("use_uncovered", UseUncovered),
+                RetryEarly,
+                NeverAsWait,
+                LeftAsRemaining,
+                PlaceImagined,
+                RefundForgotten,
+                RefundStaysCovered,
+                MostUsedLoses,
+                UseUncovered,
             ],
         ),
         tree::law(),
     ]
 }
 
-fn law(law: FairLaw, bugs: &[(&'static str, Bug)]) -> Law {
-    let planted = bugs
+fn law(law: FairLaw, bugs: &[Bug]) -> Law {
+    let seeded = bugs
         .iter()
-        .map(|&(name, bug)| (name, trial(vec![law], move |world| Box::new(Planted::new(world, Some(bug))))));
-    let planted = planted.collect();
-    Law { name: law.name(), holds: trial(vec![law], |world| Box::new(Held::new(world))), planted }
+        .map(|&bug| (bug.name(), trial(vec![law], move |world| Box::new(Seeded::new(world, Some(bug))))));
+    let seeded = seeded.collect();
+    Law { name: law.name(), holds: trial(vec![law], |world| Box::new(Held::new(world))), seeded }
 }
 
 /// All laws at once on what users hold: one world, one play.

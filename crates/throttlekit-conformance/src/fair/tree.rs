@@ -39,42 +39,25 @@ struct Branch {
     weight: u64,
 }
 
-/// What is done wrong, if anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    None,
-    /// Below a group that goes beyond its guarantee everything that is left above is divided.
-    WholeRestBelow,
-    /// Below such a group nobody looks at what is reserved.
-    ReserveForgotten,
-    /// Only the group that a leaf belongs to is looked at.
-    OnlyOwnGroup,
-    /// Inside a group it is first come, first served.
-    FirstComeInside,
-    /// A group counts for one, whoever is in it.
-    GroupsEqual,
-    /// Whoever has passed its guarantee may pass it again.
-    BeyondTwice,
-    /// What an asker has not used of its guarantee is lent to it once more.
-    OwnReserveTwice,
+crate::bugs! {
+    /// What is wrong with a [`Twin`].
+    enum Bug {
+        WholeRestBelow: "Below a group that goes beyond its guarantee everything that is left above is divided.",
+        ReserveForgotten: "Below such a group nobody looks at what is reserved.",
+        OnlyOwnGroup: "Only the group that a leaf belongs to is looked at.",
+        FirstComeInside: "Inside a group it is first come, first served.",
+        GroupsEqual: "A group counts for one, whoever is in it.",
+        BeyondTwice: "Whoever has passed its guarantee may pass it again.",
+        OwnReserveTwice: "What an asker has not used of its guarantee is lent to it once more.",
+    }
 }
-
-const FAULTS: [(&str, Fault); 7] = [
-    ("whole_rest_below", Fault::WholeRestBelow),
-    ("reserve_forgotten", Fault::ReserveForgotten),
-    ("only_own_group", Fault::OnlyOwnGroup),
-    ("first_come_inside", Fault::FirstComeInside),
-    ("groups_equal", Fault::GroupsEqual),
-    ("beyond_twice", Fault::BeyondTwice),
-    ("own_reserve_twice", Fault::OwnReserveTwice),
-];
 
 /// The law, with the bugs that its check must find.
 pub(super) fn law() -> Law {
-    let planted = FAULTS.iter().map(|&(name, fault)| {
-        (name, trial(move |world, seed| Ok(play(world, &mut Twin::new(world, fault), seed))))
+    let seeded = Bug::ALL.iter().map(|&bug| {
+        (bug.name(), trial(move |world, seed| Ok(play(world, &mut Twin::new(world, Some(bug)), seed))))
     });
-    Law { name: "fair-tree", holds: trial(played_alike), planted: planted.collect() }
+    Law { name: "fair-tree", holds: trial(played_alike), seeded: seeded.collect() }
 }
 
 fn trial(played: impl Fn(&World, u64) -> Result<Played, String> + Send + Sync + 'static) -> Trial {
@@ -87,7 +70,7 @@ fn trial(played: impl Fn(&World, u64) -> Result<Played, String> + Send + Sync + 
 
 fn played_alike(world: &World, seed: u64) -> Result<Played, String> {
     let shipped = play(world, &mut Shipped::new(world), seed);
-    let twin = play(world, &mut Twin::new(world, Fault::None), seed);
+    let twin = play(world, &mut Twin::new(world, None), seed);
     if shipped.answers != twin.answers {
         let first = shipped.answers.iter().zip(&twin.answers).position(|(a, b)| a != b);
         return Err(format!("the tree and its slow twin differ at ask {first:?}"));
@@ -217,12 +200,12 @@ struct Twin<'a> {
     world: &'a World,
     groups: Vec<u64>,
     leaves: Vec<u64>,
-    fault: Fault,
+    bug: Option<Bug>,
 }
 
 impl<'a> Twin<'a> {
-    fn new(world: &'a World, fault: Fault) -> Self {
-        Self { world, groups: vec![0; world.groups.len()], leaves: vec![0; world.leaves.len()], fault }
+    fn new(world: &'a World, bug: Option<Bug>) -> Self {
+        Self { world, groups: vec![0; world.groups.len()], leaves: vec![0; world.leaves.len()], bug }
     }
 
     fn used(&self, place: Place) -> u64 {
@@ -233,7 +216,7 @@ impl<'a> Twin<'a> {
     }
 
     fn weight(&self, branch: Branch, place: Place) -> u64 {
-        let counts_for_one = self.fault == Fault::GroupsEqual && matches!(place, Place::Group(_));
+        let counts_for_one = self.bug == Some(Bug::GroupsEqual) && matches!(place, Place::Group(_));
         if counts_for_one { 1 } else { branch.weight }
     }
 
@@ -248,28 +231,28 @@ impl<'a> Twin<'a> {
             let reserved: u64 = others.map(|&(b, p)| promise(b, p).saturating_sub(self.used(p))).sum();
             let (guarantee, used) = (promise(branch, place), self.used(place));
             let mut borrowable = left.saturating_sub(reserved);
-            if self.fault == Fault::OwnReserveTwice {
+            if self.bug == Some(Bug::OwnReserveTwice) {
                 borrowable += guarantee.saturating_sub(used);
             }
             let within = used + cost <= guarantee;
-            let lends = (used <= guarantee || self.fault == Fault::BeyondTwice) && cost <= borrowable;
+            let lends = (used <= guarantee || self.bug == Some(Bug::BeyondTwice)) && cost <= borrowable;
             let mut passes = cost <= left && (within || lends);
-            if beyond && self.fault != Fault::ReserveForgotten {
+            if beyond && self.bug != Some(Bug::ReserveForgotten) {
                 passes &= cost <= borrowable;
             }
             let is_leaf = matches!(place, Place::Leaf(_));
-            match self.fault {
-                Fault::FirstComeInside if branch.parent != 0 => passes = cost <= left,
-                Fault::ReserveForgotten if beyond => passes = cost <= left,
-                Fault::OnlyOwnGroup if !is_leaf => passes = cost <= left,
+            match self.bug {
+                Some(Bug::FirstComeInside) if branch.parent != 0 => passes = cost <= left,
+                Some(Bug::ReserveForgotten) if beyond => passes = cost <= left,
+                Some(Bug::OnlyOwnGroup) if !is_leaf => passes = cost <= left,
                 _ => {}
             }
             if !passes {
                 return false;
             }
             beyond = used + cost > guarantee;
-            limit = match self.fault {
-                Fault::WholeRestBelow if beyond => used + borrowable,
+            limit = match self.bug {
+                Some(Bug::WholeRestBelow) if beyond => used + borrowable,
                 _ => guarantee.max(used + cost),
             };
         }

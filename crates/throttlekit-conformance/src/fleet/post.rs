@@ -53,22 +53,14 @@ pub enum Limit {
     Inferred(u32),
 }
 
-/// What may be wrong with a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    /// Its clock stands while it is stopped, and its work has no deadline.
-    ClockStands,
-    /// What it reports to have in flight is not what it has.
-    TornReport,
-    /// What it has in flight when its grant dies goes on.
-    WorkOutlives,
+crate::bugs! {
+    /// What may be wrong with a node.
+    pub enum Bug {
+        ClockStands: "Its clock stands while it is stopped, and its work has no deadline.",
+        TornReport: "What it reports to have in flight is not what it has.",
+        WorkOutlives: "What it has in flight when its grant dies goes on.",
+    }
 }
-
-const BUGS: [(&str, Bug); 3] = [
-    ("clock-stands", Bug::ClockStands),
-    ("torn-report", Bug::TornReport),
-    ("work-outlives", Bug::WorkOutlives),
-];
 
 /// The post of this process, if it has one.
 pub fn post() -> Option<Post> {
@@ -88,7 +80,7 @@ pub fn post() -> Option<Post> {
                 lives: ms(lives)?,
                 demand_milli: demand.parse().ok()?,
                 work: [ms(least)?, ms(longest)?],
-                bug: BUGS.iter().find(|(name, _)| *name == bug).map(|(_, bug)| *bug),
+                bug: Bug::ALL.iter().copied().find(|known| known.name() == bug),
             }))
         }
         _ => None,
@@ -113,7 +105,7 @@ impl Order {
             Limit::Inferred(most) => ("inferred", most),
         };
         let ms = |time: Duration| time.as_millis().to_string();
-        let bug = BUGS.iter().find(|(_, bug)| Some(*bug) == self.bug).map_or("", |(name, _)| name);
+        let bug = self.bug.map_or("", Bug::name);
         [
             "node".into(),
             self.port.to_string(),

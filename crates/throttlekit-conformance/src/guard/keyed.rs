@@ -6,6 +6,7 @@ use throttlekit::KeyedGuard;
 use throttlekit::guard::KeyedPermit;
 
 use crate::Dice;
+use crate::bugs::Found;
 use crate::check::{Check, ensure};
 
 const LIMIT: usize = 2;
@@ -51,12 +52,9 @@ pub fn examine<S: HoldsKeys>(worlds: u64, make: impl Fn() -> S) -> Vec<String> {
     (0..worlds).filter_map(|seed| play(seed, make()).err()).take(3).collect()
 }
 
-/// The bugs that are found, and those that are not.
-pub fn examine_planted(worlds: u64) -> (Vec<&'static str>, Vec<&'static str>) {
-    let is_found = |bug| !examine(worlds, || Planted::new(bug)).is_empty();
-    let (found, missed): (Vec<_>, Vec<_>) = KEYED_BUGS.into_iter().partition(|&(_, bug)| is_found(bug));
-    let names = |bugs: Vec<(&'static str, _)>| bugs.into_iter().map(|(name, _)| name).collect();
-    (names(found), names(missed))
+/// Looks for the seeded bugs in these worlds.
+pub fn find_seeded(worlds: u64) -> Found {
+    Found::all(|bug: KeyedBug| !examine(worlds, || Seeded::new(bug)).is_empty())
 }
 
 /// Keys come in bursts, each holds what it gets for a while.
@@ -94,31 +92,19 @@ fn play<S: HoldsKeys>(seed: u64, mut subject: S) -> Check {
     })
 }
 
-/// What is wrong with a keyed guard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KeyedBug {
-    /// A key that holds slots is dropped to make room.
-    EvictsBusy,
-    /// Every newcomer beyond the cap has a ceiling of its own.
-    FreshBeyondCap,
-    /// A key gets a place while it still holds slots in the shared guard.
-    TwoCeilings,
-    /// Nobody is dropped to make room.
-    NeverEvicts,
-    /// No cap.
-    Unbounded,
+crate::bugs! {
+    /// What is wrong with a keyed guard.
+    pub enum KeyedBug {
+        EvictsBusy: "A key that holds slots is dropped to make room.",
+        FreshBeyondCap: "Every newcomer beyond the cap has a ceiling of its own.",
+        TwoCeilings: "A key gets a place while it still holds slots in the shared guard.",
+        NeverEvicts: "Nobody is dropped to make room.",
+        Unbounded: "No cap.",
+    }
 }
 
-const KEYED_BUGS: [(&str, KeyedBug); 5] = [
-    ("evicts_busy", KeyedBug::EvictsBusy),
-    ("fresh_beyond_cap", KeyedBug::FreshBeyondCap),
-    ("two_ceilings", KeyedBug::TwoCeilings),
-    ("never_evicts", KeyedBug::NeverEvicts),
-    ("unbounded", KeyedBug::Unbounded),
-];
-
 /// Counts by key, in a map, with one bug.
-struct Planted {
+struct Seeded {
     bug: KeyedBug,
     /// Of each key that has a place: which place it is, and how many are in flight.
     places: BTreeMap<u64, (u64, usize)>,
@@ -132,7 +118,7 @@ struct Had {
     place: Option<u64>,
 }
 
-impl Planted {
+impl Seeded {
     fn new(bug: KeyedBug) -> Self {
         Self { bug, places: BTreeMap::new(), shared: Vec::new(), given: 0 }
     }
@@ -164,7 +150,7 @@ impl Planted {
     }
 }
 
-impl HoldsKeys for Planted {
+impl HoldsKeys for Seeded {
     type Permit = Had;
 
     fn ask(&mut self, key: u64) -> Option<Had> {

@@ -3,7 +3,7 @@
 //!
 //! * [`Holds`] is anything that lets so many in at a time. [`Naive`] is one that can be read in a minute, and what every
 //!   step of another is compared with; with a [`SlotBug`] it is one that the law must find.
-//! * [`examine`] plays random worlds against a subject; [`examine_planted`] against each bug.
+//! * [`examine`] plays random worlds against a subject; [`find_seeded`] against each bug.
 //! * [`keyed`] holds that no key ever has more than its ceiling, whoever is dropped to make room.
 //! * [`cancel`] drops futures after every number of polls, and lets work panic, and counts what is not given back.
 
@@ -13,10 +13,10 @@ mod naive;
 mod shipped;
 mod world;
 
-pub use naive::{Naive, SLOT_BUGS, SlotBug};
+pub use naive::{Naive, SlotBug};
 pub use shipped::Shipped;
 pub(crate) use shipped::panic_with;
-pub use world::{Setup, examine, examine_planted};
+pub use world::{Setup, examine, find_seeded};
 
 /// Who asks, as the worlds number them.
 pub type Caller = usize;

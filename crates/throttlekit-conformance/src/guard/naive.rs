@@ -4,56 +4,24 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::{Caller, Goes, Holds, Seen, Setup, Told};
 
-/// What is wrong with slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlotBug {
-    /// A waiter who gives up takes along a slot that was granted already.
-    LeakOnCancel,
-    /// Such a slot is freed, but nobody is told.
-    LostTurn,
-    /// An ending gives back two slots.
-    DoubleRelease,
-    /// An ask that is denied gives one back.
-    ReleaseOnDenied,
-    /// A panic is no drop.
-    PanicIsSuccess,
-    /// A cancel is a drop.
-    CancelIsDrop,
-    /// The last in line is served first.
-    LastFirst,
-    /// A slot is not handed over: who is woken competes with newcomers.
-    Overtaking,
-    /// Later classes are served first.
-    ClassesReversed,
-    /// Nothing is kept for the classes before.
-    HeadroomIgnored,
-    /// A slot is handed over above a limit that fell meanwhile.
-    LimitForgotten,
-    /// A limit that rises wakes one.
-    RiseWakesOne,
-    /// Any number may wait.
-    LineUnbounded,
+crate::bugs! {
+    /// What is wrong with slots.
+    pub enum SlotBug {
+        LeakOnCancel: "A waiter who gives up takes along a slot that was granted already.",
+        LostTurn: "Such a slot is freed, but nobody is told.",
+        DoubleRelease: "An ending gives back two slots.",
+        ReleaseOnDenied: "An ask that is denied gives one back.",
+        PanicIsSuccess: "A panic is no drop.",
+        CancelIsDrop: "A cancel is a drop.",
+        LastFirst: "The last in line is served first.",
+        Overtaking: "A slot is not handed over: who is woken competes with newcomers.",
+        ClassesReversed: "Later classes are served first.",
+        HeadroomIgnored: "Nothing is kept for the classes before.",
+        LimitForgotten: "A slot is handed over above a limit that fell meanwhile.",
+        RiseWakesOne: "A limit that rises wakes one.",
+        LineUnbounded: "Any number may wait.",
+    }
 }
-
-/// Every bug with its name.
-pub const SLOT_BUGS: [(&str, SlotBug); 13] = {
-    use SlotBug::*;
-    [
-        ("leak_on_cancel", LeakOnCancel),
-        ("lost_turn", LostTurn),
-        ("double_release", DoubleRelease),
-        ("release_on_denied", ReleaseOnDenied),
-        ("panic_is_success", PanicIsSuccess),
-        ("cancel_is_drop", CancelIsDrop),
-        ("last_first", LastFirst),
-        ("overtaking", Overtaking),
-        ("classes_reversed", ClassesReversed),
-        ("headroom_ignored", HeadroomIgnored),
-        ("limit_forgotten", LimitForgotten),
-        ("rise_wakes_one", RiseWakesOne),
-        ("line_unbounded", LineUnbounded),
-    ]
-};
 
 /// Slots as anybody would write them down.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Random sequences of everything that can be done to slots, and the comparison with those written down plainly.
 
-use super::{Caller, Goes, Holds, Naive, SLOT_BUGS, Seen, Told};
+use super::{Caller, Goes, Holds, Naive, Seen, SlotBug, Told};
 use crate::Dice;
+use crate::bugs::Found;
 use crate::check::{Check, ensure};
 
 const STEPS: usize = 200;
@@ -40,12 +41,9 @@ pub fn examine<S: Holds>(worlds: u64, make: impl Fn(&Setup) -> S) -> Vec<String>
     (0..worlds).filter_map(|seed| play(seed, &make).err()).take(3).collect()
 }
 
-/// The bugs that are found, and those that are not.
-pub fn examine_planted(worlds: u64) -> (Vec<&'static str>, Vec<&'static str>) {
-    let is_found = |bug| !examine(worlds, |setup| Naive::new(setup, Some(bug))).is_empty();
-    let (found, missed): (Vec<_>, Vec<_>) = SLOT_BUGS.into_iter().partition(|&(_, bug)| is_found(bug));
-    let names = |bugs: Vec<(&'static str, _)>| bugs.into_iter().map(|(name, _)| name).collect();
-    (names(found), names(missed))
+/// Looks for the seeded bugs in these worlds.
+pub fn find_seeded(worlds: u64) -> Found {
+    Found::all(|bug: SlotBug| !examine(worlds, |setup| Naive::new(setup, Some(bug))).is_empty())
 }
 
 fn play<S: Holds>(seed: u64, make: impl Fn(&Setup) -> S) -> Check {

@@ -2,15 +2,15 @@
 //!
 //! Backends whose best ceiling is known, C servers behind one queue or C cores that share, are played to the
 //! estimator that ships in a closed loop: there are always more callers than the ceiling lets in. Below C servers
-//! idle, above it calls only queue. The same laws judge guards with a planted bug. [`tails`] has the open loop, with
+//! idle, above it calls only queue. The same laws judge guards with a seeded bug. [`tails`] has the open loop, with
 //! service times of long tails.
 
 mod backend;
 mod examine;
 mod judge;
 mod laws;
-mod planted;
 mod published;
+mod seeded;
 mod service;
 pub mod tails;
 mod weather;
@@ -31,8 +31,8 @@ pub use laws::{
     LEAST, MOST, Make, check_denials, check_dips, check_hang, check_light, check_recovery, check_refusals,
     check_share, check_timeouts, recover, settle, warm_up,
 };
-pub use planted::{PLANTED, Planted, Wiring, examine_controls, examine_planted, first_implementation};
 pub use published::{Faults, Published};
+pub use seeded::{InferenceBug, examine_controls, find_seeded, first_implementation};
 pub use service::{SERVICES, Service};
 pub use weather::{Row, WEATHER_THROUGHPUT_BAR, WEATHERS, examine_aimd, examine_weather};
 pub use world::{ALONE_MS, OUTLIER, Point, Step, Weather, World, play};

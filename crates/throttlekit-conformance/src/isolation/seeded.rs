@@ -18,80 +18,37 @@ use super::schedule::{Fault, Kind, Misbehaviour, Schedule, Timing, Trouble};
 /// How long a client with that bug takes a server to be unusable.
 const UNUSABLE_FOR: Duration = Duration::from_millis(100);
 
-/// A bug, as none of ours may have it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    /// None: the client itself must pass.
-    Control,
-    /// The prober runs on the runtime of whoever saw the last outage, and nobody starts another.
-    ProberOnCallersRuntime,
-    /// A call that its caller gave up says nothing about the connection.
-    AbandonedCallsNotCounted,
-    /// A call waits for its answer without a deadline.
-    NoDeadline,
-    /// Every call that is given up counts as an outage, whatever was answered meanwhile.
-    ImpatienceOpensTheBreaker,
-    /// Probes are twenty times as rare as configured.
-    ProbesTooRare,
-    /// Each call that is given up leaves its connection open.
-    ConnectionPerAbandonedCall,
-    /// Each call that is given up keeps its place among those in flight.
-    PlacePerAbandonedCall,
-    /// What reads the connection runs on the runtime that dialled.
-    ConnectionOnCallersRuntime,
-    /// Callers dial under a lock, which one that is not polled keeps.
-    DialUnderALock,
-    /// Calls go one at a time, and one that is not polled keeps its turn.
-    OneCallAtATime,
-    /// That a server may not be used is remembered until a task on the caller's runtime forgets it.
-    UnusableUntilATaskForgets,
-    /// A task of the store's never ends, and holds it.
-    HandleKeptByATask,
-    /// Heartbeats of slots are never answered.
-    HeartbeatNeverAnswered,
-    /// Releases of slots are never answered.
-    ReleaseNeverAnswered,
-    /// Calls to the store run on the runtime that built it.
-    CallsOnCallersRuntime,
-    /// Requests for leased units run there.
-    LeaseRequestsOnCallersRuntime,
-    /// Requests of a fair limiter run there.
-    FairRequestsOnCallersRuntime,
-    /// Renewals and releases of slots run there.
-    RenewalsOnCallersRuntime,
-    /// Heartbeats of a node of a shared ceiling run there.
-    HeartbeatsOnCallersRuntime,
-    /// Reservations and returns of a token budget run there.
-    ReturnsOnCallersRuntime,
-    /// Charges and settlements of a policy run there.
-    SettlementsOnCallersRuntime,
+crate::bugs! {
+    /// A bug, as none of ours may have it.
+    pub enum Bug {
+        Control: "None: the client itself must pass.",
+        ProberOnCallersRuntime: "The prober runs on the runtime of whoever saw the last outage, and nobody starts another.",
+        AbandonedCallsNotCounted: "A call that its caller gave up says nothing about the connection.",
+        NoDeadline: "A call waits for its answer without a deadline.",
+        ImpatienceOpensTheBreaker: "Every call that is given up counts as an outage, whatever was answered meanwhile.",
+        ProbesTooRare: "Probes are twenty times as rare as configured.",
+        ConnectionPerAbandonedCall: "Each call that is given up leaves its connection open.",
+        PlacePerAbandonedCall: "Each call that is given up keeps its place among those in flight.",
+        ConnectionOnCallersRuntime: "What reads the connection runs on the runtime that dialled.",
+        DialUnderALock: "Callers dial under a lock, which one that is not polled keeps.",
+        OneCallAtATime: "Calls go one at a time, and one that is not polled keeps its turn.",
+        UnusableUntilATaskForgets: "That a server may not be used is remembered until a task on the caller's runtime forgets it.",
+        HandleKeptByATask: "A task of the store's never ends, and holds it.",
+        HeartbeatNeverAnswered: "Heartbeats of slots are never answered.",
+        ReleaseNeverAnswered: "Releases of slots are never answered.",
+        CallsOnCallersRuntime: "Calls to the store run on the runtime that built it.",
+        LeaseRequestsOnCallersRuntime: "Requests for leased units run there.",
+        FairRequestsOnCallersRuntime: "Requests of a fair limiter run there.",
+        RenewalsOnCallersRuntime: "Renewals and releases of slots run there.",
+        HeartbeatsOnCallersRuntime: "Heartbeats of a node of a shared ceiling run there.",
+        ReturnsOnCallersRuntime: "Reservations and returns of a token budget run there.",
+        SettlementsOnCallersRuntime: "Charges and settlements of a policy run there.",
+    }
 }
 
 impl Bug {
-    /// All of them, without the control.
-    pub const ALL: [Self; 21] = [
-        Self::ProberOnCallersRuntime,
-        Self::AbandonedCallsNotCounted,
-        Self::NoDeadline,
-        Self::ImpatienceOpensTheBreaker,
-        Self::ProbesTooRare,
-        Self::ConnectionPerAbandonedCall,
-        Self::PlacePerAbandonedCall,
-        Self::ConnectionOnCallersRuntime,
-        Self::DialUnderALock,
-        Self::OneCallAtATime,
-        Self::UnusableUntilATaskForgets,
-        Self::HandleKeptByATask,
-        Self::HeartbeatNeverAnswered,
-        Self::ReleaseNeverAnswered,
-        Self::CallsOnCallersRuntime,
-        Self::LeaseRequestsOnCallersRuntime,
-        Self::FairRequestsOnCallersRuntime,
-        Self::RenewalsOnCallersRuntime,
-        Self::HeartbeatsOnCallersRuntime,
-        Self::ReturnsOnCallersRuntime,
-        Self::SettlementsOnCallersRuntime,
-    ];
+    /// Every seeded bug: all but the control, which is the first.
+    pub const SEEDED: &'static [Self] = Self::ALL.split_at(1).1;
 
     /// The types whose background work it moves to the runtime that built them.
     fn moved(self) -> &'static [Kind] {

@@ -10,7 +10,7 @@ mod model;
 mod subject;
 
 pub use flood::{Flood, Found, judge};
-pub use model::{BUGS, Bug, Model};
+pub use model::{Bug, Model};
 pub use subject::{InProcess, InStore, Reply, Subject};
 
 use std::time::Duration;

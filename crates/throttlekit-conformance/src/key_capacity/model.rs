@@ -12,44 +12,21 @@ use super::{Reply, Subject};
 const BYTES_PER_KEY: usize = 64;
 const ROWS: u64 = 3;
 
-/// One thing that is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    /// Keys without a cell start from the greatest debt of all that have none.
-    SharedMaximum,
-    /// Keys without a cell start fresh each time.
-    ForgetsBeyondTheBudget,
-    /// An estimate is the greatest of a key's cells.
-    GreatestOfTheRows,
-    /// A sketch of one row.
-    OneRow,
-    /// Every other charge beyond the budget is rounded down to nothing.
-    RoundsDown,
-    /// A key that owes nothing keeps its cell.
-    KeepsWhatIsOver,
-    /// Cells are added beyond the budget.
-    IgnoresTheBudget,
-    /// Every answer is labelled exact.
-    AlwaysExact,
-    /// A full table is copied into one twice as large, in one check.
-    Rehashes,
-    /// A newcomer takes the cell of a key that owes.
-    TakesCells,
+crate::bugs! {
+    /// One thing that is wrong.
+    pub enum Bug {
+        SharedMaximum: "Keys without a cell start from the greatest debt of all that have none.",
+        ForgetsBeyondTheBudget: "Keys without a cell start fresh each time.",
+        GreatestOfTheRows: "An estimate is the greatest of a key's cells.",
+        OneRow: "A sketch of one row.",
+        RoundsDown: "Every other charge beyond the budget is rounded down to nothing.",
+        KeepsWhatIsOver: "A key that owes nothing keeps its cell.",
+        IgnoresTheBudget: "Cells are added beyond the budget.",
+        AlwaysExact: "Every answer is labelled exact.",
+        Rehashes: "A full table is copied into one twice as large, in one check.",
+        TakesCells: "A newcomer takes the cell of a key that owes.",
+    }
 }
-
-/// All of them.
-pub const BUGS: [Bug; 10] = [
-    Bug::SharedMaximum,
-    Bug::ForgetsBeyondTheBudget,
-    Bug::GreatestOfTheRows,
-    Bug::OneRow,
-    Bug::RoundsDown,
-    Bug::KeepsWhatIsOver,
-    Bug::IgnoresTheBudget,
-    Bug::AlwaysExact,
-    Bug::Rehashes,
-    Bug::TakesCells,
-];
 
 /// The model.
 pub struct Model {

@@ -22,7 +22,7 @@ pub(super) fn law() -> Law {
     Law {
         name: "algebra",
         holds: trial(combine),
-        planted: vec![
+        seeded: vec![
             ("first_limit", trial(first_limit)),
             ("adds_waits", trial(adds_waits)),
             ("least_reset", trial(least_reset)),

@@ -5,19 +5,20 @@ use std::fmt::Debug;
 use throttlekit_core::Timestamp;
 use throttlekit_core::rate::{Limit, Rule};
 
-use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
+use super::{Bug, Check, Law, Seeded, ensure, limit, over_worlds};
 use crate::{Operation, Spec, World, world};
 
 /// From the later of their instants on, whatever either of two states denies their join denies, and no sooner
 /// or later is it idle than both are. Where a state is a number of units at an instant the join is also least:
 /// it denies nothing else.
 pub(super) fn join() -> Law {
-    let buggy = |bug| over_worlds(World::roll, move |w| check_join(&Planted::new(&w.spec, bug), w));
+    let buggy =
+        |bug: Bug| (bug.name(), over_worlds(World::roll, move |w| check_join(&Seeded::new(&w.spec, bug), w)));
     Law {
         name: "bounded-memory/join",
         holds: over_worlds(World::roll, |world| check_join(&limit(&world.spec), world)),
-        planted: vec![
-            ("join_keeps_smaller", buggy(Bug::JoinKeepsSmaller)),
+        seeded: vec![
+            buggy(Bug::JoinKeepsSmaller),
             ("join_adds", over_worlds(World::roll, |w| check_join(&JoinAdds(limit(&w.spec)), w))),
         ],
     }
@@ -25,11 +26,13 @@ pub(super) fn join() -> Law {
 
 /// A state is idle from `idle_at` on, answering as a fresh one, and not one nanosecond sooner.
 pub(super) fn forget() -> Law {
-    let buggy = |bug| over_worlds(World::roll, move |w| check_forget(&Planted::new(&w.spec, bug), w));
+    let buggy = |bug: Bug| {
+        (bug.name(), over_worlds(World::roll, move |w| check_forget(&Seeded::new(&w.spec, bug), w)))
+    };
     Law {
         name: "bounded-memory/forget",
         holds: over_worlds(World::roll, |world| check_forget(&limit(&world.spec), world)),
-        planted: vec![("forget_early", buggy(Bug::ForgetEarly)), ("forget_late", buggy(Bug::ForgetLate))],
+        seeded: vec![buggy(Bug::ForgetEarly), buggy(Bug::ForgetLate)],
     }
 }
 

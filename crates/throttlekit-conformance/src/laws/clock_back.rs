@@ -11,28 +11,31 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::rate::Rule;
 
 use super::faults::PhantomRefill;
-use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
+use super::{Bug, Check, Law, Seeded, ensure, limit, over_worlds};
 use crate::World;
 
 pub(super) fn each_ask() -> Law {
-    let buggy = |bug| over_worlds(World::roll, move |w| check_each(&Planted::new(&w.spec, bug), w));
+    let buggy =
+        |bug: Bug| (bug.name(), over_worlds(World::roll, move |w| check_each(&Seeded::new(&w.spec, bug), w)));
     Law {
         name: "clock-back/each-ask",
         holds: over_worlds(World::roll, |world| check_each(&limit(&world.spec), world)),
-        planted: vec![
-            ("clock_trusted", buggy(Bug::ClockTrusted)),
+        seeded: vec![
+            buggy(Bug::ClockTrusted),
             ("phantom_refill", over_worlds(World::roll, |w| phantom(w, check_each))),
         ],
     }
 }
 
 pub(super) fn total() -> Law {
-    let buggy = |bug| over_worlds(World::roll, move |w| check_total(&Planted::new(&w.spec, bug), w));
+    let buggy = |bug: Bug| {
+        (bug.name(), over_worlds(World::roll, move |w| check_total(&Seeded::new(&w.spec, bug), w)))
+    };
     Law {
         name: "clock-back/total",
         holds: over_worlds(World::roll, |world| check_total(&limit(&world.spec), world)),
-        planted: vec![
-            ("clock_trusted", buggy(Bug::ClockTrusted)),
+        seeded: vec![
+            buggy(Bug::ClockTrusted),
             ("phantom_refill", over_worlds(World::roll, |w| phantom(w, check_total))),
         ],
     }

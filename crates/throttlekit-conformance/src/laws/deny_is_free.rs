@@ -5,15 +5,16 @@ use std::fmt::Debug;
 use throttlekit_core::rate::{Charge, Limit, Need, Rule, State, Verdict};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
-use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
+use super::{Bug, Check, Law, Seeded, ensure, limit, over_worlds};
 use crate::{World, world};
 
 pub(super) fn one() -> Law {
-    let buggy = |bug| over_worlds(World::roll, move |w| check_one(&Planted::new(&w.spec, bug), w));
+    let buggy =
+        |bug: Bug| (bug.name(), over_worlds(World::roll, move |w| check_one(&Seeded::new(&w.spec, bug), w)));
     Law {
         name: "deny-is-free/one",
         holds: over_worlds(World::roll, |world| check_one(&limit(&world.spec), world)),
-        planted: vec![("charge_on_denial", buggy(Bug::ChargeOnDenial))],
+        seeded: vec![buggy(Bug::ChargeOnDenial)],
     }
 }
 
@@ -22,7 +23,7 @@ pub(super) fn many() -> Law {
     Law {
         name: "deny-is-free/many",
         holds: over_worlds(World::roll, |world| check_many(Need::check, world)),
-        planted: vec![
+        seeded: vec![
             ("charges_in_turn", over_worlds(World::roll, |world| check_many(in_turn, world))),
             ("charges_all_for_any", over_worlds(World::roll, |world| check_many(all_for_any, world))),
             ("names_the_first", over_worlds(World::roll, |world| check_many(names_the_first, world))),

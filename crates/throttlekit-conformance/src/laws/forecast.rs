@@ -3,20 +3,21 @@
 use throttlekit_core::Timestamp;
 use throttlekit_core::rate::Rule;
 
-use super::{Bug, Check, Law, Planted, ensure, limit, over_worlds};
+use super::{Bug, Check, Law, Seeded, ensure, limit, over_worlds};
 use crate::{World, world};
 
 pub(super) fn law() -> Law {
-    let buggy = |bug| over_worlds(World::roll, move |w| check(&Planted::new(&w.spec, bug), w));
+    let buggy =
+        |bug: Bug| (bug.name(), over_worlds(World::roll, move |w| check(&Seeded::new(&w.spec, bug), w)));
     Law {
         name: "forecast-exact",
         holds: over_worlds(World::roll, |world| check(&limit(&world.spec), world)),
-        planted: vec![
-            ("peek_spends", buggy(Bug::PeekSpends)),
-            ("replenish_early", buggy(Bug::ReplenishEarly)),
-            ("replenish_late", buggy(Bug::ReplenishLate)),
-            ("full_early", buggy(Bug::FullEarly)),
-            ("full_late", buggy(Bug::FullLate)),
+        seeded: vec![
+            buggy(Bug::PeekSpends),
+            buggy(Bug::ReplenishEarly),
+            buggy(Bug::ReplenishLate),
+            buggy(Bug::FullEarly),
+            buggy(Bug::FullLate),
         ],
     }
 }

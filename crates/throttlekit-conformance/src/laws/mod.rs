@@ -1,7 +1,7 @@
 //! The laws of the rate axis, each as a check over random worlds, each with the bugs it must find.
 //!
 //! A law that cannot fail says nothing. So every law is a function of the rule under test: the same function
-//! judges the real rules and rules with a planted bug, and both outcomes are tested.
+//! judges the real rules and rules with a seeded bug, and both outcomes are tested.
 
 mod algebra;
 mod bounded_memory;
@@ -10,8 +10,8 @@ mod deny_is_free;
 mod faults;
 mod forecast;
 mod judge;
-mod planted;
 mod rate_exact;
+mod seeded;
 mod settle;
 mod settle_faults;
 mod word;
@@ -22,10 +22,11 @@ use std::ops::Range;
 
 use throttlekit_core::rate::Limit;
 
+use crate::bugs::Found;
 use crate::check::{Check, ensure};
 use crate::{Spec, World};
 pub use judge::Judge;
-pub use planted::{Bug, Planted};
+pub use seeded::{Bug, Seeded};
 
 /// A promise, how it is checked, and the bugs its check must find.
 pub struct Law {
@@ -34,7 +35,7 @@ pub struct Law {
     /// The check on the real rules.
     pub holds: Trial,
     /// The same check on rules with a bug.
-    pub planted: Vec<(&'static str, Trial)>,
+    pub seeded: Vec<(&'static str, Trial)>,
 }
 
 /// The check of one seeded case.
@@ -61,9 +62,18 @@ impl Law {
         seeds.into_iter().try_for_each(&self.holds)
     }
 
-    /// How many cases it takes until the check finds the planted bug, if `cases_max` are enough.
+    /// Looks for every seeded bug in at most `cases_max` cases each.
+    pub fn find_seeded(&self, cases_max: u64) -> Found {
+        let mut outcome = Found::default();
+        for (bug, trial) in &self.seeded {
+            outcome.note(bug, (0..cases_max).any(|seed| trial(seed).is_err()));
+        }
+        outcome
+    }
+
+    /// How many cases it takes until the check finds the seeded bug, if `cases_max` are enough.
     pub fn find(&self, bug: &str, cases_max: u64) -> Option<u64> {
-        let (_, trial) = self.planted.iter().find(|(name, _)| *name == bug)?;
+        let (_, trial) = self.seeded.iter().find(|(name, _)| *name == bug)?;
         (0..cases_max).find(|seed| trial(*seed).is_err()).map(|seed| seed + 1)
     }
 }

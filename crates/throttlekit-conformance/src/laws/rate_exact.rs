@@ -6,7 +6,7 @@ use throttlekit_core::rate::Rule;
 use throttlekit_core::{Decision, Retry, Timestamp};
 
 use super::faults::{FloatGcra, remainder_dropped};
-use super::{Bug, Check, Judge, Law, Planted, Trial, ensure, limit, over_worlds};
+use super::{Bug, Check, Judge, Law, Seeded, Trial, ensure, limit, over_worlds};
 use crate::{Spec, World, world};
 
 /// Whatever a rule admits, the judge permits; with a clock that steps back, time is what it showed at the
@@ -15,11 +15,11 @@ pub(super) fn bound() -> Law {
     Law {
         name: "rate-exact/bound",
         holds: over_worlds(World::roll, |world| check_bound(&limit(&world.spec), world)),
-        planted: vec![
-            ("cost_ignored", buggy(World::roll, check_bound, Bug::CostIgnored)),
-            ("one_unit_more", buggy(World::roll, check_bound, Bug::OneUnitMore)),
-            ("one_nano_early", buggy(World::roll, check_bound, Bug::OneNanoEarly)),
-            ("clock_trusted", buggy(World::roll, check_bound, Bug::ClockTrusted)),
+        seeded: vec![
+            buggy(World::roll, check_bound, Bug::CostIgnored),
+            buggy(World::roll, check_bound, Bug::OneUnitMore),
+            buggy(World::roll, check_bound, Bug::OneNanoEarly),
+            buggy(World::roll, check_bound, Bug::ClockTrusted),
             ("float_drift", over_worlds(World::roll, |w| float(w, check_bound))),
             ("remainder_dropped", over_worlds(World::roll, |w| dropped(w, false, check_bound))),
         ],
@@ -32,10 +32,10 @@ pub(super) fn tight() -> Law {
     Law {
         name: "rate-exact/tight",
         holds: over_worlds(forward, |world| check_tight(&limit(&world.spec), world)),
-        planted: vec![
-            ("one_unit_fewer", buggy(forward, check_tight, Bug::OneUnitFewer)),
-            ("one_nano_late", buggy(forward, check_tight, Bug::OneNanoLate)),
-            ("charge_on_denial", buggy(forward, check_tight, Bug::ChargeOnDenial)),
+        seeded: vec![
+            buggy(forward, check_tight, Bug::OneUnitFewer),
+            buggy(forward, check_tight, Bug::OneNanoLate),
+            buggy(forward, check_tight, Bug::ChargeOnDenial),
             ("float_drift", over_worlds(forward, |w| float(w, check_tight))),
             ("remainder_dropped", over_worlds(forward, |w| dropped(w, true, check_tight))),
         ],
@@ -47,19 +47,19 @@ pub(super) fn retry() -> Law {
     Law {
         name: "rate-exact/retry",
         holds: over_worlds(World::roll, |world| check_retry(&limit(&world.spec), world)),
-        planted: vec![
-            ("retry_early", buggy(World::roll, check_retry, Bug::RetryEarly)),
-            ("retry_late", buggy(World::roll, check_retry, Bug::RetryLate)),
-            ("never_as_wait", buggy(World::roll, check_retry, Bug::NeverAsWait)),
+        seeded: vec![
+            buggy(World::roll, check_retry, Bug::RetryEarly),
+            buggy(World::roll, check_retry, Bug::RetryLate),
+            buggy(World::roll, check_retry, Bug::NeverAsWait),
             ("next_bucket_hint", over_worlds(hinted, |w| check_retry(&limit(&w.spec), w))),
         ],
     }
 }
 
-type RuleCheck = fn(&Planted, &World) -> Check;
+type RuleCheck = fn(&Seeded, &World) -> Check;
 
-fn buggy(roll: fn(u64) -> World, check: RuleCheck, bug: Bug) -> Trial {
-    over_worlds(roll, move |world| check(&Planted::new(&world.spec, bug), world))
+fn buggy(roll: fn(u64) -> World, check: RuleCheck, bug: Bug) -> (&'static str, Trial) {
+    (bug.name(), over_worlds(roll, move |world| check(&Seeded::new(&world.spec, bug), world)))
 }
 
 fn float(world: &World, check: fn(&FloatGcra, &World) -> Check) -> Check {

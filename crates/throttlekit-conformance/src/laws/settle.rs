@@ -14,11 +14,11 @@ pub(super) fn replay() -> Law {
     Law {
         name: "settle/replay",
         holds: over_worlds(World::roll, |world| check_replay(&limit(&world.spec), world)),
-        planted: vec![
-            ("refund_twice", buggy(check_replay, SettleBug::RefundTwice)),
-            ("refund_of_any_window", buggy(check_replay, SettleBug::RefundOfAnyWindow)),
-            ("refund_forgotten", buggy(check_replay, SettleBug::RefundForgotten)),
-            ("debt_stops_at_limit", buggy(check_replay, SettleBug::DebtStopsAtLimit)),
+        seeded: vec![
+            buggy(check_replay, SettleBug::RefundTwice),
+            buggy(check_replay, SettleBug::RefundOfAnyWindow),
+            buggy(check_replay, SettleBug::RefundForgotten),
+            buggy(check_replay, SettleBug::DebtStopsAtLimit),
         ],
     }
 }
@@ -29,11 +29,11 @@ pub(super) fn refund() -> Law {
     Law {
         name: "settle/refund",
         holds: over_worlds(forward, |world| check_refund(&limit(&world.spec), world)),
-        planted: vec![
-            ("refund_by_mark_only", buggy_forward(check_refund, SettleBug::RefundByMarkOnly)),
-            ("refund_twice", buggy_forward(check_refund, SettleBug::RefundTwice)),
-            ("refund_forgotten", buggy_forward(check_refund, SettleBug::RefundForgotten)),
-            ("refund_of_a_shaper", buggy_forward(check_refund, SettleBug::RefundOfAShaper)),
+        seeded: vec![
+            buggy_forward(check_refund, SettleBug::RefundByMarkOnly),
+            buggy_forward(check_refund, SettleBug::RefundTwice),
+            buggy_forward(check_refund, SettleBug::RefundForgotten),
+            buggy_forward(check_refund, SettleBug::RefundOfAShaper),
         ],
     }
 }
@@ -44,10 +44,10 @@ pub(super) fn debt() -> Law {
     Law {
         name: "settle/debt",
         holds: over_worlds(forward, |world| check_debt(&limit(&world.spec), world)),
-        planted: vec![
-            ("debt_stops_at_limit", buggy_forward(check_debt, SettleBug::DebtStopsAtLimit)),
-            ("debt_without_end", buggy_forward(check_debt, SettleBug::DebtWithoutEnd)),
-            ("debt_forgotten", buggy_forward(check_debt, SettleBug::DebtForgotten)),
+        seeded: vec![
+            buggy_forward(check_debt, SettleBug::DebtStopsAtLimit),
+            buggy_forward(check_debt, SettleBug::DebtWithoutEnd),
+            buggy_forward(check_debt, SettleBug::DebtForgotten),
         ],
     }
 }
@@ -58,12 +58,14 @@ fn forward(seed: u64) -> World {
     World::roll(seed).forward()
 }
 
-fn buggy(check: SettleCheck, bug: SettleBug) -> Trial {
-    over_worlds(World::roll, move |world| check(&Faulty::new(limit(&world.spec), bug), world))
+fn buggy(check: SettleCheck, bug: SettleBug) -> (&'static str, Trial) {
+    let trial = over_worlds(World::roll, move |world| check(&Faulty::new(limit(&world.spec), bug), world));
+    (bug.name(), trial)
 }
 
-fn buggy_forward(check: SettleCheck, bug: SettleBug) -> Trial {
-    over_worlds(forward, move |world| check(&Faulty::new(limit(&world.spec), bug), world))
+fn buggy_forward(check: SettleCheck, bug: SettleBug) -> (&'static str, Trial) {
+    let trial = over_worlds(forward, move |world| check(&Faulty::new(limit(&world.spec), bug), world));
+    (bug.name(), trial)
 }
 
 /// A charge and what became of it.

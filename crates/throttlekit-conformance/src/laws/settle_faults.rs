@@ -3,17 +3,18 @@
 use throttlekit_core::rate::{Limit, Mark, Rule, Settle, State, UNITS_MAX};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-/// What is wrong with a [`Faulty`] rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SettleBug {
-    RefundByMarkOnly,
-    RefundTwice,
-    RefundOfAnyWindow,
-    RefundForgotten,
-    RefundOfAShaper,
-    DebtStopsAtLimit,
-    DebtWithoutEnd,
-    DebtForgotten,
+crate::bugs! {
+    /// What is wrong with a [`Faulty`] rule.
+    pub(super) enum SettleBug {
+        RefundByMarkOnly: "A refund counts whatever has passed since its charge.",
+        RefundTwice: "A refund counts twice.",
+        RefundOfAnyWindow: "A refund counts in whichever window it arrives.",
+        RefundForgotten: "Refunds are ignored.",
+        RefundOfAShaper: "A shaper refunds turns that have passed.",
+        DebtStopsAtLimit: "What was used beyond the limit is not owed.",
+        DebtWithoutEnd: "What is owed may last longer than the longest debt.",
+        DebtForgotten: "What was used beyond the estimate is not charged.",
+    }
 }
 
 /// A limit that decides and charges rightly, and settles wrongly.

@@ -12,31 +12,31 @@ use crate::World;
 use crate::timeline::print_answer;
 
 pub(super) fn law() -> Law {
-    let buggy = |bug| over_worlds(World::roll, move |world| check(world, Some(bug)));
+    let buggy = |bug: Bug| (bug.name(), over_worlds(World::roll, move |world| check(world, Some(bug))));
     Law {
         name: "same-everywhere/word",
         holds: over_worlds(World::roll, |world| check(world, None)),
-        planted: vec![
-            ("cost_dropped", buggy(Bug::CostDropped)),
-            ("floor_ignored", buggy(Bug::FloorIgnored)),
-            ("word_ignored", buggy(Bug::WordIgnored)),
-            ("retry_early", buggy(Bug::RetryEarly)),
-            ("from_when_it_was_built", buggy(Bug::FromWhenItWasBuilt)),
-            ("ten_years_at_most", buggy(Bug::TenYearsAtMost)),
+        seeded: vec![
+            buggy(Bug::CostDropped),
+            buggy(Bug::FloorIgnored),
+            buggy(Bug::WordIgnored),
+            buggy(Bug::RetryEarly),
+            buggy(Bug::FromWhenItWasBuilt),
+            buggy(Bug::TenYearsAtMost),
         ],
     }
 }
 
-#[derive(Clone, Copy)]
-enum Bug {
-    CostDropped,
-    FloorIgnored,
-    WordIgnored,
-    RetryEarly,
-    /// Words count from a day before the first ask, as if that were when the limiter was built.
-    FromWhenItWasBuilt,
-    /// Words end ten years after it.
-    TenYearsAtMost,
+crate::bugs! {
+    /// What is wrong with a rule on a word.
+    enum Bug {
+        CostDropped: "A request does not raise the word.",
+        FloorIgnored: "Time does not refill the word.",
+        WordIgnored: "What the word says is ignored.",
+        RetryEarly: "Waits are a nanosecond too short.",
+        FromWhenItWasBuilt: "Words count from a day before the first ask, as if that were when the limiter was built.",
+        TenYearsAtMost: "Words end ten years after it.",
+    }
 }
 
 const DAY: Duration = Duration::from_secs(86_400);

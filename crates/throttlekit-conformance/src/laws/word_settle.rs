@@ -10,35 +10,37 @@ use crate::timeline::print_answer;
 use crate::{Dice, World, world};
 
 pub(super) fn law() -> Law {
-    let buggy = |bug| over_worlds(World::roll, move |world| check(world, Some(bug)));
+    let buggy = |bug: Bug| (bug.name(), over_worlds(World::roll, move |world| check(world, Some(bug))));
     Law {
         name: "settle/word",
         holds: over_worlds(World::roll, |world| check(world, None)),
-        planted: vec![
-            ("refund_of_any_window", buggy(Bug::RefundOfAnyWindow)),
-            ("refund_of_what_refilled", buggy(Bug::RefundOfWhatRefilled)),
-            ("refund_of_a_shaper", buggy(Bug::RefundOfAShaper)),
-            ("refund_twice", buggy(Bug::RefundTwice)),
-            ("refund_forgotten", buggy(Bug::RefundForgotten)),
-            ("refund_from_the_cap", buggy(Bug::RefundFromTheCap)),
-            ("crossing_to_limit", buggy(Bug::CrossingToLimit)),
-            ("debt_stops_at_limit", buggy(Bug::DebtStopsAtLimit)),
-            ("debt_forgotten", buggy(Bug::DebtForgotten)),
+        seeded: vec![
+            buggy(Bug::RefundOfAnyWindow),
+            buggy(Bug::RefundOfWhatRefilled),
+            buggy(Bug::RefundOfAShaper),
+            buggy(Bug::RefundTwice),
+            buggy(Bug::RefundForgotten),
+            buggy(Bug::RefundFromTheCap),
+            buggy(Bug::CrossingToLimit),
+            buggy(Bug::DebtStopsAtLimit),
+            buggy(Bug::DebtForgotten),
         ],
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Bug {
-    RefundOfAnyWindow,
-    RefundOfWhatRefilled,
-    RefundOfAShaper,
-    RefundTwice,
-    RefundForgotten,
-    RefundFromTheCap,
-    CrossingToLimit,
-    DebtStopsAtLimit,
-    DebtForgotten,
+crate::bugs! {
+    /// What is wrong with settling on a word.
+    enum Bug {
+        RefundOfAnyWindow: "A refund counts in whichever window it arrives.",
+        RefundOfWhatRefilled: "A refund counts for what has been refilled since.",
+        RefundOfAShaper: "A shaper refunds turns that have passed.",
+        RefundTwice: "A refund counts twice.",
+        RefundForgotten: "Refunds are ignored.",
+        RefundFromTheCap: "A refund reduces a count that stopped at its maximum.",
+        CrossingToLimit: "A charge that crosses the limit counts only up to it.",
+        DebtStopsAtLimit: "What was used beyond the limit is not owed.",
+        DebtForgotten: "What was used beyond the estimate is not charged.",
+    }
 }
 
 fn check(world: &World, bug: Option<Bug>) -> Check {

@@ -2,24 +2,23 @@
 //! sizes of leases; [`reserve`] is the same for reservations.
 //!
 //! As with the other laws, a check is a function of the learner under test; the same one judges the real learners
-//! and those with a planted bug.
+//! and those with a seeded bug.
 
 mod demand;
-mod planted;
 mod predict;
 mod regret;
 pub mod reserve;
+mod seeded;
 
 use throttlekit_core::lease::{PredictiveSizer, Sizer, SizerOptions};
 
 use crate::Dice;
+use crate::bugs::Found;
 use crate::check::{Check, ensure};
 pub use demand::{DRIFTING, Demand, Family, HOLDING};
-pub use planted::{
-    PREDICTOR_BUGS, PlantedPredictor, PlantedSizer, PredictorBug, Predicts, SIZER_BUGS, SizerBug, Sizes,
-};
 pub use predict::{BAD_HINTS, CLAIRVOYANT_BAR, Comparison, Hints, ROBUST_BAR, compare};
 pub use regret::{Account, accounts, average, check_drift, check_regret};
+pub use seeded::{PredictorBug, Predicts, SeededPredictor, SeededSizer, SizerBug, Sizes};
 
 /// How much to examine.
 #[derive(Clone, Copy, Debug)]
@@ -68,19 +67,18 @@ pub fn examine(size: Size) -> Findings {
     found
 }
 
-/// The planted bugs that the same checks find, and those they do not.
-pub fn examine_planted(size: Size) -> (Vec<&'static str>, Vec<&'static str>) {
+/// Looks for the seeded bugs with the same checks.
+pub fn find_seeded(size: Size) -> Found {
     let options = SizerOptions::default();
-    let sizers = SIZER_BUGS.map(|(name, bug)| {
-        (name, examine_sizer(|| PlantedSizer::new(bug, options), options, size).violations)
+    let sizers = Found::all(|bug: SizerBug| {
+        let found = examine_sizer(|| SeededSizer::new(bug, options), options, size);
+        !found.violations.is_empty()
     });
-    let predictors = PREDICTOR_BUGS.map(|(name, bug)| {
-        (name, examine_predictor(|| PlantedPredictor::new(bug, options), options, size).violations)
+    let predictors = Found::all(|bug: PredictorBug| {
+        let found = examine_predictor(|| SeededPredictor::new(bug, options), options, size);
+        !found.violations.is_empty()
     });
-    let all = sizers.into_iter().chain(predictors);
-    let (missed, found): (Vec<_>, Vec<_>) = all.partition(|(_, violations)| violations.is_empty());
-    let names = |of: Vec<(&'static str, _)>| of.into_iter().map(|(name, _)| name).collect();
-    (names(found), names(missed))
+    sizers.merge(predictors)
 }
 
 /// Every check of a sizer.

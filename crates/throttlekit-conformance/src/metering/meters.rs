@@ -147,27 +147,17 @@ impl Meter for Metered {
     }
 }
 
-/// What is wrong with a [`Planted`] meter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum MeterBug {
-    RefusesTheCrossing,
-    CountsAtTheEnd,
-    CountsTheFirstOfAChunk,
-    ReservesAcrossTheEdge,
-    KeepsWhatIsLeft,
-    GivesBackAll,
+crate::bugs! {
+    /// What is wrong with a [`Seeded`] meter.
+    pub enum MeterBug {
+        RefusesTheCrossing: "A debit that crosses the edge of the budget is denied.",
+        CountsAtTheEnd: "Tokens are counted when the stream ends.",
+        CountsTheFirstOfAChunk: "Each chunk is counted as one token.",
+        ReservesAcrossTheEdge: "A reservation may cross the edge of the budget.",
+        KeepsWhatIsLeft: "What is left of a reservation is never returned.",
+        GivesBackAll: "A stream returns what it has produced as well.",
+    }
 }
-
-/// Every bug of a meter.
-pub const METER_BUGS: [(&str, MeterBug); 6] = [
-    ("refuses_the_crossing", MeterBug::RefusesTheCrossing),
-    ("counts_at_the_end", MeterBug::CountsAtTheEnd),
-    ("counts_the_first_of_a_chunk", MeterBug::CountsTheFirstOfAChunk),
-    ("reserves_across_the_edge", MeterBug::ReservesAcrossTheEdge),
-    ("keeps_what_is_left", MeterBug::KeepsWhatIsLeft),
-    ("gives_back_all", MeterBug::GivesBackAll),
-];
 
 impl MeterBug {
     /// The policy it pretends to be.
@@ -182,12 +172,12 @@ impl MeterBug {
 }
 
 /// A meter with one bug.
-pub struct Planted {
+pub struct Seeded {
     bug: MeterBug,
     real: Metered,
 }
 
-impl Planted {
+impl Seeded {
     /// With this bug.
     pub fn new(bug: MeterBug, budget: u64, cap: u64) -> Self {
         let mut real = Metered::new(bug.stands_for(), budget, cap);
@@ -202,7 +192,7 @@ impl Planted {
     }
 }
 
-impl Meter for Planted {
+impl Meter for Seeded {
     fn begin(&mut self, window: u64) {
         self.real.begin(window);
     }

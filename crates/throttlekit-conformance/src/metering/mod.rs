@@ -9,8 +9,10 @@
 mod meters;
 mod play;
 
-pub use meters::{METER_BUGS, Meter, MeterBug, Planted, Policy, meter};
+pub use meters::{Meter, MeterBug, Policy, Seeded, meter};
 pub use play::{Outcome, Setup, play};
+
+use crate::bugs::Found;
 
 /// The caps: the most tokens that one stream may produce.
 pub const CAPS: [u64; 8] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768];
@@ -120,15 +122,12 @@ impl Row {
     }
 }
 
-/// Which planted meters are found, and which are not.
-pub fn examine_planted(seeds: u64, cap: u64, setup: &Setup) -> (Vec<&'static str>, Vec<&'static str>) {
-    let is_found = |(_, bug): &(&str, MeterBug)| {
+/// Looks for the seeded bugs with the same check.
+pub fn find_seeded(seeds: u64, cap: u64, setup: &Setup) -> Found {
+    Found::all(|bug: MeterBug| {
         let policy = bug.stands_for();
-        let run = |seed| play(&mut Planted::new(*bug, setup.budget, cap), policy.chunk(), cap, seed, setup);
+        let run = |seed| play(&mut Seeded::new(bug, setup.budget, cap), policy.chunk(), cap, seed, setup);
         let windows: Vec<_> = (0..seeds).flat_map(run).collect();
         Row::of(policy, cap, setup, &windows).check().is_err()
-    };
-    let (found, missed): (Vec<_>, Vec<_>) = METER_BUGS.into_iter().partition(is_found);
-    let names = |of: Vec<(&'static str, _)>| of.into_iter().map(|(name, _)| name).collect();
-    (names(found), names(missed))
+    })
 }

@@ -30,19 +30,35 @@ pub fn check_filter(filter: Filter, seed: u64) -> Check {
     ensure(!dodges, || format!("seed {seed}: {bid:?} is cheaper than without a hold"))
 }
 
-/// Filters with a deliberate bug.
-pub const FILTER_BUGS: [(&str, Filter); 6] = [
-    ("negative_hold_dodges", |prices, bid| {
-        let hold = bid.hold.filter(|hold| hold.is_finite()).unwrap_or(0.0);
-        bid.value >= prices.rate + prices.cost * bid.cost as f64 + prices.hold * hold
-    }),
-    ("nan_hold_turned_away", |prices, bid| {
-        let hold = bid.hold.unwrap_or(0.0);
-        bid.value >= prices.rate + prices.cost * bid.cost as f64 + prices.hold * hold.max(0.0)
-            && !hold.is_nan()
-    }),
-    ("nan_value_admitted", |prices, bid| bid.value.is_nan() || prices.admits(bid)),
-    ("equal_turned_away", |prices, bid| bid.value > prices.of(bid)),
-    ("price_of_cost_ignored", |prices, bid| prices.admits(&Bid { cost: 0, ..*bid })),
-    ("price_of_hold_ignored", |prices, bid| prices.admits(&Bid { hold: None, ..*bid })),
-];
+crate::bugs! {
+    /// What is wrong with a filter.
+    pub enum FilterBug {
+        NegativeHoldDodges: "A negative holding time lowers the price.",
+        NanHoldTurnedAway: "A holding time that is not a number is denied.",
+        NanValueAdmitted: "A value that is not a number is admitted.",
+        EqualTurnedAway: "A value that equals the price is denied.",
+        PriceOfCostIgnored: "The price of cost is ignored.",
+        PriceOfHoldIgnored: "The price of holding a slot is ignored.",
+    }
+}
+
+impl FilterBug {
+    /// Returns a filter with this bug.
+    pub fn filter(self) -> Filter {
+        match self {
+            Self::NegativeHoldDodges => |prices, bid| {
+                let hold = bid.hold.filter(|hold| hold.is_finite()).unwrap_or(0.0);
+                bid.value >= prices.rate + prices.cost * bid.cost as f64 + prices.hold * hold
+            },
+            Self::NanHoldTurnedAway => |prices, bid| {
+                let hold = bid.hold.unwrap_or(0.0);
+                bid.value >= prices.rate + prices.cost * bid.cost as f64 + prices.hold * hold.max(0.0)
+                    && !hold.is_nan()
+            },
+            Self::NanValueAdmitted => |prices, bid| bid.value.is_nan() || prices.admits(bid),
+            Self::EqualTurnedAway => |prices, bid| bid.value > prices.of(bid),
+            Self::PriceOfCostIgnored => |prices, bid| prices.admits(&Bid { cost: 0, ..*bid }),
+            Self::PriceOfHoldIgnored => |prices, bid| prices.admits(&Bid { hold: None, ..*bid }),
+        }
+    }
+}

@@ -1,30 +1,31 @@
 //! `bid-price`: prices only remove admits, the duals are optimal, and a refiner changes them only for the better.
 //!
 //! As with the other laws, a check is a function of what is under test; the same one judges the real thing and the one
-//! with a planted bug. Beside them are the experiments: [`two_axes`] and [`three_axes`], what pricing earns.
+//! with a seeded bug. Beside them are the experiments: [`two_axes`] and [`three_axes`], what pricing earns.
 
 mod filter;
 mod judge;
 mod mulberry;
-mod planted;
 pub mod policy;
 mod problem;
 mod refine;
 mod removes;
+mod seeded;
 mod solver;
 pub mod three_axes;
 pub mod two_axes;
 
 use throttlekit_core::price::{Prices, solve_fluid_lp};
 
+use crate::bugs::Found;
 use crate::check::{Check, ensure};
-pub use filter::{FILTER_BUGS, Filter, check_filter};
+pub use filter::{Filter, FilterBug, check_filter};
 pub use mulberry::Mulberry;
-pub use planted::{PlantedRefiner, REFINER_BUGS, RefinerBug};
 pub use problem::{FAMILIES, Family, Problem};
 pub use refine::{Belief, Make, check_refiner, real};
-pub use removes::{ADMISSION_BUGS, Admission, Limits, check_removes, price_then_limits};
-pub use solver::{CERTIFICATE_MAX, SOLVER_BUGS, Solver, Verdict, check_solver};
+pub use removes::{Admission, Limits, PassBug, check_removes, price_then_limits};
+pub use seeded::{RefinerBug, SeededRefiner};
+pub use solver::{CERTIFICATE_MAX, Solver, SolverBug, Verdict, check_solver};
 
 /// How much to examine.
 #[derive(Clone, Copy, Debug)]
@@ -78,25 +79,20 @@ pub fn examine(size: Size) -> Findings {
     found
 }
 
-/// The planted bugs that the same checks find, and those they do not.
-pub fn examine_planted(size: Size) -> (Vec<&'static str>, Vec<&'static str>) {
-    let mut all: Vec<(&'static str, bool)> = Vec::new();
-    let mut note = |name, seeds: u64, fails: &dyn Fn(u64) -> bool| all.push((name, (0..seeds).any(fails)));
-    for (name, solver) in SOLVER_BUGS {
-        note(name, size.problems, &|seed| check_solver(solver, &Problem::roll(seed)).is_err());
-    }
-    for (name, bug) in REFINER_BUGS {
+/// Looks for the seeded bugs with the same checks.
+pub fn find_seeded(size: Size) -> Found {
+    let solvers = Found::all(|bug: SolverBug| {
+        (0..size.problems).any(|seed| check_solver(bug.solver(), &Problem::roll(seed)).is_err())
+    });
+    let refiners = Found::all(|bug: RefinerBug| {
         let make =
-            |belief: &Belief| -> Box<dyn policy::Reprices> { Box::new(PlantedRefiner::new(bug, belief)) };
-        note(name, size.refiners, &|seed| check_refiner(&make, seed).is_err());
-    }
-    for (name, filter) in FILTER_BUGS {
-        note(name, size.streams, &|seed| check_filter(filter, seed).is_err());
-    }
-    for (name, admission) in ADMISSION_BUGS {
-        note(name, size.streams, &|seed| check_removes(admission, seed).is_err());
-    }
-    let (found, missed): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, found)| *found);
-    let names = |of: Vec<(&'static str, bool)>| of.into_iter().map(|(name, _)| name).collect();
-    (names(found), names(missed))
+            |belief: &Belief| -> Box<dyn policy::Reprices> { Box::new(SeededRefiner::new(bug, belief)) };
+        (0..size.refiners).any(|seed| check_refiner(&make, seed).is_err())
+    });
+    let filters =
+        Found::all(|bug: FilterBug| (0..size.streams).any(|seed| check_filter(bug.filter(), seed).is_err()));
+    let passes = Found::all(|bug: PassBug| {
+        (0..size.streams).any(|seed| check_removes(bug.admission(), seed).is_err())
+    });
+    solvers.merge(refiners).merge(filters).merge(passes)
 }

@@ -111,14 +111,28 @@ pub(super) fn any(dice: &mut Dice) -> f64 {
     }
 }
 
-/// Admissions with a deliberate bug.
-pub const ADMISSION_BUGS: [(&str, Admission); 4] = [
-    ("limits_then_price", |prices, bid, limits, now| limits.admit(bid, now) && prices.admits(bid)),
-    ("value_buys_in", |prices, bid, limits, now| {
-        limits.admit(bid, now) || prices.rate > 0.0 && prices.admits(bid)
-    }),
-    ("price_decides_alone", |prices, bid, _limits, _now| prices.admits(bid)),
-    ("cost_at_a_discount", |prices, bid, limits, now| {
-        prices.admits(bid) && limits.admit(&Bid { cost: bid.cost / 2, ..*bid }, now)
-    }),
-];
+crate::bugs! {
+    /// What is wrong with an admission by prices and limits.
+    pub enum PassBug {
+        LimitsThenPrice: "The limits are charged before the price is checked.",
+        ValueBuysIn: "A request whose value is high enough is admitted beyond the limits.",
+        PriceDecidesAlone: "The limits are ignored.",
+        CostAtADiscount: "Half of the cost is charged.",
+    }
+}
+
+impl PassBug {
+    /// Returns an admission with this bug.
+    pub fn admission(self) -> Admission {
+        match self {
+            Self::LimitsThenPrice => |prices, bid, limits, now| limits.admit(bid, now) && prices.admits(bid),
+            Self::ValueBuysIn => {
+                |prices, bid, limits, now| limits.admit(bid, now) || prices.rate > 0.0 && prices.admits(bid)
+            }
+            Self::PriceDecidesAlone => |prices, bid, _limits, _now| prices.admits(bid),
+            Self::CostAtADiscount => |prices, bid, limits, now| {
+                prices.admits(bid) && limits.admit(&Bid { cost: bid.cost / 2, ..*bid }, now)
+            },
+        }
+    }
+}

@@ -59,44 +59,68 @@ fn same(a: &Prices, b: &Prices, tolerance: f64) -> bool {
     close(a.rate, b.rate) && close(a.cost, b.cost) && close(a.hold, b.hold)
 }
 
-/// A solver with a deliberate bug.
-pub const SOLVER_BUGS: [(&str, Solver); 9] = [
-    ("ties_to_the_least_selective", |kinds, budgets| {
-        // With a trifle more to spend, the last kind that fits is the next one.
-        let hold = budgets.hold.map(|hold| hold + 1e-6);
-        let more = Budgets { rate: budgets.rate + 1e-6, cost: budgets.cost + 1e-6, hold };
-        Ok(Solution { duals: solve_fluid_lp(kinds, &more)?.duals, ..solve_fluid_lp(kinds, budgets)? })
-    }),
-    ("ties_to_any", |kinds, budgets| {
-        let scaled: Vec<Kind> = kinds
-            .iter()
-            .enumerate()
-            .map(|(at, kind)| Kind { weight: kind.weight * (1.0 + at as f64 * 1e-7), ..*kind })
-            .collect();
-        Ok(Solution { duals: solve_fluid_lp(&scaled, budgets)?.duals, ..solve_fluid_lp(kinds, budgets)? })
-    }),
-    ("dual_sign", |kinds, budgets| with_duals(kinds, budgets, |duals| Prices { cost: -duals.cost, ..duals })),
-    ("axes_exchanged", |kinds, budgets| {
-        with_duals(kinds, budgets, |duals| Prices { cost: duals.rate, rate: duals.cost, ..duals })
-    }),
-    ("weight_ignored", |kinds, budgets| {
-        let even: Vec<Kind> = kinds.iter().map(|kind| Kind { weight: 1.0, ..*kind }).collect();
-        solve_fluid_lp(&even, budgets)
-    }),
-    ("hold_ignored", |kinds, budgets| solve_fluid_lp(kinds, &Budgets { hold: None, ..*budgets })),
-    ("rate_ignored", |kinds, budgets| solve_fluid_lp(kinds, &Budgets { rate: 1e9, ..*budgets })),
-    ("stops_early", |kinds, budgets| {
-        with_duals(kinds, budgets, |duals| Prices {
-            rate: duals.rate * (1.0 + 1e-5),
-            cost: duals.cost * (1.0 + 1e-5),
-            hold: duals.hold * (1.0 + 1e-5),
-        })
-    }),
-    ("fractions_rounded", |kinds, budgets| {
-        let solution = solve_fluid_lp(kinds, budgets)?;
-        Ok(Solution { fractions: solution.fractions.iter().map(|x| x.round()).collect(), ..solution })
-    }),
-];
+crate::bugs! {
+    /// What is wrong with a solver.
+    pub enum SolverBug {
+        TiesToTheLeastSelective: "Of several optimal duals the least selective are returned.",
+        TiesToAny: "Of several optimal duals any are returned.",
+        DualSign: "The price of cost has the wrong sign.",
+        AxesExchanged: "The prices of rate and cost are swapped.",
+        WeightIgnored: "All kinds of requests weigh the same.",
+        HoldIgnored: "The budget of slots is ignored.",
+        RateIgnored: "The budget of requests is ignored.",
+        StopsEarly: "The duals are wrong in the fifth digit.",
+        FractionsRounded: "The admitted fractions are rounded to none or all.",
+    }
+}
+
+impl SolverBug {
+    /// Returns a solver with this bug.
+    pub fn solver(self) -> Solver {
+        match self {
+            Self::TiesToTheLeastSelective => |kinds, budgets| {
+                // With a trifle more to spend, the last kind that fits is the next one.
+                let hold = budgets.hold.map(|hold| hold + 1e-6);
+                let more = Budgets { rate: budgets.rate + 1e-6, cost: budgets.cost + 1e-6, hold };
+                Ok(Solution { duals: solve_fluid_lp(kinds, &more)?.duals, ..solve_fluid_lp(kinds, budgets)? })
+            },
+            Self::TiesToAny => |kinds, budgets| {
+                let scaled: Vec<Kind> = kinds
+                    .iter()
+                    .enumerate()
+                    .map(|(at, kind)| Kind { weight: kind.weight * (1.0 + at as f64 * 1e-7), ..*kind })
+                    .collect();
+                Ok(Solution {
+                    duals: solve_fluid_lp(&scaled, budgets)?.duals,
+                    ..solve_fluid_lp(kinds, budgets)?
+                })
+            },
+            Self::DualSign => {
+                |kinds, budgets| with_duals(kinds, budgets, |duals| Prices { cost: -duals.cost, ..duals })
+            }
+            Self::AxesExchanged => |kinds, budgets| {
+                with_duals(kinds, budgets, |duals| Prices { cost: duals.rate, rate: duals.cost, ..duals })
+            },
+            Self::WeightIgnored => |kinds, budgets| {
+                let even: Vec<Kind> = kinds.iter().map(|kind| Kind { weight: 1.0, ..*kind }).collect();
+                solve_fluid_lp(&even, budgets)
+            },
+            Self::HoldIgnored => |kinds, budgets| solve_fluid_lp(kinds, &Budgets { hold: None, ..*budgets }),
+            Self::RateIgnored => |kinds, budgets| solve_fluid_lp(kinds, &Budgets { rate: 1e9, ..*budgets }),
+            Self::StopsEarly => |kinds, budgets| {
+                with_duals(kinds, budgets, |duals| Prices {
+                    rate: duals.rate * (1.0 + 1e-5),
+                    cost: duals.cost * (1.0 + 1e-5),
+                    hold: duals.hold * (1.0 + 1e-5),
+                })
+            },
+            Self::FractionsRounded => |kinds, budgets| {
+                let solution = solve_fluid_lp(kinds, budgets)?;
+                Ok(Solution { fractions: solution.fractions.iter().map(|x| x.round()).collect(), ..solution })
+            },
+        }
+    }
+}
 
 fn with_duals(
     kinds: &[Kind],

@@ -9,27 +9,27 @@
 
 mod fair_world;
 mod fairness;
-mod planted_pool;
 mod pool_storm;
 mod pool_world;
 mod safety;
 mod same_pool;
+mod seeded_pool;
 mod sim;
 mod tenants_storm;
 
 pub use fair_world::FairWorld;
 pub use fairness::{Outcome, check_fairness};
-pub use planted_pool::{POOL_BUGS, PlantedPool, PoolBug};
 pub use pool_storm::{PoolStorm, pool_storm};
 pub use pool_world::{PoolOperation, PoolWorld};
 pub use safety::check_safety;
 pub use same_pool::{PoolReport, examine_pool, find_pool_bug};
-pub use sim::{Promise, REGION_BUGS, RegionBug};
+pub use seeded_pool::{PoolBug, SeededPool};
+pub use sim::{Promise, RegionBug};
 pub use tenants_storm::tenants_storm;
 
-/// How many worlds it takes until the check of this promise finds this bug, if `worlds_max` are enough.
-pub fn find_region_bug(bug: RegionBug, breaks: Promise, worlds_max: u64) -> Option<u64> {
-    let found = |seed: &u64| match breaks {
+/// How many worlds it takes until the check of the promise that it breaks finds this bug, if `worlds_max` are enough.
+pub fn find_region_bug(bug: RegionBug, worlds_max: u64) -> Option<u64> {
+    let found = |seed: &u64| match bug.breaks() {
         Promise::Safe => check_safety(*seed, Some(bug)).is_err(),
         Promise::Fair => check_fairness(*seed, Some(bug)).is_err(),
     };

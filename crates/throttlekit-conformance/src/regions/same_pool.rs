@@ -8,8 +8,8 @@ use throttlekit::{Clock, ManualClock};
 use throttlekit_core::fair::pool::PoolState;
 use throttlekit_core::rate::shared::SharedForm;
 
-use super::planted_pool::{PlantedPool, PoolBug};
 use super::pool_world::{PoolOperation, PoolWorld};
+use super::seeded_pool::{PoolBug, SeededPool};
 use crate::laws::Violation;
 use crate::played::{self, Played, Tally};
 use crate::stores::policy_name;
@@ -55,9 +55,9 @@ where
     played::examine::<PoolWorld, P, _, _>(make, seeds).await
 }
 
-/// How many worlds it takes until the examination finds a planted bug, if `worlds_max` are enough.
+/// How many worlds it takes until the examination finds a seeded bug, if `worlds_max` are enough.
 pub async fn find_pool_bug(bug: PoolBug, worlds_max: u64) -> Option<u64> {
-    let make = move |clock| async move { Ok(PlantedPool::new(clock, bug)) };
+    let make = move |clock| async move { Ok(SeededPool::new(clock, bug)) };
     examine_pool(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
 }
 

@@ -10,39 +10,59 @@ use throttlekit_core::fair::pool::{Grant, Pool, PoolAsk, PoolState};
 use throttlekit_core::fair::{Member, Weight};
 use throttlekit_core::lease::{Epoch, Margin};
 
-use super::planted_pool::PoolBug;
+use super::seeded_pool::PoolBug;
 use crate::Dice;
 
 /// How long a region believes what it heard.
 pub(super) const HOLD: Duration = Duration::from_millis(5);
 
-/// What is wrong in a simulation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum RegionBug {
-    Pool(PoolBug),
-    FullWeightInEveryRegion,
-    CreditPerWaiter,
-    UnspentCarriedOver,
-    LateReplyCredited,
-    DeadlineFromArrival,
-    ClockNotReadAgain,
+crate::bugs! {
+    /// What is wrong in a simulation.
+    pub enum RegionBug {
+        FirstComeCounter: "The pool grants first come, first served.",
+        SharesFromTheWholeLimit: "Shares are parts of the whole limit, whatever was granted.",
+        CeilingWithoutWhatIsGranted: "What others were granted beyond their share is not counted.",
+        OwnShareCountedTwice: "The unused share of a region counts twice for it.",
+        GrantsNotCounted: "Grants are not counted.",
+        FullWeightInEveryRegion: "A tenant has its full weight in every region.",
+        CreditPerWaiter: "A grant is credited once for each request that waits for it.",
+        UnspentCarriedOver: "What is left of a grant is kept in the next window.",
+        LateReplyCredited: "A reply that arrives after its window is credited.",
+        DeadlineFromArrival: "The life of a grant is counted from the reply and not from the request.",
+        ClockNotReadAgain: "The clock is not read again before units are spent.",
+    }
 }
 
-/// Every bug with its name, and the promise that it breaks.
-pub const REGION_BUGS: [(&str, RegionBug, Promise); 11] = [
-    ("first-come counter", RegionBug::Pool(PoolBug::FirstComeFirstServed), Promise::Fair),
-    ("shares from the whole limit", RegionBug::Pool(PoolBug::SharesFromTheWholeLimit), Promise::Fair),
-    ("ceiling without what is granted", RegionBug::Pool(PoolBug::SharesOnly), Promise::Fair),
-    ("own share counted twice", RegionBug::Pool(PoolBug::OwnShareTwice), Promise::Fair),
-    ("grants not counted", RegionBug::Pool(PoolBug::GrantsNotCounted), Promise::Safe),
-    ("full weight in every region", RegionBug::FullWeightInEveryRegion, Promise::Fair),
-    ("credit per waiter", RegionBug::CreditPerWaiter, Promise::Safe),
-    ("unspent carried over the window", RegionBug::UnspentCarriedOver, Promise::Safe),
-    ("late reply credited", RegionBug::LateReplyCredited, Promise::Safe),
-    ("deadline from arrival", RegionBug::DeadlineFromArrival, Promise::Safe),
-    ("clock not read again", RegionBug::ClockNotReadAgain, Promise::Safe),
-];
+impl RegionBug {
+    /// Returns the promise that it breaks.
+    pub fn breaks(self) -> Promise {
+        match self {
+            Self::FirstComeCounter
+            | Self::SharesFromTheWholeLimit
+            | Self::CeilingWithoutWhatIsGranted
+            | Self::OwnShareCountedTwice
+            | Self::FullWeightInEveryRegion => Promise::Fair,
+            Self::GrantsNotCounted
+            | Self::CreditPerWaiter
+            | Self::UnspentCarriedOver
+            | Self::LateReplyCredited
+            | Self::DeadlineFromArrival
+            | Self::ClockNotReadAgain => Promise::Safe,
+        }
+    }
+
+    /// Returns the bug of the pool, if it is one.
+    fn of_pool(self) -> Option<PoolBug> {
+        match self {
+            Self::FirstComeCounter => Some(PoolBug::FirstComeFirstServed),
+            Self::SharesFromTheWholeLimit => Some(PoolBug::SharesFromTheWholeLimit),
+            Self::CeilingWithoutWhatIsGranted => Some(PoolBug::SharesOnly),
+            Self::OwnShareCountedTwice => Some(PoolBug::OwnShareTwice),
+            Self::GrantsNotCounted => Some(PoolBug::GrantsNotCounted),
+            _ => None,
+        }
+    }
+}
 
 /// What a bug breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,9 +257,9 @@ impl Sim {
             None => {
                 let name = format!("{}", flight.region);
                 let ask = PoolAsk { region: &name, weight: flight.ask.0, wants: flight.ask.1 };
-                let grant = match self.bug {
-                    Some(RegionBug::Pool(bug)) => bug.grant(&self.pool, &mut self.state, ask, self.now),
-                    _ => self.pool.grant(&mut self.state, ask, self.now).expect("few regions"),
+                let grant = match self.bug.and_then(RegionBug::of_pool) {
+                    Some(bug) => bug.grant(&self.pool, &mut self.state, ask, self.now),
+                    None => self.pool.grant(&mut self.state, ask, self.now).expect("few regions"),
                 };
                 flight.reply = Some((grant, self.now));
                 flight.arrives = self.now + self.delay();

@@ -14,5 +14,5 @@ mod world;
 
 pub use play::{examine_reload, find_reload_bug};
 pub use report::ReloadReport;
-pub use seeded::{RELOAD_BUGS, ReloadBug, Seeded};
+pub use seeded::{ReloadBug, Seeded};
 pub use world::{ReloadStep, ReloadWorld};

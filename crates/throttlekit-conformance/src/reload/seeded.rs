@@ -11,72 +11,29 @@ use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_core::rate::stored::Stored;
 use throttlekit_core::rate::{Bucket, Mark, Rule};
 
-/// What is wrong with a [`Seeded`] store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum ReloadBug {
-    /// A bucket keeps the instant when it is full again, whatever the pace.
-    KeepsTheInstant,
-    /// The same where units are lent.
-    LendsFromTheInstant,
-    /// The same where nothing is asked for.
-    PeeksTheInstant,
-    /// Keys begin with a fresh budget whenever numbers change.
-    FreshOnChange,
-    /// The same where units are lent.
-    LendsFresh,
-    /// What was used is forgotten where fewer are allowed.
-    ForgivesWhereLess,
-    /// Keys keep the most units they were ever asked under.
-    IgnoresLowering,
-    /// Keys keep the numbers they were first asked under.
-    KeepsFirstNumbers,
-    /// Each change counts what was used twice.
-    DoublesDebts,
-    /// Each change drops the part of a unit that is used.
-    RoundsDown,
-    /// Each change rounds the part of a unit that is used up to a whole one.
-    RoundsUpToUnits,
-    /// A denial writes what it found, at the new pace.
-    DenialWrites,
-    /// A slower pace counts from the last charge on.
-    SlowsBackwards,
-    /// A faster pace counts only from the next charge on.
-    SpeedsLate,
-    /// A charge while the clock is behind moves the bucket back in time.
-    MovesBack,
-    /// What came back at a faster pace is handed back once more.
-    RefundsTwice,
-    /// Nothing is handed back once the numbers have changed.
-    KeepsRefunds,
-    /// The names of debits end with the numbers.
-    ForgetsNames,
+crate::bugs! {
+    /// What is wrong with a [`Seeded`] store.
+    pub enum ReloadBug {
+        KeepsTheInstant: "A bucket keeps the instant when it is full again, whatever the pace.",
+        LendsFromTheInstant: "The same where units are lent.",
+        PeeksTheInstant: "The same where nothing is asked for.",
+        FreshOnChange: "Keys begin with a fresh budget whenever numbers change.",
+        LendsFresh: "The same where units are lent.",
+        ForgivesWhereLess: "What was used is forgotten where fewer are allowed.",
+        IgnoresLowering: "Keys keep the most units they were ever asked under.",
+        KeepsFirstNumbers: "Keys keep the numbers they were first asked under.",
+        DoublesDebts: "Each change counts what was used twice.",
+        RoundsDown: "Each change drops the part of a unit that is used.",
+        RoundsUpToUnits: "Each change rounds the part of a unit that is used up to a whole one.",
+        DenialWrites: "A denial writes what it found, at the new pace.",
+        SlowsBackwards: "A slower pace counts from the last charge on.",
+        SpeedsLate: "A faster pace counts only from the next charge on.",
+        MovesBack: "A charge while the clock is behind moves the bucket back in time.",
+        RefundsTwice: "What came back at a faster pace is handed back once more.",
+        KeepsRefunds: "Nothing is handed back once the numbers have changed.",
+        ForgetsNames: "The names of debits end with the numbers.",
+    }
 }
-
-/// Every bug with its name.
-pub const RELOAD_BUGS: [(&str, ReloadBug); 18] = {
-    use ReloadBug::*;
-    [
-        ("keeps_the_instant", KeepsTheInstant),
-        ("lends_from_the_instant", LendsFromTheInstant),
-        ("peeks_the_instant", PeeksTheInstant),
-        ("fresh_on_change", FreshOnChange),
-        ("lends_fresh", LendsFresh),
-        ("forgives_where_less", ForgivesWhereLess),
-        ("ignores_lowering", IgnoresLowering),
-        ("keeps_first_numbers", KeepsFirstNumbers),
-        ("doubles_debts", DoublesDebts),
-        ("rounds_down", RoundsDown),
-        ("rounds_up_to_units", RoundsUpToUnits),
-        ("denial_writes", DenialWrites),
-        ("slows_backwards", SlowsBackwards),
-        ("speeds_late", SpeedsLate),
-        ("moves_back", MovesBack),
-        ("refunds_twice", RefundsTwice),
-        ("keeps_refunds", KeepsRefunds),
-        ("forgets_names", ForgetsNames),
-    ]
-};
 
 /// A store over a plain map, with one bug or none.
 #[derive(Debug)]

@@ -4,12 +4,12 @@
 //!   map, and compares every answer.
 //! * [`race`] lets nodes beat at once and replays what they were granted, in the order of its numbers, on the pure fold.
 
-mod planted;
 mod race;
 mod same;
+mod seeded;
 mod world;
 
-pub use planted::{PlantedRolls, ROLL_BUGS, RollBug};
 pub use race::{Race, find_in_race, race};
 pub use same::{RollReport, examine_rolls, find_roll_bug};
+pub use seeded::{RollBug, SeededRolls};
 pub use world::{RollOperation, RollWorld};

@@ -8,7 +8,7 @@ use throttlekit::store::{Heard, ROLL_KEPT_DEFAULT, RollStore, beat};
 use throttlekit_core::concurrency::fleet::{Beat, Fold, Folded, Grant, NodeId, Report, Roll, Split};
 use tokio::task::JoinSet;
 
-use super::planted::{PlantedRolls, RollBug};
+use super::seeded::{RollBug, SeededRolls};
 use crate::check::{Check, ensure};
 
 const CEILING: u32 = 100;
@@ -54,7 +54,7 @@ pub async fn race<R: RollStore>(store: R, key: &str, nodes: u32, beats: u64) -> 
 /// Whether races find this bug, in so many attempts.
 pub async fn find_in_race(bug: RollBug, attempts: u64) -> Option<u64> {
     for attempt in 1..=attempts {
-        let store = PlantedRolls::new(throttlekit::WallClock, bug);
+        let store = SeededRolls::new(throttlekit::WallClock, bug);
         if race(store, "k", 8, 40).await.is_err() {
             return Some(attempt);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use throttlekit::store::{Kept, KeySpace, RollStore, Store, StoreError, Swapped};
 use throttlekit::{Clock, ManualClock, Timestamp};
 
-use super::planted::{PlantedRolls, RollBug};
+use super::seeded::{RollBug, SeededRolls};
 use super::world::{KEYS, RollOperation, RollWorld};
 use crate::laws::Violation;
 use crate::played::{self, Played, Tally};
@@ -51,9 +51,9 @@ where
     played::examine::<RollWorld, R, _, _>(make, seeds).await
 }
 
-/// How many worlds it takes until the examination finds a planted bug, if `worlds_max` are enough.
+/// How many worlds it takes until the examination finds a seeded bug, if `worlds_max` are enough.
 pub async fn find_roll_bug(bug: RollBug, worlds_max: u64) -> Option<u64> {
-    let make = move |clock| async move { Ok(PlantedRolls::new(clock, bug)) };
+    let make = move |clock| async move { Ok(SeededRolls::new(clock, bug)) };
     examine_rolls(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
 }
 

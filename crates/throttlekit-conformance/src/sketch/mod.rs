@@ -2,13 +2,13 @@
 //! ε·N with probability 1 − δ; merged sketches are the sketch of everything.
 //!
 //! As with the other laws, a check is a function of the limiter under test; the same one judges those that ship and
-//! those with a planted bug.
+//! those with a seeded bug.
 
 mod early;
 mod equal_bytes;
 mod merge;
-mod planted;
 mod safety;
+mod seeded;
 mod subject;
 mod threads;
 mod traffic;
@@ -16,8 +16,8 @@ mod traffic;
 pub use early::{Early, early_denials};
 pub use equal_bytes::{Contest, FLOODS, contest};
 pub use merge::check_merge;
-pub use planted::{MERGE_BUGS, SKETCH_BUGS, SketchBug};
 pub use safety::{Tally, check_alone, check_world};
+pub use seeded::{Merge, MergeBug, RACY, SketchBug};
 pub use subject::{Config, Kind, SharedShield, Shield, shipped};
 pub use threads::check_threads;
 pub use traffic::Traffic;
@@ -25,6 +25,7 @@ pub use traffic::Traffic;
 use std::ops::Range;
 
 use crate::Dice;
+use crate::bugs::Found;
 use crate::check::{Check, ensure};
 
 /// How much to examine.
@@ -73,19 +74,17 @@ pub fn examine_rest(size: Size) -> Vec<String> {
     threads.into_iter().chain([merge]).filter_map(Result::err).collect()
 }
 
-/// The planted bugs that the same checks find, and those they do not.
-pub fn examine_planted(size: Size) -> (Vec<&'static str>, Vec<&'static str>) {
-    let sketches = SKETCH_BUGS.map(|(name, bug)| {
-        (name, examine_shield(bug.kind(), size, |config| planted::shield(bug, config)).violations)
+/// Looks for the seeded bugs with the same checks.
+pub fn find_seeded(size: Size) -> Found {
+    let sketches = Found::all(|bug: SketchBug| {
+        let found = examine_shield(bug.kind(), size, |config| seeded::shield(bug, config));
+        !found.violations.is_empty()
     });
-    let merges =
-        MERGE_BUGS.map(|(name, merge)| (name, check_merge(size.fleets, merge).err().into_iter().collect()));
-    let racy = check_threads(Kind::Sketch, size.thread_asks, |_, config| planted::racy(config));
-    let racy = ("two_decide_on_one_count", racy.err().into_iter().collect::<Vec<_>>());
-    let all = sketches.into_iter().chain(merges).chain([racy]);
-    let (missed, found): (Vec<_>, Vec<_>) = all.partition(|(_, violations)| violations.is_empty());
-    let names = |of: Vec<(&'static str, _)>| of.into_iter().map(|(name, _)| name).collect();
-    (names(found), names(missed))
+    let merges = Found::all(|bug: MergeBug| check_merge(size.fleets, bug.merge()).is_err());
+    let racy = check_threads(Kind::Sketch, size.thread_asks, |_, config| seeded::racy(config));
+    let mut all = sketches.merge(merges);
+    all.note(RACY, racy.is_err());
+    all
 }
 
 /// Every check of a limiter on one thread: worlds of floods, then, if nothing was found in those, its error.

@@ -8,57 +8,32 @@ use throttlekit::store::{Beat, Full, Occupancy, SLOTS_MAX, Slot, SlotAnswer, Slo
 use throttlekit::store::{SlotStep, SlotStore, StoreError};
 use throttlekit::{Clock, ManualClock, Retry, Timestamp};
 
-/// What is wrong with a [`Book`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum SlotBug {
-    BeatRevives,
-    BeatByNameAlone,
-    BeatShortens,
-    ReleaseByNameAlone,
-    ReleaseFreesTheOldest,
-    PurgeForgotten,
-    PurgeLate,
-    PurgeEarly,
-    CountBeforePurge,
-    RetryTakesTwo,
-    RetryRenews,
-    RetryUnderTheCeiling,
-    CeilingKept,
-    OneTooMany,
-    RoomByTheFirst,
-    TimeStandsStill,
-    EndsStayAhead,
-    PulledInByTheCall,
-    DenialPullsNothingIn,
-    DenialLengthens,
-    LifeOutlivesLeases,
+crate::bugs! {
+    /// What is wrong with a [`Book`].
+    pub enum SlotBug {
+        BeatRevives: "A beat revives.",
+        BeatByNameAlone: "A beat by the lease's name alone.",
+        BeatShortens: "A beat shortens.",
+        ReleaseByNameAlone: "A release by the lease's name alone.",
+        ReleaseFreesTheOldest: "A second release frees another's.",
+        PurgeForgotten: "The purge is forgotten.",
+        PurgeLate: "The purge is a tick late.",
+        PurgeEarly: "The purge is a tick early.",
+        CountBeforePurge: "The count is of before the purge.",
+        RetryTakesTwo: "A retry takes two.",
+        RetryRenews: "A retry renews.",
+        RetryUnderTheCeiling: "A retry is denied under a full ceiling.",
+        CeilingKept: "The first ceiling is kept.",
+        OneTooMany: "One more than the ceiling.",
+        RoomByTheFirst: "Room when the first is over.",
+        TimeStandsStill: "Time stands still until the clock is where it was.",
+        EndsStayAhead: "Ends stay ahead of a clock that stepped back.",
+        PulledInByTheCall: "Ends are pulled in to the life that the call names.",
+        DenialPullsNothingIn: "A denial pulls nothing in.",
+        DenialLengthens: "A denial lengthens the longest life.",
+        LifeOutlivesLeases: "The longest life outlives leases.",
+    }
 }
-
-/// Every bug with its name.
-pub const SLOT_BUGS: [(&str, SlotBug); 21] = [
-    ("a beat revives", SlotBug::BeatRevives),
-    ("a beat by the lease's name alone", SlotBug::BeatByNameAlone),
-    ("a beat shortens", SlotBug::BeatShortens),
-    ("a release by the lease's name alone", SlotBug::ReleaseByNameAlone),
-    ("a second release frees another's", SlotBug::ReleaseFreesTheOldest),
-    ("the purge is forgotten", SlotBug::PurgeForgotten),
-    ("the purge is a tick late", SlotBug::PurgeLate),
-    ("the purge is a tick early", SlotBug::PurgeEarly),
-    ("the count is of before the purge", SlotBug::CountBeforePurge),
-    ("a retry takes two", SlotBug::RetryTakesTwo),
-    ("a retry renews", SlotBug::RetryRenews),
-    ("a retry is denied under a full ceiling", SlotBug::RetryUnderTheCeiling),
-    ("the first ceiling is kept", SlotBug::CeilingKept),
-    ("one more than the ceiling", SlotBug::OneTooMany),
-    ("room when the first is over", SlotBug::RoomByTheFirst),
-    ("time stands still until the clock is where it was", SlotBug::TimeStandsStill),
-    ("ends stay ahead of a clock that stepped back", SlotBug::EndsStayAhead),
-    ("ends are pulled in to the life that the call names", SlotBug::PulledInByTheCall),
-    ("a denial pulls nothing in", SlotBug::DenialPullsNothingIn),
-    ("a denial lengthens the longest life", SlotBug::DenialLengthens),
-    ("the longest life outlives leases", SlotBug::LifeOutlivesLeases),
-];
 
 /// The leases of one key in a plain list: what every store of slots must answer, said as simply as can be.
 #[derive(Clone, Debug, Default)]
@@ -210,13 +185,13 @@ impl Book {
 
 /// A store of slots in process with one bug.
 #[derive(Debug)]
-pub struct PlantedSlots {
+pub struct SeededSlots {
     clock: ManualClock,
     bug: SlotBug,
     books: Mutex<HashMap<String, Book>>,
 }
 
-impl PlantedSlots {
+impl SeededSlots {
     /// An empty one.
     pub fn new(clock: ManualClock, bug: SlotBug) -> Self {
         Self { clock, bug, books: Mutex::default() }
@@ -229,7 +204,7 @@ impl PlantedSlots {
     }
 }
 
-impl SlotStore for PlantedSlots {
+impl SlotStore for SeededSlots {
     async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
         Ok(self.with(ask.key, |book, now| book.acquire(ask, now)))
     }

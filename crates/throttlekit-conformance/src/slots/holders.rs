@@ -16,35 +16,21 @@ const EVENTS_MAX: u32 = 600;
 /// As far as the default margin reaches, both ways.
 const DRIFT_PPM: u64 = 500;
 
-/// What is wrong in a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum HolderBug {
-    AnchoredAtReply,
-    BeatAnchoredAtReply,
-    RetryTakenForFresh,
-    NoMargin,
-    NoFence,
-    LateAnswerRevives,
-    ClockStopsInAPause,
-    WorksAfterRelease,
-    NoQuietStart,
-    QuietTooShort,
+crate::bugs! {
+    /// What is wrong in a world.
+    pub enum HolderBug {
+        AnchoredAtReply: "The deadline counts from the reply.",
+        BeatAnchoredAtReply: "The deadline of a beat counts from its reply.",
+        RetryTakenForFresh: "The answer to a retry is taken for a fresh one.",
+        NoMargin: "Clocks are taken to agree.",
+        NoFence: "Work goes on past the deadline.",
+        LateAnswerRevives: "A late answer revives.",
+        ClockStopsInAPause: "The clock stops in a pause.",
+        WorksAfterRelease: "Work goes on after the release.",
+        NoQuietStart: "A lost table begins at once.",
+        QuietTooShort: "A lost table is quiet for half a life.",
+    }
 }
-
-/// Every bug with its name.
-pub const HOLDER_BUGS: [(&str, HolderBug); 10] = [
-    ("the deadline counts from the reply", HolderBug::AnchoredAtReply),
-    ("the deadline of a beat counts from its reply", HolderBug::BeatAnchoredAtReply),
-    ("the answer to a retry is taken for a fresh one", HolderBug::RetryTakenForFresh),
-    ("clocks are taken to agree", HolderBug::NoMargin),
-    ("work goes on past the deadline", HolderBug::NoFence),
-    ("a late answer revives", HolderBug::LateAnswerRevives),
-    ("the clock stops in a pause", HolderBug::ClockStopsInAPause),
-    ("work goes on after the release", HolderBug::WorksAfterRelease),
-    ("a lost table begins at once", HolderBug::NoQuietStart),
-    ("a lost table is quiet for half a life", HolderBug::QuietTooShort),
-];
 
 /// What came up in a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

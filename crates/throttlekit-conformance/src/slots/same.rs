@@ -8,7 +8,7 @@ use throttlekit::store::{
 };
 use throttlekit::{Clock, ManualClock, Timestamp};
 
-use super::book::{Book, PlantedSlots, SlotBug};
+use super::book::{Book, SeededSlots, SlotBug};
 use super::world::{SlotOperation, SlotWorld};
 use crate::laws::Violation;
 use crate::played::{self, Played, Tally};
@@ -69,9 +69,9 @@ where
     played::examine::<SlotWorld, S, _, _>(make, seeds).await
 }
 
-/// How many worlds it takes until the examination finds a planted bug, if `worlds_max` are enough.
+/// How many worlds it takes until the examination finds a seeded bug, if `worlds_max` are enough.
 pub async fn find_slot_bug(bug: SlotBug, worlds_max: u64) -> Option<u64> {
-    let make = move |clock| async move { Ok(PlantedSlots::new(clock, bug)) };
+    let make = move |clock| async move { Ok(SeededSlots::new(clock, bug)) };
     examine_slots(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
 }
 

@@ -9,10 +9,10 @@ use throttlekit::ManualClock;
 use throttlekit::store::{Store, StoreError};
 use tokio::task::JoinSet;
 
-use super::planted::{PlantedStore, StoreBug};
 use super::play::play;
 use super::report::StoreReport;
 use super::seat::Fault;
+use super::seeded::{SeededStore, StoreBug};
 use super::world::StoreWorld;
 use crate::laws::Violation;
 
@@ -53,9 +53,9 @@ where
     first.map_or(Ok(report), Err)
 }
 
-/// How many worlds it takes until the examination finds a planted bug, if `worlds_max` are enough.
+/// How many worlds it takes until the examination finds a seeded bug, if `worlds_max` are enough.
 pub async fn find_store_bug(bug: StoreBug, worlds_max: u64) -> Option<u64> {
-    let make = move |clock| async move { Ok(PlantedStore::new(clock, bug)) };
+    let make = move |clock| async move { Ok(SeededStore::new(clock, bug)) };
     examine_store(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
 }
 

@@ -12,8 +12,10 @@
 mod wire;
 mod world;
 
-pub use wire::{STREAM_BUGS, StreamBug, Wire};
+pub use wire::{StreamBug, Wire};
 pub use world::check_world;
+
+use crate::bugs::Found;
 
 /// The first seed of these at which the world breaks the law, and how; with a bug, if there is one.
 pub fn examine(seeds: std::ops::Range<u64>, bug: Option<StreamBug>) -> Result<(), String> {
@@ -22,10 +24,7 @@ pub fn examine(seeds: std::ops::Range<u64>, bug: Option<StreamBug>) -> Result<()
         .try_for_each(|seed| check_world(seed, bug).map_err(|story| format!("seed {seed}: {story}")))
 }
 
-/// Which planted bugs are found within so many worlds, and which are not.
-pub fn examine_planted(worlds: u64) -> (Vec<&'static str>, Vec<&'static str>) {
-    let is_found = |(_, bug): &(&str, StreamBug)| examine(0..worlds, Some(*bug)).is_err();
-    let (found, missed): (Vec<_>, Vec<_>) = STREAM_BUGS.into_iter().partition(is_found);
-    let names = |of: Vec<(&'static str, _)>| of.into_iter().map(|(name, _)| name).collect();
-    (names(found), names(missed))
+/// Looks for the seeded bugs in the first `worlds` worlds.
+pub fn find_seeded(worlds: u64) -> Found {
+    Found::all(|bug: StreamBug| examine(0..worlds, Some(bug)).is_err())
 }

@@ -1,4 +1,4 @@
-//! The way to a store: replies get lost, returns arrive twice, and bugs are planted.
+//! The way to a store: replies get lost, returns arrive twice, and bugs are seeded.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,29 +12,18 @@ use throttlekit_core::rate::shared::SharedForm;
 
 use crate::Dice;
 
-/// What is wrong between the streams and the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum StreamBug {
-    ReservationCrosses,
-    ReservationIsFree,
-    ReservationOutlives,
-    DebitHasNoName,
-    DebitIsFree,
-    ReturnCountsTwice,
-    ReturnIsDropped,
+crate::bugs! {
+    /// What is wrong between the streams and the store.
+    pub enum StreamBug {
+        ReservationCrosses: "A reservation may cross the edge of the budget.",
+        ReservationIsFree: "A reservation is not charged.",
+        ReservationOutlives: "A reservation lives twice as long as its window.",
+        DebitHasNoName: "Each attempt of a debit has an ID of its own.",
+        DebitIsFree: "A debit is not charged.",
+        ReturnCountsTwice: "A return counts twice.",
+        ReturnIsDropped: "A return is acknowledged and not made.",
+    }
 }
-
-/// Every bug.
-pub const STREAM_BUGS: [(&str, StreamBug); 7] = [
-    ("reservation_crosses", StreamBug::ReservationCrosses),
-    ("reservation_is_free", StreamBug::ReservationIsFree),
-    ("reservation_outlives", StreamBug::ReservationOutlives),
-    ("debit_has_no_name", StreamBug::DebitHasNoName),
-    ("debit_is_free", StreamBug::DebitIsFree),
-    ("return_counts_twice", StreamBug::ReturnCountsTwice),
-    ("return_is_dropped", StreamBug::ReturnIsDropped),
-];
 
 /// A store that several gateways reach by a bad wire.
 #[derive(Clone)]

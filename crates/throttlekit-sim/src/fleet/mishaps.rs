@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use super::Fleet;
 use super::queue::Event;
+use crate::bugs::LeaseBug;
 use crate::faults::Fault;
 use crate::operation::Operation;
-use crate::planted::Planted;
 use crate::world::Replication;
 
 impl Fleet {
@@ -68,7 +68,7 @@ impl Fleet {
         }
         self.nodes[node].paused_until = until;
         self.nodes[node].paused_with_work = false;
-        if self.scenario.setup.planted == Some(Planted::ClockStopsWhileSuspended) {
+        if self.scenario.setup.bug == Some(LeaseBug::ClockStopsWhileSuspended) {
             self.world.node_mut(node).clock.offset -= until.since(now).as_nanos() as i128;
         }
     }

@@ -12,10 +12,10 @@ mod trace;
 
 use throttlekit_core::Timestamp;
 
+use crate::bugs::LeaseBug;
 use crate::dice::Dice;
 use crate::faults::{Fault, Fired};
 use crate::operation::{Message, Operation};
-use crate::planted::Planted;
 use crate::world::{Violation, World};
 use queue::{Event, Queue};
 use scenario::Scenario;
@@ -43,16 +43,16 @@ pub struct Report {
     pub trace_hash: u64,
 }
 
-/// Runs the fleet of this seed, with a planted bug or none.
-pub fn run(seed: u64, planted: Option<Planted>) -> Report {
-    let mut fleet = Fleet::new(seed, planted, Trace::default());
+/// Runs the fleet of this seed, with a seeded bug or none.
+pub fn run(seed: u64, bug: Option<LeaseBug>) -> Report {
+    let mut fleet = Fleet::new(seed, bug, Trace::default());
     fleet.run();
     fleet.report()
 }
 
 /// Runs it again and tells everything that happens, a line each.
-pub fn replay(seed: u64, planted: Option<Planted>, tell: &mut dyn FnMut(&str)) -> Report {
-    let mut fleet = Fleet::new(seed, planted, Trace::telling());
+pub fn replay(seed: u64, bug: Option<LeaseBug>, tell: &mut dyn FnMut(&str)) -> Report {
+    let mut fleet = Fleet::new(seed, bug, Trace::telling());
     fleet.trace.line(|| format!("seed {seed}: {:?}", fleet.scenario));
     fleet.run();
     fleet.trace.lines().iter().for_each(|line| tell(line));
@@ -92,9 +92,9 @@ struct Around {
 }
 
 impl Fleet {
-    fn new(seed: u64, planted: Option<Planted>, trace: Trace) -> Self {
+    fn new(seed: u64, bug: Option<LeaseBug>, trace: Trace) -> Self {
         let mut dice = Dice::new(seed);
-        let scenario = Scenario::draw(&mut dice, planted);
+        let scenario = Scenario::draw(&mut dice, bug);
         let mut world = World::new(scenario.setup);
         let mut queue = Queue::default();
         for node in 0..scenario.setup.nodes {

@@ -6,9 +6,9 @@ use throttlekit_core::lease::{Authority, Margin, Plan, Term};
 use throttlekit_core::rate::{Limit, Rate};
 use throttlekit_core::{Cost, Timestamp};
 
+use crate::bugs::LeaseBug;
 use crate::dice::Dice;
 use crate::faults::Fault;
-use crate::planted::Planted;
 use crate::world::{Clock, Replication, Setup};
 
 const MILLI: u64 = 1_000_000;
@@ -64,7 +64,7 @@ pub(super) struct Network {
 }
 
 impl Scenario {
-    pub(super) fn draw(dice: &mut Dice, planted: Option<Planted>) -> Self {
+    pub(super) fn draw(dice: &mut Dice, bug: Option<LeaseBug>) -> Self {
         let window = dice.pick(&[40, 60, 100, 200]) * MILLI;
         let (term, replication) = terms(dice, window);
         let units = limit_units(dice);
@@ -96,7 +96,7 @@ impl Scenario {
             tries_max: 6,
             replication,
             isolation: Duration::from_nanos(window * dice.within(10, 120) / 100),
-            planted,
+            bug,
         };
         let ends = window * dice.within(24, 48);
         let network = network(dice, window);

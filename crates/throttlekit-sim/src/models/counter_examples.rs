@@ -1,29 +1,41 @@
-//! Each assumption removed, and the shortest story in which that breaks a law.
+//! The assumptions of leasing, each with the shortest counterexample without it.
 
 use super::check::Breach;
 use super::network::{Clock, Keeping, Law, Network, Room, World, in_words};
 use super::rolling_return::{BOUND, Fleet, Move, RollingReturn};
 use super::seam::Seam;
 
-/// A story that should not have happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CounterExample {
-    /// The assumption that was removed.
-    pub removed: &'static str,
-    /// The law that this breaks.
+/// An assumption of a model, and the search for what goes wrong without it.
+pub struct Assumption {
+    /// What is assumed.
+    pub text: &'static str,
+    /// The law that breaks without it.
     pub law: &'static str,
-    /// What happened, in plain words; none if no story was found.
-    pub story: Option<Vec<String>>,
+    search: Box<dyn Fn() -> Option<Vec<String>>>,
 }
 
-/// Looks for all of them.
-pub fn find_all() -> Vec<CounterExample> {
-    let networks = networks().into_iter().map(|(removed, network)| CounterExample {
-        removed,
-        law: network.law.name(),
-        story: story(&network),
-    });
-    networks.chain([rolling_returned()]).collect()
+impl Assumption {
+    pub(super) fn new(
+        text: &'static str,
+        law: &'static str,
+        search: impl Fn() -> Option<Vec<String>> + 'static,
+    ) -> Self {
+        Self { text, law, search: Box::new(search) }
+    }
+
+    /// Searches for the shortest counterexample: its steps in plain words, if there is one.
+    pub fn counterexample(&self) -> Option<Vec<String>> {
+        (self.search)()
+    }
+}
+
+/// The assumptions of leasing.
+pub fn assumptions() -> Vec<Assumption> {
+    let networks = networks().into_iter();
+    let networks = networks
+        .map(|(text, network)| Assumption::new(text, network.law.name(), move || counterexample(&network)));
+    let lapses = "what was lent of a smooth rate lapses and is not given back";
+    networks.chain([Assumption::new(lapses, Law::Rolling.name(), rolling_returned)]).collect()
 }
 
 const ONE: [Clock; 1] = [Clock::at(0)];
@@ -32,7 +44,7 @@ const RIGHT: [Clock; 2] = [Clock::at(0), Clock::at(0)];
 /// Counts five milliseconds in four ticks.
 const QUICK: Clock = Clock { begins_ms: 0, nanos_per_tick: 1_250_000 };
 
-/// A window of one tick, then another: no more than each story needs, so that it is found soon.
+/// A window of one tick, then another: no more than each counterexample needs, so that it is found soon.
 fn networks() -> Vec<(&'static str, Network)> {
     let room = Room { ticks: 1, letters: 1, waiters: 1, returns: 0, faults: 0 };
     let two = Network { clocks: &RIGHT, sorted: false, room, ..Network::new(Law::Coupled, 2, 1, 2) };
@@ -73,7 +85,7 @@ fn networks() -> Vec<(&'static str, Network)> {
     ]
 }
 
-fn story(network: &Network) -> Option<Vec<String>> {
+fn counterexample(network: &Network) -> Option<Vec<String>> {
     let Breach { law, path } = Breach::shortest(network)?;
     let steps: Vec<_> = path.into_vec();
     let told = steps.windows(2).filter_map(|pair| {
@@ -93,8 +105,8 @@ fn outcome(network: &Network, before: &World, after: &World) -> String {
     }
 }
 
-fn rolling_returned() -> CounterExample {
-    let found = Breach::shortest(&RollingReturn { returns: true }).map(|Breach { path, .. }| {
+fn rolling_returned() -> Option<Vec<String>> {
+    Breach::shortest(&RollingReturn { returns: true }).map(|Breach { path, .. }| {
         let steps: Vec<(Fleet, Option<Move>)> = path.into_vec();
         let name = |node: usize| char::from(b'A' + node as u8);
         let told = steps.iter().filter_map(|(fleet, action)| match (*action)? {
@@ -111,12 +123,7 @@ fn rolling_returned() -> CounterExample {
             last.spendable()
         );
         told.chain([end]).collect()
-    });
-    CounterExample {
-        removed: "what was lent of a smooth rate lapses and is not given back",
-        law: Law::Rolling.name(),
-        story: found,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -125,8 +132,8 @@ mod tests {
 
     #[test]
     fn every_assumption_is_needed() {
-        for found in find_all() {
-            assert!(found.story.is_some(), "nothing breaks without: {}", found.removed);
+        for assumption in assumptions() {
+            assert!(assumption.counterexample().is_some(), "nothing breaks without: {}", assumption.text);
         }
     }
 }

@@ -11,8 +11,8 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Beat, Hold, LeaseId, Owner, SlotStep, SlotTable};
 use throttlekit_core::lease::Margin;
 
-use super::case::{Case, tell};
-use super::counter_examples::CounterExample;
+use super::case::{Case, without};
+use super::counter_examples::Assumption;
 
 const TICK: Duration = Duration::from_millis(3);
 /// Messages under way at once.
@@ -294,7 +294,7 @@ const TWO: Slots =
 
 /// Worlds that are explored within seconds.
 pub fn small() -> Vec<Case> {
-    let case = |name, states, model: Slots| Case::new(LAW, name, model.most, states, model);
+    let case = |name, states, model: Slots| Case::new(LAW, name, model.most.to_string(), states, model);
     vec![
         case("2 holders of 1 slot", 95_740, TWO),
         case("2 holders of 1 slot, the table is lost", 22_232, Slots { letters: 2, losses: 1, ..TWO }),
@@ -303,7 +303,7 @@ pub fn small() -> Vec<Case> {
 
 /// Worlds that take longer.
 pub fn large() -> Vec<Case> {
-    let case = |name, states, model: Slots| Case::new(LAW, name, model.most, states, model);
+    let case = |name, states, model: Slots| Case::new(LAW, name, model.most.to_string(), states, model);
     let three = Slots { holders: 3, most: 2, ..TWO };
     vec![
         case("3 holders of 2 slots", 556_164, three),
@@ -312,18 +312,18 @@ pub fn large() -> Vec<Case> {
 }
 
 /// One assumption removed at a time, and the shortest story in which too many are held or run.
-pub fn counter_examples() -> Vec<CounterExample> {
+pub fn assumptions() -> Vec<Assumption> {
     let with = |seam| Slots { seam, ..TWO };
     vec![
-        tell("a heartbeat revives nothing", LAW, &with(Seam::Revives)),
-        tell("a life is counted from when the slot was asked for", LAW, &with(Seam::AnchoredAtReply)),
-        tell("a lease is released by its owner", LAW, &with(Seam::ReleaseByIdAlone)),
-        tell(
+        without("a heartbeat revives nothing", LAW, with(Seam::Revives)),
+        without("a life is counted from when the slot was asked for", LAW, with(Seam::AnchoredAtReply)),
+        without("a lease is released by its owner", LAW, with(Seam::ReleaseByIdAlone)),
+        without(
             "a table that was lost is quiet",
             LAW,
-            &Slots { losses: 1, ticks: 0, letters: 2, ..with(Seam::NoQuiet) },
+            Slots { losses: 1, ticks: 0, letters: 2, ..with(Seam::NoQuiet) },
         ),
-        tell("a holder stops by itself", LAW, &with(Seam::Unfenced)),
+        without("a holder stops by itself", LAW, with(Seam::Unfenced)),
     ]
 }
 
@@ -342,6 +342,6 @@ mod tests {
     #[test]
     fn a_table_that_was_lost_must_be_quiet() {
         let model = Slots { seam: Seam::NoQuiet, losses: 1, ticks: 0, letters: 2, ..TWO };
-        assert!(tell("a table that was lost is quiet", LAW, &model).story.is_some());
+        assert!(without("a table that was lost is quiet", LAW, model).counterexample().is_some());
     }
 }

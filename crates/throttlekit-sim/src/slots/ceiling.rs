@@ -12,7 +12,7 @@ use throttlekit_core::lease::Margin;
 use super::bound::Bound;
 use super::clock::{Clock, MILLI};
 use super::queue::Queue;
-use super::{Fault, Planted, Report};
+use super::{Fault, Report, SlotBug};
 use crate::dice::Dice;
 
 const EVENTS_MAX: u64 = 400_000;
@@ -74,7 +74,7 @@ struct Process {
     limit: u32,
     paused_until: u64,
     cut_until: u64,
-    /// The share that a planted bug enforces.
+    /// The share that a seeded bug enforces.
     obeys: Option<u32>,
     sent: Option<Timestamp>,
     leaving: bool,
@@ -84,7 +84,7 @@ struct Process {
 
 struct World {
     dice: Dice,
-    planted: Option<Planted>,
+    bug: Option<SlotBug>,
     queue: Queue<Event>,
     report: Report,
     now: u64,
@@ -108,7 +108,7 @@ struct World {
     linger: u64,
 }
 
-pub(super) fn run(mut dice: Dice, planted: Option<Planted>, tell: &mut dyn FnMut(String)) -> Report {
+pub(super) fn run(mut dice: Dice, bug: Option<SlotBug>, tell: &mut dyn FnMut(String)) -> Report {
     let ppm = dice.pick(&[0, 500, 20_000, 50_000]);
     let lives = Duration::from_millis(dice.pick(&[400, 1_000, 3_000]));
     let linger = lives.as_nanos() as u64 * dice.pick(&[0, 0, 1, 2]) / 2;
@@ -116,16 +116,16 @@ pub(super) fn run(mut dice: Dice, planted: Option<Planted>, tell: &mut dyn FnMut
     let nodes = dice.within(2, 16) as usize;
     // The fold counts by a clock that may run fast.
     let told =
-        if planted == Some(Planted::LingerUntold) { 0 } else { linger + linger * u64::from(ppm) / 1_000_000 };
+        if bug == Some(SlotBug::LingerUntold) { 0 } else { linger + linger * u64::from(ppm) / 1_000_000 };
     let fold = Fold {
         folded: dice.pick(&[Folded::Min, Folded::LowerMedian]),
         split: dice.pick(&[Split::Equal, Split::Demand]),
         initial: most / 2 + 1,
-        most: if planted == Some(Planted::LimitsAdded) { u32::MAX } else { most },
+        most: if bug == Some(SlotBug::LimitsAdded) { u32::MAX } else { most },
         lives,
         linger: Duration::from_nanos(told),
     };
-    let trusted = if planted == Some(Planted::GrantDriftIgnored) { 0 } else { ppm };
+    let trusted = if bug == Some(SlotBug::GrantDriftIgnored) { 0 } else { ppm };
     let margin = Margin { holder_ppm: trusted, authority_ppm: trusted, slack: Duration::from_micros(1) };
     let mut world = World {
         fold,
@@ -136,7 +136,7 @@ pub(super) fn run(mut dice: Dice, planted: Option<Planted>, tell: &mut dyn FnMut
         ends: 30 * lives.as_nanos() as u64,
         ppm,
         dice,
-        planted,
+        bug,
         queue: Queue::new(),
         report: Report::default(),
         now: 0,
@@ -265,8 +265,8 @@ impl World {
 
     fn share(&self, at: usize, read: u64) -> u32 {
         let one = &self.processes[at];
-        match (self.planted, one.obeys) {
-            (Some(Planted::ObeysAnyGrant | Planted::NodeUnfenced), Some(share)) if !one.leaving => share,
+        match (self.bug, one.obeys) {
+            (Some(SlotBug::ObeysAnyGrant | SlotBug::NodeUnfenced), Some(share)) if !one.leaving => share,
             _ => one.node.share(one.clock.read(read)),
         }
     }
@@ -278,7 +278,7 @@ impl World {
         if quiet {
             return;
         }
-        let early = self.planted == Some(Planted::ShareReadEarly) && self.dice.chance(20);
+        let early = self.bug == Some(SlotBug::ShareReadEarly) && self.dice.chance(20);
         let read = if early { self.now.saturating_sub(self.life()) } else { self.now };
         // Read as it was then, and used now.
         let share = self.share(at, read);
@@ -297,12 +297,12 @@ impl World {
     }
 
     fn poll(&mut self, at: usize) {
-        let (now, planted, scatter) = (self.now, self.planted, self.dice.roll() as u32);
+        let (now, bug, scatter) = (self.now, self.bug, self.dice.roll() as u32);
         let added = self.processes.iter().map(|one| one.limit).sum();
         let one = &mut self.processes[at];
         let shown = one.clock.read(now);
-        let limit = if planted == Some(Planted::LimitsAdded) { added } else { one.limit };
-        let in_flight = if planted == Some(Planted::TornReport) { one.told } else { one.in_flight };
+        let limit = if bug == Some(SlotBug::LimitsAdded) { added } else { one.limit };
+        let in_flight = if bug == Some(SlotBug::TornReport) { one.told } else { one.in_flight };
         let wants = one.wants.max(one.in_flight);
         let polled = one.node.poll_report(Occupancy { in_flight, limit, wants }, scatter, shown);
         if let Some(mut report) = polled {
@@ -310,7 +310,7 @@ impl World {
                 self.report.break_law("beats", || format!("node {at} beats too often"));
             }
             (one.sent, one.told) = (Some(shown), one.in_flight);
-            if planted == Some(Planted::LeavesWithWork) && report.leaving {
+            if bug == Some(SlotBug::LeavesWithWork) && report.leaving {
                 report.in_flight = 0;
             }
             let process = one.process;
@@ -351,11 +351,11 @@ impl World {
             return self.report.fired.count(Fault::ReportLost);
         }
         let now = self.clock.read(self.now);
-        if self.planted == Some(Planted::ReportCountedOnArrival) {
+        if self.bug == Some(SlotBug::ReportCountedOnArrival) {
             let known = self.roll.members().find(|(id, _)| *id == report.node);
             report.beat = known.map_or(1, |(_, known)| known.beat + 1);
         }
-        let stale = self.planted == Some(Planted::RollOverwritten) && self.dice.chance(20);
+        let stale = self.bug == Some(SlotBug::RollOverwritten) && self.dice.chance(20);
         let mut roll = if stale { self.before.clone() } else { self.roll.clone() };
         let answer = self.fold.beat(&mut roll, &report, now);
         self.before = core::mem::replace(&mut self.roll, roll);
@@ -375,13 +375,13 @@ impl World {
     }
 
     fn take(&mut self, at: usize, grant: Grant, sent: u64) {
-        let (now, planted) = (self.now, self.planted);
+        let (now, bug) = (self.now, self.bug);
         let one = &mut self.processes[at];
         let (asked, shown) = (one.clock.read(sent), one.clock.read(now));
-        let anchored = planted == Some(Planted::GrantAnchoredAtReply);
+        let anchored = bug == Some(SlotBug::GrantAnchoredAtReply);
         let grant = if anchored { Grant { lives: grant.lives + shown.since(asked), ..grant } } else { grant };
         let counts = one.node.handle_grant(grant, asked, shown);
-        if counts || planted == Some(Planted::ObeysAnyGrant) {
+        if counts || bug == Some(SlotBug::ObeysAnyGrant) {
             one.obeys = Some(grant.share);
         }
         if counts {
@@ -398,7 +398,7 @@ impl World {
     fn died(&mut self, at: usize) {
         let now = self.now;
         let one = &mut self.processes[at];
-        if one.clock.read(now) < one.node.dies() || self.planted == Some(Planted::NodeUnfenced) {
+        if one.clock.read(now) < one.node.dies() || self.bug == Some(SlotBug::NodeUnfenced) {
             return;
         }
         if one.in_flight > 0 {
@@ -407,7 +407,7 @@ impl World {
                 self.report.fired.count(Fault::Drift);
             }
         }
-        if self.planted == Some(Planted::ObeysAnyGrant) {
+        if self.bug == Some(SlotBug::ObeysAnyGrant) {
             one.obeys = Some(0);
         }
         let (process, died) = (one.process, one.node.dies());
@@ -504,7 +504,7 @@ impl World {
             self.report.fired.count(Fault::RollLost);
         }
         self.roll = Roll::default();
-        if self.planted == Some(Planted::RollWithoutQuiet) {
+        if self.bug == Some(SlotBug::RollWithoutQuiet) {
             // A roll whose quiet is long over.
             let gone = fleet::Report {
                 node: NodeId(u128::MAX),

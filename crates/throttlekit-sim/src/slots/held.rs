@@ -9,7 +9,7 @@ use throttlekit_core::lease::Margin;
 use super::bound::Bound;
 use super::clock::{Clock, MILLI};
 use super::queue::Queue;
-use super::{Fault, Planted, Report};
+use super::{Fault, Report, SlotBug};
 use crate::dice::Dice;
 
 const EVENTS_MAX: u64 = 400_000;
@@ -59,7 +59,7 @@ struct Held {
 
 struct World {
     dice: Dice,
-    planted: Option<Planted>,
+    bug: Option<SlotBug>,
     queue: Queue<Event>,
     report: Report,
     now: u64,
@@ -79,10 +79,10 @@ struct World {
     leases: u128,
 }
 
-pub(super) fn run(mut dice: Dice, planted: Option<Planted>, tell: &mut dyn FnMut(String)) -> Report {
+pub(super) fn run(mut dice: Dice, bug: Option<SlotBug>, tell: &mut dyn FnMut(String)) -> Report {
     let ppm = dice.pick(&[0, 500, 20_000, 50_000]);
     let lives = Duration::from_millis(dice.pick(&[300, 600, 1_000, 2_000]));
-    let trusted = planted == Some(Planted::SlotDriftIgnored);
+    let trusted = bug == Some(SlotBug::SlotDriftIgnored);
     let slack = Duration::from_nanos(1_000);
     let (holder_ppm, authority_ppm) = if trusted { (0, 0) } else { (ppm, ppm) };
     let holders = dice.within(2, 8) as usize;
@@ -95,7 +95,7 @@ pub(super) fn run(mut dice: Dice, planted: Option<Planted>, tell: &mut dyn FnMut
         lost_percent: dice.pick(&[0, 3, 10]),
         ends: 40 * lives.as_nanos() as u64,
         dice,
-        planted,
+        bug,
         queue: Queue::new(),
         report: Report::default(),
         now: 0,
@@ -187,7 +187,7 @@ impl World {
 
     /// Everything that runs, whether its lease is known or not.
     fn running(&self) -> u64 {
-        let (now, unfenced) = (self.now, self.planted == Some(Planted::HolderUnfenced));
+        let (now, unfenced) = (self.now, self.bug == Some(SlotBug::HolderUnfenced));
         let of = |holder: &Holder| {
             let at = holder.clock.read(now);
             // Whoever is stopped does nothing: what it would do counts from when it goes on.
@@ -287,7 +287,7 @@ impl World {
                 Beat::Held(slot) => Some(slot.lives),
                 Beat::Lost => None,
             };
-            if lives.is_none() && self.planted == Some(Planted::HeartbeatRevives) {
+            if lives.is_none() && self.bug == Some(SlotBug::HeartbeatRevives) {
                 self.table.acquire(lease, owner, u32::MAX, self.lives, now);
                 lives = Some(self.lives);
             }
@@ -306,8 +306,8 @@ impl World {
         let holder = (0..self.holders.len())
             .map(|holder| self.owner(holder, self.holders[holder].process))
             .find(|&one| self.table.clone().release(LeaseId(lease), one, now));
-        let by = match (self.planted, holder) {
-            (Some(Planted::ReleaseByIdAlone), Some(holder)) => holder,
+        let by = match (self.bug, holder) {
+            (Some(SlotBug::ReleaseByIdAlone), Some(holder)) => holder,
             _ => asked,
         };
         self.table.release(LeaseId(lease), by, now);
@@ -328,13 +328,13 @@ impl World {
     }
 
     fn down(&mut self, reply: Reply) {
-        let (now, planted, margin) = (self.now, self.planted, self.margin);
+        let (now, bug, margin) = (self.now, self.bug, self.margin);
         match reply {
             Reply::Slot { holder, process, lease, sent, lives } => {
                 let one = &mut self.holders[holder];
                 let (Some(lives), true) = (lives, one.process == process) else { return };
                 let at = one.clock.read(now);
-                let sent = if planted == Some(Planted::SlotAnchoredAtReply) { now } else { sent };
+                let sent = if bug == Some(SlotBug::SlotAnchoredAtReply) { now } else { sent };
                 let hold = Hold::begin(margin, one.clock.read(sent), lives, self.dice.roll() as u32, at);
                 one.slots.insert(lease, Held { hold, runs: true });
                 let work = self.dice.long_tailed(self.life() / 2).min(8 * self.life());
@@ -349,11 +349,11 @@ impl World {
                 let (asked, at) = (one.clock.read(sent), one.clock.read(now));
                 for (lease, lives) in leases.into_iter().zip(beats) {
                     let Some(held) = one.slots.get_mut(&lease) else { continue };
-                    match (planted, lives) {
-                        (Some(Planted::LostIgnored), None) => {
+                    match (bug, lives) {
+                        (Some(SlotBug::LostIgnored), None) => {
                             held.hold.handle_beat(at, Some(self.lives), at);
                         }
-                        (Some(Planted::SlotAnchoredAtReply), _) => held.hold.handle_beat(at, lives, at),
+                        (Some(SlotBug::SlotAnchoredAtReply), _) => held.hold.handle_beat(at, lives, at),
                         _ => held.hold.handle_beat(asked, lives, at),
                     }
                 }
@@ -389,7 +389,7 @@ impl World {
 
     /// Work under a slot that is fenced stops, and is forgotten: the lease ends by itself.
     fn stop_fenced(&mut self, holder: usize) {
-        if self.planted == Some(Planted::HolderUnfenced) {
+        if self.bug == Some(SlotBug::HolderUnfenced) {
             return;
         }
         let now = self.now;
@@ -407,12 +407,12 @@ impl World {
     fn done(&mut self, holder: usize, lease: u128) {
         let owner = self.owner(holder, self.holders[holder].process).0;
         let Some(held) = self.holders[holder].slots.get_mut(&lease) else { return };
-        match self.planted {
-            Some(Planted::NeverReleased) => {
+        match self.bug {
+            Some(SlotBug::NeverReleased) => {
                 held.runs = false;
                 return;
             }
-            Some(Planted::ReleasedWhileRunning) if held.runs => {
+            Some(SlotBug::ReleasedWhileRunning) if held.runs => {
                 let again = self.now + self.life() / 2;
                 self.queue.push(again, Event::Done(holder, lease));
             }
@@ -479,8 +479,8 @@ impl World {
         if self.table.occupancy(now) > 0 {
             self.report.fired.count(Fault::RestartWithOpenSlots);
         }
-        self.table = match self.planted {
-            Some(Planted::TableWithoutQuiet) => SlotTable::default(),
+        self.table = match self.bug {
+            Some(SlotBug::TableWithoutQuiet) => SlotTable::default(),
             // Whoever holds one asked for it by now at the latest, and it lives by this clock.
             _ => SlotTable::recovering(now + self.lives),
         };

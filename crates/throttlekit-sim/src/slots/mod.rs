@@ -10,7 +10,7 @@ mod held;
 mod names;
 mod queue;
 
-pub use names::{Fault, Fired, Planted};
+pub use names::{Fault, Fired, SlotBug};
 
 use crate::dice::Dice;
 
@@ -29,14 +29,14 @@ pub struct Report {
     pub trace_hash: u64,
 }
 
-/// Runs the fleet of this seed, with a planted bug or none, and tells what happens, a line each.
-pub fn run(seed: u64, planted: Option<Planted>, tell: &mut dyn FnMut(String)) -> Report {
+/// Runs the fleet of this seed, with a seeded bug or none, and tells what happens, a line each.
+pub fn run(seed: u64, bug: Option<SlotBug>, tell: &mut dyn FnMut(String)) -> Report {
     let dice = Dice::new(seed);
-    if seed.is_multiple_of(2) { ceiling::run(dice, planted, tell) } else { held::run(dice, planted, tell) }
+    if seed.is_multiple_of(2) { ceiling::run(dice, bug, tell) } else { held::run(dice, bug, tell) }
 }
 
-/// Hunts a planted bug through the seeds of its kind: how many it took, and which law was broken.
-pub fn hunt(bug: Planted, seeds_max: u64) -> Option<(u64, &'static str)> {
+/// Hunts a seeded bug through the seeds of its kind: how many it took, and which law was broken.
+pub fn hunt(bug: SlotBug, seeds_max: u64) -> Option<(u64, &'static str)> {
     let kind = u64::from(!bug.is_of_ceiling());
     let broken = |seed: u64| run(2 * seed + kind, Some(bug), &mut |_| ()).broken;
     (0..seeds_max).find_map(|seed| broken(seed).map(|(law, _)| (seed + 1, law)))

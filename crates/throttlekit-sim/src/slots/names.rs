@@ -1,30 +1,8 @@
-//! What befalls fleets that share slots, and the bugs that are planted in them.
+//! What befalls fleets that share slots, and the bugs that are seeded in them.
 
-macro_rules! named {
-    ($(#[$doc:meta])* $kind:ident { $($name:ident: $what:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $kind {
-            $(#[doc = $what] $name,)*
-        }
-
-        impl $kind {
-            /// All of them, each with what it is.
-            pub const ALL: &'static [(Self, &'static str)] = &[$((Self::$name, $what),)*];
-
-            /// Its name.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name),)*
-                }
-            }
-        }
-    };
-}
-
-named! {
+throttlekit_conformance::bugs! {
     /// One kind of fault.
-    Fault {
+    pub enum Fault {
         ReportLost: "A report never reaches the fold.",
         GrantLost: "A grant was made and never arrives.",
         ReportDoubled: "A report arrives twice.",
@@ -52,9 +30,9 @@ named! {
     }
 }
 
-named! {
+throttlekit_conformance::bugs! {
     /// A bug to find. Production code has no switches: each changes what goes into it or what comes out.
-    Planted {
+    pub enum SlotBug {
         TornReport: "A report says what was in flight before the grant it acknowledges.",
         ObeysAnyGrant: "Whichever grant came last is enforced.",
         GrantAnchoredAtReply: "The life of a grant is counted from its arrival.",
@@ -79,8 +57,8 @@ named! {
     }
 }
 
-impl Planted {
-    /// Whether it is planted in a fleet under one ceiling, and not among holders of slots.
+impl SlotBug {
+    /// Whether it is seeded in a fleet under one ceiling, and not among holders of slots.
     pub(super) fn is_of_ceiling(self) -> bool {
         (self as usize) < Self::HeartbeatRevives as usize
     }

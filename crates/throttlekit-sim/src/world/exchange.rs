@@ -8,8 +8,8 @@ use throttlekit_core::{Cost, Timestamp};
 use super::World;
 use super::node::{Node, Sent, Told};
 use super::store::Lent;
+use crate::bugs::LeaseBug;
 use crate::operation::Message;
-use crate::planted::Planted;
 
 impl World {
     pub(super) fn send(&mut self, message: Message) {
@@ -24,7 +24,7 @@ impl World {
 
     /// The smallest name that no message of the node carries: none of an earlier request can be taken for it.
     fn free_id(&self, node: usize) -> u64 {
-        if self.setup.has(Planted::NamesUsedAgain) {
+        if self.setup.has(LeaseBug::NamesUsedAgain) {
             return 0;
         }
         let used = |id: u64| {
@@ -56,7 +56,7 @@ impl World {
     /// Of a bug: another request beside the one that is under way.
     fn request_twice(&mut self, node: usize, id: u64) -> Option<Message> {
         let one = &mut self.nodes[node];
-        let first = one.flight.filter(|_| self.setup.has(Planted::TwoRequestsUnderWay))?;
+        let first = one.flight.filter(|_| self.setup.has(LeaseBug::TwoRequestsUnderWay))?;
         if one.second.is_some() || one.waiters.is_empty() {
             return None;
         }
@@ -96,7 +96,7 @@ impl World {
         let (purse, at) = (one.purse(), one.clock.read(self.now));
         let before = purse.units();
         let flight = one.flight;
-        let (id, loan) = one.planted_reply(&setup, id, loan, (at, store_now));
+        let (id, loan) = one.seeded_reply(&setup, id, loan, (at, store_now));
         let outcome = one.holder.handle_reply(&purse, id, loan, at);
         if outcome != Reply::Late {
             (one.flight, one.cheapest) = (None, None);
@@ -107,7 +107,7 @@ impl World {
             let until = wait.map_or(Timestamp::MAX, |wait| sent.at + wait);
             one.told = Some(Told { cost: sent.short_of, until, at, wait: wait.unwrap_or_default() });
         }
-        one.planted_credit(&setup, &purse, (outcome, id, loan), flight, at);
+        one.seeded_credit(&setup, &purse, (outcome, id, loan), flight, at);
         one.put(&purse);
         let gained = purse.units().saturating_sub(before);
         self.note_gain(node, gained);
@@ -119,7 +119,7 @@ impl World {
     pub(super) fn fail(&mut self, node: usize) {
         let Some(sent) = self.nodes[node].flight.take() else { return };
         let (has_wake, credits) =
-            (!self.setup.has(Planted::LostWaiter), self.setup.has(Planted::FailureCredited));
+            (!self.setup.has(LeaseBug::LostWaiter), self.setup.has(LeaseBug::FailureCredited));
         let one = &mut self.nodes[node];
         one.holder.handle_failure(sent.id);
         one.cheapest = None;
@@ -150,16 +150,16 @@ impl World {
         }
         let (purse, at) = (one.purse(), one.clock.read(self.now));
         let until = purse.until();
-        let back = match (one.holder.poll_return(&purse, at), self.setup.planted) {
-            (Some(back), Some(Planted::ReturnKept)) => {
+        let back = match (one.holder.poll_return(&purse, at), self.setup.bug) {
+            (Some(back), Some(LeaseBug::ReturnKept)) => {
                 purse.fill(back.units, until, false);
                 Some(back)
             }
-            (Some(back), Some(Planted::ReturnOfTaken)) => {
+            (Some(back), Some(LeaseBug::ReturnOfTaken)) => {
                 let taken: Cost = one.taken.iter().map(|taken| taken.cost).sum();
                 Some(Return { units: back.units + taken, ..back })
             }
-            (None, Some(Planted::RollingReturned)) if !one.holder.is_asking() => {
+            (None, Some(LeaseBug::RollingReturned)) if !one.holder.is_asking() => {
                 let units = purse.empty(at);
                 (units > 0).then_some(Return { epoch: one.returns.0, units })
             }
@@ -193,7 +193,7 @@ impl World {
         self.empty_node(node);
         let one = &mut self.nodes[node];
         one.is_up = false;
-        one.saved = self.setup.has(Planted::CreditsSurviveRestart).then_some(saved);
+        one.saved = self.setup.has(LeaseBug::CreditsSurviveRestart).then_some(saved);
     }
 
     pub(super) fn restart(&mut self, node: usize) {

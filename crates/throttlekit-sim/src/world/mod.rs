@@ -26,8 +26,8 @@ pub use node::{Held, Node, Waiter};
 pub use spend::Answers;
 pub use store::Store;
 
+use crate::bugs::LeaseBug;
 use crate::operation::{Message, Operation};
-use crate::planted::Planted;
 
 /// What a world is made of, and does not change.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,7 +55,7 @@ pub struct Setup {
     /// How long a primary that was replaced may go on lending.
     pub isolation: Duration,
     /// The bug to find, if any.
-    pub planted: Option<Planted>,
+    pub bug: Option<LeaseBug>,
 }
 
 /// Whether the store has a replica, and what is done about its lag.
@@ -93,13 +93,13 @@ impl Setup {
             tries_max: u32::MAX,
             replication: Replication::None,
             isolation: Duration::ZERO,
-            planted: None,
+            bug: None,
         }
     }
 
     #[inline(always)]
-    pub(crate) fn has(&self, planted: Planted) -> bool {
-        self.planted == Some(planted)
+    pub(crate) fn has(&self, bug: LeaseBug) -> bool {
+        self.bug == Some(bug)
     }
 
     /// The most one node may hold: what it may lease, or what one ask costs. Units that die at different times do

@@ -3,7 +3,7 @@
 use throttlekit_core::lease::{Epoch, Holder, PlainWord, Purse};
 use throttlekit_core::{Cost, Timestamp};
 
-use super::seams::planted_plan;
+use super::seams::seeded_plan;
 use super::{Clock, Setup};
 
 /// A node, with what its driver remembers.
@@ -80,7 +80,7 @@ pub(super) struct Told {
 impl Node {
     pub(super) fn new(setup: &Setup, clock: Clock) -> Self {
         Self {
-            holder: Holder::new(planted_plan(setup)),
+            holder: Holder::new(seeded_plan(setup)),
             held: Held::default(),
             clock,
             batch: setup.batch,

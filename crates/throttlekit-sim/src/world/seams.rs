@@ -1,4 +1,4 @@
-//! Where planted bugs sit: what a faulty driver or store hands to production code, and does with what it gets.
+//! Where seeded bugs sit: what a faulty driver or store hands to production code, and does with what it gets.
 
 use core::time::Duration;
 
@@ -11,11 +11,11 @@ use throttlekit_core::rate::{Settle, State};
 use super::node::{Node, Sent};
 use super::store::window_of;
 use super::{Setup, Store};
-use crate::planted::Planted;
+use crate::bugs::LeaseBug;
 
 impl Node {
     /// What a faulty driver hands to its holder.
-    pub(super) fn planted_reply(
+    pub(super) fn seeded_reply(
         &self,
         setup: &Setup,
         id: u64,
@@ -25,16 +25,16 @@ impl Node {
         let Some(sent) = self.flight else { return (id, loan) };
         let since = at.since(sent.at);
         let lives = |lives: Option<Duration>| Loan { lives, ..loan };
-        match setup.planted {
-            Some(Planted::ReplyAnchored) => (id, lives(loan.lives.map(|lives| lives + since))),
-            Some(Planted::WallClockExpiry) if setup.plan.term == Term::Window => {
+        match setup.bug {
+            Some(LeaseBug::ReplyAnchored) => (id, lives(loan.lives.map(|lives| lives + since))),
+            Some(LeaseBug::WallClockExpiry) if setup.plan.term == Term::Window => {
                 // Wall clocks are set by hand: each is behind by up to 60 milliseconds.
                 let behind = self.clock.offset as u64 % 60_000_000;
                 let wall = Timestamp::from_nanos(store_now.as_nanos().saturating_sub(behind));
                 (id, lives(Some(loan.decision.reset_at.since(wall) + since)))
             }
-            Some(Planted::LateReplyUnderNewSend) => (sent.id, loan),
-            Some(Planted::PartialCreditedInFull) if loan.granted > 0 => {
+            Some(LeaseBug::LateReplyUnderNewSend) => (sent.id, loan),
+            Some(LeaseBug::PartialCreditedInFull) if loan.granted > 0 => {
                 (id, Loan { granted: loan.granted.max(sent.wants), ..loan })
             }
             _ => (id, loan),
@@ -42,7 +42,7 @@ impl Node {
     }
 
     /// What a faulty driver does to the purse after its holder has had the reply.
-    pub(super) fn planted_credit(
+    pub(super) fn seeded_credit(
         &mut self,
         setup: &Setup,
         purse: &Purse<PlainWord>,
@@ -54,23 +54,23 @@ impl Node {
         let flight = flight.filter(|_| second.is_none()).or(second);
         let sent = flight.map_or(at, |sent| sent.at);
         let until = loan.lives.map_or(Timestamp::MAX, |lives| setup.plan.margin.deadline(sent, lives));
-        match (setup.planted, outcome) {
-            (Some(Planted::CreditPerWaiter), Reply::Credited) => {
+        match (setup.bug, outcome) {
+            (Some(LeaseBug::CreditPerWaiter), Reply::Credited) => {
                 for _ in 1..self.waiters.len() {
                     purse.fill(loan.granted, purse.until(), true);
                 }
             }
-            (Some(Planted::LeftoverKept), Reply::Credited) if purse.units() == loan.granted => {
+            (Some(LeaseBug::LeftoverKept), Reply::Credited) if purse.units() == loan.granted => {
                 purse.fill(self.held.units, until, true);
             }
-            (Some(Planted::TwoRequestsUnderWay), Reply::Late) if second.is_some() => {
+            (Some(LeaseBug::TwoRequestsUnderWay), Reply::Late) if second.is_some() => {
                 purse.fill(loan.granted, until, true);
             }
-            (Some(Planted::DuplicateCredited), Reply::Late) => purse.fill(loan.granted, until, true),
-            (Some(Planted::DenialExtendsUnits), Reply::Denied) if purse.units() > 0 => {
+            (Some(LeaseBug::DuplicateCredited), Reply::Late) => purse.fill(loan.granted, until, true),
+            (Some(LeaseBug::DenialExtendsUnits), Reply::Denied) if purse.units() > 0 => {
                 purse.fill(0, until, true);
             }
-            (Some(Planted::RollingUnderNewerDeadline), Reply::Credited) if until > purse.until() => {
+            (Some(LeaseBug::RollingUnderNewerDeadline), Reply::Credited) if until > purse.until() => {
                 purse.fill(0, until, true);
             }
             _ => {}
@@ -78,12 +78,12 @@ impl Node {
     }
 
     /// A driver's own idea of what a denial covers.
-    pub(super) fn planted_denial(&self, setup: &Setup, at: Timestamp) -> Option<Turn> {
-        let told = self.told.filter(|_| setup.planted.is_some())?;
+    pub(super) fn seeded_denial(&self, setup: &Setup, at: Timestamp) -> Option<Turn> {
+        let told = self.told.filter(|_| setup.bug.is_some())?;
         let decision = throttlekit_core::ALLOW_FULL;
-        let covers = match setup.planted? {
-            Planted::DenialCoversLess => at < told.until,
-            Planted::DenialOutlives => at < told.at + told.wait,
+        let covers = match setup.bug? {
+            LeaseBug::DenialCoversLess => at < told.until,
+            LeaseBug::DenialOutlives => at < told.at + told.wait,
             _ => false,
         };
         covers.then_some(Turn::Deny(decision))
@@ -97,8 +97,8 @@ impl Store {
         let quarter = limit.period() / 4;
         let ahead =
             matches!(state, State::Count(count) if count.window > window_of(limit, &State::default(), at));
-        let forgets = setup.has(Planted::StateForgottenEarly) && at.since(self.written_at) > quarter;
-        if forgets || (ahead && setup.has(Planted::WindowMovesBack)) {
+        let forgets = setup.has(LeaseBug::StateForgottenEarly) && at.since(self.written_at) > quarter;
+        if forgets || (ahead && setup.has(LeaseBug::WindowMovesBack)) {
             *state = State::default();
         }
         self.written_at = at;
@@ -113,7 +113,7 @@ pub(super) fn lend_from(
     at: Timestamp,
 ) -> Loan {
     let loan = account.lend(authority, want, at);
-    if setup.has(Planted::LendsMoreThanIsLeft) && loan.granted > 0 {
+    if setup.has(LeaseBug::LendsMoreThanIsLeft) && loan.granted > 0 {
         return Loan { granted: want.wants, ..loan };
     }
     loan
@@ -126,14 +126,14 @@ pub(super) fn take_back_to(
     (id, back): (ReturnId, Return),
     at: Timestamp,
 ) {
-    if setup.has(Planted::ReturnCountedTwice) {
+    if setup.has(LeaseBug::ReturnCountedTwice) {
         return authority.take_back(&mut account.state, back, at);
     }
-    if setup.has(Planted::ReturnIntoAnotherWindow) {
+    if setup.has(LeaseBug::ReturnIntoAnotherWindow) {
         let mark = authority.limit().mark(&account.state, at);
         return account.take_back(authority, id, Return { epoch: Epoch(mark.0), ..back }, at);
     }
-    if setup.has(Planted::RollingReturned) {
+    if setup.has(LeaseBug::RollingReturned) {
         let limit = *authority.limit();
         let mark = limit.mark(&account.state, at);
         return limit.refund(&mut account.state, mark, back.units, at);
@@ -141,12 +141,12 @@ pub(super) fn take_back_to(
     account.take_back(authority, id, back, at);
 }
 
-pub(super) fn planted_plan(setup: &Setup) -> Plan {
+pub(super) fn seeded_plan(setup: &Setup) -> Plan {
     let mut plan = setup.plan;
-    if setup.has(Planted::NoDriftMargin) {
+    if setup.has(LeaseBug::NoDriftMargin) {
         (plan.margin.holder_ppm, plan.margin.authority_ppm) = (0, 0);
     }
-    if setup.has(Planted::CoarseClockTrusted) {
+    if setup.has(LeaseBug::CoarseClockTrusted) {
         plan.margin.slack = Duration::ZERO;
     }
     plan

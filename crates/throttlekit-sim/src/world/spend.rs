@@ -5,7 +5,7 @@ use throttlekit_core::{Cost, Timestamp};
 
 use super::node::{Node, Taken, Waiter};
 use super::{Setup, World};
-use crate::planted::Planted;
+use crate::bugs::LeaseBug;
 
 /// How many asks got which answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl World {
         }
         let taken = one.taken.remove(0);
         let at =
-            if self.setup.has(Planted::ClockReadBeforeTaking) { taken.at } else { one.clock.read(self.now) };
+            if self.setup.has(LeaseBug::ClockReadBeforeTaking) { taken.at } else { one.clock.read(self.now) };
         let purse: Purse<PlainWord> = Purse::new();
         purse.fill(taken.cost, taken.until, false);
         self.ledger.decisions += 1;
@@ -119,16 +119,16 @@ impl Node {
     /// One ask: the purse, then the holder.
     #[inline(always)]
     fn turn(&mut self, setup: &Setup, purse: &Purse<PlainWord>, cost: Cost, at: Timestamp) -> Turn {
-        let takes = match setup.planted {
-            Some(Planted::CostIgnored) => 1,
-            Some(Planted::OneUnitShort) if cost > 1 && purse.units() == cost - 1 => cost - 1,
+        let takes = match setup.bug {
+            Some(LeaseBug::CostIgnored) => 1,
+            Some(LeaseBug::OneUnitShort) if cost > 1 && purse.units() == cost - 1 => cost - 1,
             _ => cost,
         };
         if let Spend::Spent { left } = purse.spend(takes, || at) {
             return Turn::Spent { left };
         }
         match self.holder.handle_ask(purse, takes, || at) {
-            Turn::Wait => self.planted_denial(setup, at).unwrap_or(Turn::Wait),
+            Turn::Wait => self.seeded_denial(setup, at).unwrap_or(Turn::Wait),
             turn => turn,
         }
     }

@@ -11,8 +11,8 @@ use throttlekit_core::{Decision, Retry, Timestamp};
 use super::ledger::Ledger;
 use super::seams::{lend_from, take_back_to};
 use super::{Clock, Replication, Setup};
+use crate::bugs::LeaseBug;
 use crate::operation::Message;
-use crate::planted::Planted;
 
 /// Keeps the limit. Which of its servers answers depends on who asks, while a split brain lasts.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,7 +156,7 @@ impl Store {
         if loan.granted == 0 || setup.replication == Replication::None {
             return Some(lent);
         }
-        let waits = setup.replication == Replication::Wait && !setup.has(Planted::WaitSpendsUnacknowledged);
+        let waits = setup.replication == Replication::Wait && !setup.has(LeaseBug::WaitSpendsUnacknowledged);
         if by_old {
             // Nobody acknowledges what an old primary writes.
             return (!waits).then_some(lent);
@@ -259,7 +259,7 @@ impl Store {
     pub(super) fn set_limit(&mut self, setup: &Setup, limit: Limit) {
         let term = self.authority.term();
         self.authority = Authority::new(limit, term).expect("the same kind of limit");
-        if setup.has(Planted::LimitChangeForgets) {
+        if setup.has(LeaseBug::LimitChangeForgets) {
             self.primary.account = Account::default();
         }
     }
@@ -284,11 +284,11 @@ impl Server {
             return false;
         };
         let known = self.account.state != State::default();
-        if setup.has(Planted::FenceMissing) || (setup.has(Planted::FenceForKnownKeysOnly) && !known) {
+        if setup.has(LeaseBug::FenceMissing) || (setup.has(LeaseBug::FenceForKnownKeysOnly) && !known) {
             return false;
         }
         let isolation =
-            if setup.has(Planted::FenceWithoutIsolation) { Duration::ZERO } else { setup.isolation };
+            if setup.has(LeaseBug::FenceWithoutIsolation) { Duration::ZERO } else { setup.isolation };
         let ends = end_of(authority.limit(), &self.account.state, at);
         // The window began at `promoted_at + isolation` or before: at that very instant the forerunner may have lent.
         ends <= promoted_at + isolation + authority.limit().period()

@@ -92,10 +92,10 @@ fn a_wait_for_the_replica_holds_the_grant_back() {
 }
 
 #[test]
-fn a_planted_bug_breaks_a_law() {
+fn a_seeded_bug_breaks_a_law() {
     let gcra = Limit::gcra(Rate::per_second(10).burst(10)).unwrap();
     let authority = Authority::new(gcra, Term::Rolling(SECOND)).unwrap();
-    let setup = Setup { planted: Some(Planted::CreditPerWaiter), ..Setup::new(authority, 1, 4) };
+    let setup = Setup { bug: Some(LeaseBug::CreditPerWaiter), ..Setup::new(authority, 1, 4) };
     let mut world = World::new(setup);
     world.ask(0, 1, 3);
     fetch(&mut world, 0);

@@ -1,25 +1,21 @@
 //! Seeded bugs. They are seeded where a script reads what it goes by: in the lineage record, at the instant of the loss.
 
+use throttlekit_conformance::bugs;
+
 use super::faults::Fault;
 use super::{ASYNC, FENCE, Mode};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bug {
-    /// A flush leaves the record as it was: the uptime of a server that was never promoted was believed so.
-    LossBelieved,
-    /// Keys are gone that no counter has counted.
-    Uncounted,
-    /// A replica that takes over has the record of its own, as old as the former one.
-    PromotionBelieved,
-    /// The label comes back after half of the window.
-    BackTooEarly,
-    NeverBack,
-    /// The server is never vouched for.
-    AlwaysBounded,
-    /// The label is read before the call instead of after it.
-    LabelBeforeCall,
-    /// Units that were lent are always labelled exact.
-    LeasesExact,
+bugs! {
+    pub(super) enum Bug {
+        LossBelieved: "A flushed server is believed for its uptime: the record is left as it was.",
+        Uncounted: "Evictions are not counted.",
+        PromotionBelieved: "A promoted server is believed for its record, which is as old as the former one.",
+        BackTooEarly: "The label comes back after half of the window.",
+        NeverBack: "The label never comes back.",
+        AlwaysBounded: "A healthy server is never vouched for.",
+        LabelBeforeCall: "The label is read before the call instead of after it.",
+        LeasesExact: "Leased units are always labelled exact.",
+    }
 }
 
 /// Each bug, by a mode and a fault that must show it.
@@ -36,18 +32,3 @@ pub(super) const BUGS: [(Mode, Fault, Bug); 11] = [
     (FENCE, Fault::FlushAll, Bug::LossBelieved),
     (FENCE, Fault::EvictVolatile, Bug::Uncounted),
 ];
-
-impl Bug {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::LossBelieved => "a flushed server is believed for its uptime",
-            Self::Uncounted => "evictions are not counted",
-            Self::PromotionBelieved => "a promoted server is believed for its record",
-            Self::BackTooEarly => "the label comes back after half of the window",
-            Self::NeverBack => "the label never comes back",
-            Self::AlwaysBounded => "a healthy server is never vouched for",
-            Self::LabelBeforeCall => "the label is read before the call",
-            Self::LeasesExact => "leased units are always labelled exact",
-        }
-    }
-}

@@ -72,6 +72,11 @@ pub(super) const FENCE: Mode = Mode {
     keeps_limit: |_| true,
 };
 
+/// Returns the names of the seeded bugs.
+pub(super) fn seeded() -> Vec<&'static str> {
+    crate::verify::list::names(Bug::ALL)
+}
+
 /// Every mode by every fault that it has something to say about, and every seeded bug. Each mode has servers of its own, so
 /// that all may be played at once: most of a round is waiting.
 pub(super) async fn rows(plan: Plan) -> Result<Vec<Row>> {

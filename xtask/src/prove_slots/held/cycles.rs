@@ -15,8 +15,10 @@ use throttlekit::store::{
     Background, Beat, KeySpace, MemoryStore, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError,
 };
 use throttlekit::{HeldSlot, ManualClock, SharedSlots, Timestamp};
-use throttlekit_conformance::Dice;
+use throttlekit_conformance::{Dice, bugs};
 use tokio::runtime::{Builder, Runtime};
+
+use super::Part;
 
 const LIVES: Duration = Duration::from_secs(60);
 const POLICY: &str = "cycles";
@@ -34,14 +36,12 @@ const HELD_MAX: usize = 32;
 /// In so many turns all that a client has begun is over.
 const TURNS_MAX: u32 = 2_000;
 
-/// What is wrong with the slots, if anything: what the proof must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Planted {
-    Nothing,
-    /// Whoever drops a slot sends no release.
-    DropSendsNothing,
-    /// The store answers a release and does nothing.
-    ReleaseDoesNothing,
+bugs! {
+    /// What is wrong with the slots.
+    pub(crate) enum CycleBug {
+        DropSendsNothing: "A slot that is dropped sends no release.",
+        ReleaseDoesNothing: "The store acknowledges a release and does nothing.",
+    }
 }
 
 type Slots = SharedSlots<Far, ManualClock>;
@@ -52,7 +52,7 @@ type Slot = HeldSlot<ManualClock>;
 struct Far {
     store: Arc<MemoryStore<ManualClock>>,
     gate: Arc<Gate>,
-    planted: Planted,
+    bug: Option<CycleBug>,
     /// The runtime of the client that is alive, so that its tasks run between its polls and end with it.
     background: Background,
 }
@@ -102,7 +102,7 @@ impl SlotStore for Far {
 
     async fn release(&self, leases: &[SlotLease<'_>]) -> Vec<Result<bool, StoreError>> {
         self.gate.pass().await;
-        if self.planted == Planted::ReleaseDoesNothing {
+        if self.bug == Some(CycleBug::ReleaseDoesNothing) {
             return leases.iter().map(|_| Ok(true)).collect();
         }
         self.store.release(leases).await
@@ -133,15 +133,11 @@ struct Counts {
     dropped_at: [u64; POLLS_MAX as usize],
 }
 
-pub(super) fn run(cycles: u64, broken: &mut Vec<String>) -> Result<Value> {
-    let mut planted_found = 0;
-    for planted in [Planted::DropSendsNothing, Planted::ReleaseDoesNothing] {
-        match play(PER_CLIENT, planted)?.leaked {
-            0 => broken.push(format!("slots: the planted {planted:?} was not found")),
-            _ => planted_found += 1,
-        }
+pub(super) fn run(cycles: u64, part: &mut Part) -> Result<Value> {
+    for &bug in CycleBug::ALL {
+        part.seeded.note(bug.name(), play(PER_CLIENT, Some(bug))?.leaked > 0);
     }
-    let counts = play(cycles, Planted::Nothing)?;
+    let counts = play(cycles, None)?;
     let Counts { cycles, cancelled, admitted, denied, killed_holding, over_ceiling, .. } = counts;
     let Counts { leaked, left_over, dropped_at, .. } = counts;
     println!(
@@ -149,32 +145,32 @@ pub(super) fn run(cycles: u64, broken: &mut Vec<String>) -> Result<Value> {
          clients that were killed; {leaked} leaked"
     );
     if leaked > 0 {
-        broken.push(format!("slots: {leaked} slots leaked after {cycles} cycles in memory"));
+        part.broken.push(format!("slots: {leaked} slots leaked after {cycles} cycles in memory"));
     }
     if left_over > 0 {
-        broken.push(format!(
+        part.broken.push(format!(
             "slots: {left_over} slots of killed clients outlived their leases by a tenth in memory"
         ));
     }
     if over_ceiling > 0 {
-        broken.push(format!("slots: the ceiling was passed {over_ceiling} times in memory"));
+        part.broken.push(format!("slots: the ceiling was passed {over_ceiling} times in memory"));
     }
     let reached = dropped_at.iter().take_while(|&&times| times > 0).count();
     if reached < 4 || cancelled == 0 || killed_holding == 0 || denied == 0 {
-        broken.push(format!("slots: too little was met: dropped after so many polls {dropped_at:?}"));
+        part.broken.push(format!("slots: too little was met: dropped after so many polls {dropped_at:?}"));
     }
     Ok(json!({
         "cycles": cycles, "cancelled": cancelled, "admitted": admitted, "denied": denied,
         "killed_holding": killed_holding, "dropped_after_polls": reached, "leaked": leaked,
-        "left_over": left_over, "planted_found": planted_found,
+        "left_over": left_over,
     }))
 }
 
 /// Clients one after the other, each killed with what it holds.
-fn play(cycles: u64, planted: Planted) -> Result<Counts> {
+fn play(cycles: u64, bug: Option<CycleBug>) -> Result<Counts> {
     let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
     let store = Arc::new(MemoryStore::with_clock(clock.clone()));
-    let mut store = Far { store, gate: Arc::default(), planted, background: Background::default() };
+    let mut store = Far { store, gate: Arc::default(), bug, background: Background::default() };
     let mut counts = Counts::default();
     let mut dice = Dice::new(1);
     while counts.cycles < cycles {
@@ -285,7 +281,7 @@ async fn keep_or_leave(slot: Slot, store: &Far, dice: &mut Dice, held: &mut Vec<
                 go_on(store, dice).await;
             }
         }
-        _ if store.planted == Planted::DropSendsNothing => std::mem::forget(slot),
+        _ if store.bug == Some(CycleBug::DropSendsNothing) => std::mem::forget(slot),
         _ => drop(slot),
     }
     if held.len() > HELD_MAX {

@@ -18,8 +18,8 @@ use super::member::{Member, Post, Role};
 const MOST: u32 = 3;
 const MEMBERS: usize = 4;
 const LIVES: Duration = Duration::from_millis(500);
-/// How long a planted storm takes at the most: it is over when the bug shows.
-const PLANTED: Duration = Duration::from_secs(15);
+/// How long a seeded storm takes at the most: it is over when the bug shows.
+const SEEDED: Duration = Duration::from_secs(15);
 
 /// What was seen of a storm.
 struct Storm {
@@ -34,12 +34,12 @@ struct Storm {
 pub(super) async fn run(engine: &Engine, seconds: u64, broken: &mut Vec<String>) -> Result<Value> {
     let Storm { worked, counted, samples, killed, stopped, leaked } =
         storm(engine, Role::Worker, Duration::from_secs(seconds)).await?;
-    let planted = storm(engine, Role::Unfenced, PLANTED).await?.worked.at_once;
+    let seeded = storm(engine, Role::Unfenced, SEEDED).await?.worked.at_once;
     let name = &engine.name;
     println!(
         "{name}: {MEMBERS} processes, {MOST} slots of {LIVES:?}: {} worked in, {} stopped by the fence; {killed} killed, \
          {stopped} stopped for longer than a lease; at most {} worked at once, {counted} counted in {samples} samples; \
-         {leaked} leaked; without the fence {planted} worked at once",
+         {leaked} leaked; without the fence {seeded} worked at once",
         worked.slots, worked.fenced, worked.at_once
     );
     let mut must = |holds: bool, what: String| {
@@ -50,12 +50,12 @@ pub(super) async fn run(engine: &Engine, seconds: u64, broken: &mut Vec<String>)
     must(worked.at_once <= MOST, format!("{} worked at once in {MOST} slots", worked.at_once));
     must(counted <= MOST, format!("{counted} counted of {MOST} slots"));
     must(leaked == 0, format!("{leaked} leaked"));
-    must(planted > MOST, "blind to work that goes on past the fence".into());
+    must(seeded > MOST, "blind to work that goes on past the fence".into());
     must(worked.slots > 10 && samples > 20 && killed > 0 && stopped > 0, "too little happened".into());
     Ok(json!({
         "processes": MEMBERS, "slots": MOST, "ttl_ms": LIVES.as_millis() as u64, "worked_in": worked.slots,
         "fenced": worked.fenced, "killed": killed, "stopped": stopped, "worked_at_once": worked.at_once,
-        "counted_max": counted, "samples": samples, "leaked": leaked, "worked_at_once_unfenced": planted,
+        "counted_max": counted, "samples": samples, "leaked": leaked, "worked_at_once_unfenced": seeded,
     }))
 }
 
@@ -97,7 +97,7 @@ async fn weather(post: &Post, members: &mut [Member], lasts: Duration) -> Result
                 member.signal("CONT")?;
             }
         }
-        // A planted bug has shown.
+        // A seeded bug has shown.
         if post.role == Role::Unfenced && worked(&post.read()).at_once > MOST {
             break;
         }

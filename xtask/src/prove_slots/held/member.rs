@@ -24,7 +24,7 @@ const WORKERS: u64 = 2;
 pub(super) enum Role {
     /// Takes slots of one key and works in them, stopped by the fence.
     Worker,
-    /// The same, and works on past the fence: planted.
+    /// The same, and works on past the fence: seeded.
     Unfenced,
     /// Holds one slot of each of so many keys until it is killed.
     Holder(u32),
@@ -79,7 +79,7 @@ impl Post {
     /// Starts a process that does it.
     pub(super) fn start(&self) -> Result<Member> {
         let child = Command::new(std::env::current_exe()?)
-            .args(["prove", "slots", "held"])
+            .args(["verify", "slots", "held"])
             .env(VARIABLE, self.words())
             // Its other end closes with this process, and the member with it.
             .stdin(Stdio::piped())

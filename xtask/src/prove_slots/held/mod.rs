@@ -1,6 +1,6 @@
 //! Slots held under leases: nothing leaks, nobody works in a slot that another holds, and what died comes back in time.
 
-mod cycles;
+pub(super) mod cycles;
 mod engine;
 mod fleet;
 mod judge;
@@ -49,10 +49,10 @@ pub(super) fn run(small: bool) -> Result<Part> {
     }
     let size = if small { SMALL } else { FULL };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut broken = Vec::new();
-    let cycles = cycles::run(size.cycles, &mut broken)?;
+    let mut part = Part::default();
+    let cycles = cycles::run(size.cycles, &mut part)?;
     let engines = Engine::all()?;
-    let same = runtime.block_on(same::run(&engines, size.timelines, size.worlds, &mut broken))?;
+    let same = runtime.block_on(same::run(&engines, size.timelines, size.worlds, &mut part))?;
     // Both at once: most of the time is waiting.
     let mut running = tokio::task::JoinSet::new();
     for engine in engines.into_iter().filter(Engine::has_processes) {
@@ -62,10 +62,10 @@ pub(super) fn run(small: bool) -> Result<Part> {
     while let Some(ended) = runtime.block_on(running.join_next()) {
         let (name, figure, found) = ended??;
         fleets.insert(name, figure);
-        broken.extend(found);
+        part.broken.extend(found);
     }
-    let figure = json!({ "cycles": cycles, "same": same, "processes": fleets });
-    Ok(Part { figure, broken })
+    part.figure = json!({ "cycles": cycles, "same": same, "processes": fleets });
+    Ok(part)
 }
 
 /// What client processes show on one engine.

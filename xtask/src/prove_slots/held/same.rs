@@ -1,52 +1,39 @@
-//! The same timeline on every store, holders over a bad network, and every planted bug.
+//! The same timeline on every store, holders over a bad network, and every seeded bug.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit_conformance::slots::{
-    HOLDER_BUGS, SLOT_BUGS, Seen, SlotReport, check_holders, examine_slots, find_holder_bug, find_slot_bug,
+    HolderBug, Seen, SlotBug, SlotReport, check_holders, examine_slots, find_holder_bug, find_slot_bug,
 };
 
+use super::Part;
 use super::engine::Engine;
 use crate::prove_stores::progress;
+use crate::verify::in_threads;
 
-const PLANTED_WORLDS_MAX: u64 = 10_000;
+const SEEDED_WORLDS_MAX: u64 = 10_000;
 const CHUNK: u64 = 1_000;
 
-pub(super) async fn run(
-    engines: &[Engine],
-    timelines: u64,
-    worlds: u64,
-    broken: &mut Vec<String>,
-) -> Result<Value> {
+pub(super) async fn run(engines: &[Engine], timelines: u64, worlds: u64, part: &mut Part) -> Result<Value> {
     println!("{:<12}{:>10}{:>12}{:>13}", "store", "timelines", "answers", "differences");
     let mut answers = serde_json::Map::new();
     for engine in engines {
-        let report = examine(engine, timelines, broken).await;
+        let report = examine(engine, timelines, &mut part.broken).await;
         answers.insert(engine.name.clone(), json!(report.answers));
     }
-    let seen = holders(worlds, broken);
+    let seen = holders(worlds, &mut part.broken);
     println!(
         "{worlds} worlds of holders: {} worked, {} fenced, {} told that they are lost, {} tables lost",
         seen.worked, seen.fenced, seen.lost, seen.restarts
     );
-    let mut missed: Vec<&str> = Vec::new();
-    for (name, bug) in SLOT_BUGS {
-        if find_slot_bug(bug, PLANTED_WORLDS_MAX).await.is_none() {
-            missed.push(name);
-        }
+    for &bug in HolderBug::ALL {
+        part.seeded.note(bug.name(), find_holder_bug(bug, SEEDED_WORLDS_MAX).is_some());
     }
-    missed.extend(
-        HOLDER_BUGS
-            .iter()
-            .filter(|(_, bug)| find_holder_bug(*bug, PLANTED_WORLDS_MAX).is_none())
-            .map(|(name, _)| *name),
-    );
-    let planted = SLOT_BUGS.len() + HOLDER_BUGS.len();
-    println!("planted bugs found: {} of {planted}", planted - missed.len());
-    broken.extend(missed.iter().map(|name| format!("slots: blind to the planted bug {name:?}")));
+    for &bug in SlotBug::ALL {
+        part.seeded.note(bug.name(), find_slot_bug(bug, SEEDED_WORLDS_MAX).await.is_some());
+    }
     Ok(json!({
         "timelines_each": timelines,
         "answers": answers,
@@ -54,8 +41,6 @@ pub(super) async fn run(
         "holders_fenced": seen.fenced,
         "holders_lost": seen.lost,
         "tables_lost": seen.restarts,
-        "planted": planted,
-        "planted_found": planted - missed.len(),
     }))
 }
 
@@ -103,13 +88,9 @@ fn holders(worlds: u64, broken: &mut Vec<String>) -> Seen {
         }
         (all, violation)
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let parts: Vec<_> = thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        running.into_iter().map(|thread| thread.join().expect("worlds do not panic")).collect()
-    });
+    let progress = || format!("holders: {} of {worlds}", next.load(Relaxed).min(worlds));
     let mut all = Seen::default();
-    for (seen, violation) in parts {
+    for (seen, violation) in in_threads(&work, progress) {
         all = plus(all, seen);
         broken.extend(violation.map(|found| format!("slots: more work than slots: {found}")));
     }

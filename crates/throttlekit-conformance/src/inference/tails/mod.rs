@@ -4,7 +4,7 @@
 //!   `n` servers behind it.
 //! * [`run`] plays one scenario and one seed to anything that [`Infers`](super::Infers) a ceiling.
 //! * [`compare`] finds the best fixed ceiling by search and puts ours and the [`PEERS`] beside it.
-//! * [`SEEDED`] are broken estimators, each of which the thresholds must find.
+//! * [`TailBug`] lists broken estimators, each of which the thresholds must find.
 
 mod compare;
 mod peers;
@@ -17,5 +17,5 @@ pub use compare::{
 };
 pub use peers::{AimdLimit, Fixed, Gradient2Limit, PEERS, Peer, VegasLimit};
 pub use scenario::{LOADS, Outcome, SERVERS, Scenario, WAIT_MAX, run};
-pub use seeded::{SEEDED, Seeded, find_seeded};
+pub use seeded::{TailBug, find_seeded};
 pub use shape::{SHAPES, Shape};

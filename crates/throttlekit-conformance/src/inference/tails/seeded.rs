@@ -11,6 +11,7 @@ use super::super::{Infers, Make};
 use super::compare::{compare, ours};
 use super::peers::{Gradient2Limit, VegasLimit};
 use super::{Scenario, Shape};
+use crate::bugs::Found;
 use crate::check::Check;
 
 /// Seeds and arrivals by which a bug is looked for.
@@ -27,42 +28,71 @@ const LATE: u32 = 4_096;
 /// Where a limit begins that never falls.
 const HIGH: u32 = 128;
 
-/// A bug: its name, where it shows, and what the thresholds say of it there.
-pub type Seeded = (&'static str, Scenario, fn(Scenario) -> Check);
+crate::bugs! {
+    /// What is wrong with an estimator.
+    pub enum TailBug {
+        MeanLatencyIsTheSignal: "The mean latency is taken for the load.",
+        LowersWithoutConfidence: "One group of slow calls lowers the limit.",
+        OneCallIsTheNoLoadLatency: "The fastest call is taken for the no-load latency.",
+        AverageLatencyIsTheNoLoadLatency: "The average latency is taken for the no-load latency.",
+        QueueIsTheMeasureOfItself: "The queue raises the latency that it is measured by.",
+        CountsIgnoredAsDrops: "A call that was handed back is counted as a drop.",
+        LongCallIsADrop: "A call of more than five seconds is a timeout.",
+        NeverGrows: "The limit never rises above where it started.",
+        NeverLowers: "The limit never falls.",
+        GrowsWhenUnderUsed: "Every call seems to have been admitted at the limit, however few there were.",
+        LoadAtAdmissionIsLost: "No call seems to have been admitted near the limit.",
+        AppliesTheLimitLate: "The limit in force is thousands of calls old.",
+        OnlySlowCallsAreSamples: "Calls that take less than the mean are not reported.",
+    }
+}
 
-/// Every bug.
-pub const SEEDED: [Seeded; 13] = [
-    ("mean_latency_is_the_signal", BELOW, |scenario| check(&additive, scenario)),
-    ("lowers_without_confidence", BELOW, |scenario| check(&Hasty::new, scenario)),
-    ("one_call_is_the_no_load_latency", ABOVE, |scenario| check(&|_| VegasLimit::new(1), scenario)),
-    ("average_latency_is_the_no_load_latency", ABOVE_SMALL, |scenario| {
-        check(&|_| Gradient2Limit::default(), scenario)
-    }),
-    ("queue_is_the_measure_of_itself", ABOVE, |scenario| check(&published, scenario)),
-    ("counts_ignored_as_drops", WITH_IGNORED, |scenario| check(&wired(Wire::IgnoredIsDropped), scenario)),
-    ("long_call_is_a_drop", BELOW, |scenario| check(&wired(Wire::LongIsDropped), scenario)),
-    ("never_grows", BELOW, |scenario| check(&wired(Wire::NeverGrows), scenario)),
-    ("never_lowers", ABOVE, |scenario| check(&wired(Wire::NeverLowers), scenario)),
-    ("grows_when_under_used", BELOW_SMALL, |scenario| check(&wired(Wire::HidesUnderUse), scenario)),
-    ("load_at_admission_is_lost", ABOVE, |scenario| check(&wired(Wire::LosesLoad), scenario)),
-    ("applies_the_limit_late", ABOVE, |scenario| check(&wired(Wire::AppliesLate), scenario)),
-    ("only_slow_calls_are_samples", ABOVE, |scenario| check(&wired(Wire::OnlySlow), scenario)),
-];
-
-/// The bugs that the thresholds find and those they do not, and bugs whose scenario also fails without them.
-pub fn find_seeded() -> (Vec<&'static str>, Vec<&'static str>, Vec<String>) {
-    let (found, missed): (Vec<_>, Vec<_>) =
-        SEEDED.iter().partition(|(_, scenario, bug)| bug(*scenario).is_err());
-    let mut controls: Vec<Scenario> = Vec::new();
-    SEEDED.iter().for_each(|(_, scenario, _)| {
-        if !controls.contains(scenario) {
-            controls.push(*scenario);
+impl TailBug {
+    /// Returns a scenario that shows it.
+    pub fn scenario(self) -> Scenario {
+        match self {
+            Self::MeanLatencyIsTheSignal
+            | Self::LowersWithoutConfidence
+            | Self::LongCallIsADrop
+            | Self::NeverGrows => BELOW,
+            Self::GrowsWhenUnderUsed => BELOW_SMALL,
+            Self::CountsIgnoredAsDrops => WITH_IGNORED,
+            Self::AverageLatencyIsTheNoLoadLatency => ABOVE_SMALL,
+            Self::OneCallIsTheNoLoadLatency
+            | Self::QueueIsTheMeasureOfItself
+            | Self::NeverLowers
+            | Self::LoadAtAdmissionIsLost
+            | Self::AppliesTheLimitLate
+            | Self::OnlySlowCallsAreSamples => ABOVE,
         }
-    });
+    }
+
+    /// Holds an estimator with this bug against the thresholds.
+    fn check(self) -> Check {
+        let scenario = self.scenario();
+        match self {
+            Self::MeanLatencyIsTheSignal => check(&additive, scenario),
+            Self::LowersWithoutConfidence => check(&Hasty::new, scenario),
+            Self::OneCallIsTheNoLoadLatency => check(&|_| VegasLimit::new(1), scenario),
+            Self::AverageLatencyIsTheNoLoadLatency => check(&|_| Gradient2Limit::default(), scenario),
+            Self::QueueIsTheMeasureOfItself => check(&published, scenario),
+            _ => check(&wired(self), scenario),
+        }
+    }
+}
+
+/// Looks for the seeded bugs. Names the scenarios that also fail without them: such a find shows nothing.
+pub fn find_seeded() -> (Found, Vec<String>) {
+    let mut controls: Vec<Scenario> = Vec::new();
+    for scenario in TailBug::ALL.iter().map(|bug| bug.scenario()) {
+        if !controls.contains(&scenario) {
+            controls.push(scenario);
+        }
+    }
     let failed =
         |scenario: Scenario| check(&|_| ours(), scenario).err().map(|story| format!("{scenario:?}: {story}"));
-    let names = |of: Vec<&Seeded>| of.into_iter().map(|(name, ..)| *name).collect();
-    (names(found), names(missed), controls.into_iter().filter_map(failed).collect())
+    let found = Found::all(|bug: TailBug| bug.check().is_err());
+    (found, controls.into_iter().filter_map(failed).collect())
 }
 
 fn check(make: &impl Make, scenario: Scenario) -> Check {
@@ -112,58 +142,37 @@ impl Infers for Hasty {
     fn ignored(&mut self, _sample: Sample, _now: Timestamp) {}
 }
 
-/// What is wrong between the guard that ships and its estimator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wire {
-    /// A slot that was given back unused is a drop.
-    IgnoredIsDropped,
-    /// A call of more than five seconds is a timeout.
-    LongIsDropped,
-    /// The limit never rises above where it started.
-    NeverGrows,
-    /// The limit never falls.
-    NeverLowers,
-    /// Every call seems to have been admitted at the limit, however few there were.
-    HidesUnderUse,
-    /// No call seems to have been admitted near the limit.
-    LosesLoad,
-    /// The limit in force is as old as [`LATE`] endings.
-    AppliesLate,
-    /// Calls that take less than the mean are not reported.
-    OnlySlow,
-}
-
 struct Wired {
     estimator: Estimator,
-    wire: Wire,
+    bug: TailBug,
     limit: u32,
     endings: u32,
 }
 
-fn wired(wire: Wire) -> impl Fn(u32) -> Wired {
+fn wired(bug: TailBug) -> impl Fn(u32) -> Wired {
     move |initial| {
-        let initial = if wire == Wire::NeverLowers { HIGH } else { initial };
+        let initial = if bug == TailBug::NeverLowers { HIGH } else { initial };
         let estimator = Estimator::new(Ceiling::between(LEAST, MOST).starting_at(initial));
-        Wired { estimator, wire, limit: initial, endings: 0 }
+        Wired { estimator, bug, limit: initial, endings: 0 }
     }
 }
 
 impl Wired {
     fn applied(&mut self, limit: u32) -> u32 {
         self.endings += 1;
-        self.limit = match self.wire {
-            Wire::AppliesLate if !self.endings.is_multiple_of(LATE) => self.limit,
-            Wire::NeverGrows => self.limit.min(limit),
-            Wire::NeverLowers => self.limit.max(limit),
+        self.limit = match self.bug {
+            TailBug::AppliesTheLimitLate if !self.endings.is_multiple_of(LATE) => self.limit,
+            TailBug::NeverGrows => self.limit.min(limit),
+            TailBug::NeverLowers => self.limit.max(limit),
             _ => limit,
         };
         self.limit
     }
 
     fn seen(&self, sample: Sample) -> Sample {
-        match self.wire {
-            Wire::HidesUnderUse => Sample { in_flight: sample.allowed, ..sample },
-            Wire::LosesLoad => Sample { in_flight: 1 + sample.in_flight / 2, ..sample },
+        match self.bug {
+            TailBug::GrowsWhenUnderUsed => Sample { in_flight: sample.allowed, ..sample },
+            TailBug::LoadAtAdmissionIsLost => Sample { in_flight: 1 + sample.in_flight / 2, ..sample },
             _ => sample,
         }
     }
@@ -174,9 +183,13 @@ impl Infers for Wired {
         self.limit
     }
     fn success(&mut self, sample: Sample, now: Timestamp) -> u32 {
-        let limit = match self.wire {
-            Wire::LongIsDropped if sample.latency > Duration::from_secs(5) => self.estimator.dropped(now),
-            Wire::OnlySlow if sample.latency < Duration::from_secs(1) => self.estimator.limit(),
+        let limit = match self.bug {
+            TailBug::LongCallIsADrop if sample.latency > Duration::from_secs(5) => {
+                self.estimator.dropped(now)
+            }
+            TailBug::OnlySlowCallsAreSamples if sample.latency < Duration::from_secs(1) => {
+                self.estimator.limit()
+            }
             _ => self.estimator.success(self.seen(sample), now),
         };
         self.applied(limit)
@@ -186,7 +199,7 @@ impl Infers for Wired {
         self.applied(limit)
     }
     fn ignored(&mut self, _sample: Sample, now: Timestamp) {
-        if self.wire == Wire::IgnoredIsDropped {
+        if self.bug == TailBug::CountsIgnoredAsDrops {
             let limit = self.estimator.dropped(now);
             self.applied(limit);
         }

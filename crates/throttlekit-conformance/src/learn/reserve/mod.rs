@@ -2,17 +2,18 @@
 
 mod hints;
 mod lengths;
-mod planted;
 mod regret;
+mod seeded;
 
 use throttlekit_core::learn::{Reservation, ReservationOptions};
 
 use super::{Check, Size, ensure};
 use crate::Dice;
+use crate::bugs::Found;
 pub use hints::{BAD_HINTS, Comparison, Hints, LEARNING_BAR, ROBUST_BAR, compare};
 pub use lengths::{FAMILIES, Family, Lengths, heavy_tailed};
-pub use planted::{PlantedReservation, RESERVE_BUGS, ReserveBug, Reserves};
 pub use regret::{Account, Hindsight, accounts, average, check_fractile, check_regret};
+pub use seeded::{ReserveBug, Reserves, SeededReservation};
 
 /// Costs and bounds under which each family is met. The first are the defaults.
 pub const OPTIONS: [ReservationOptions; 4] = [
@@ -56,16 +57,13 @@ pub fn examine(size: Size) -> Findings {
     examine_reserves(&FAMILIES, make, size)
 }
 
-/// Which planted bugs the same checks find, and which they do not.
-pub fn examine_planted(size: Size) -> (Vec<&'static str>, Vec<&'static str>) {
-    let is_found = |bug| {
-        let make = |options| PlantedReservation::new(bug, options);
+/// Looks for the seeded bugs with the same checks.
+pub fn find_seeded(size: Size) -> Found {
+    Found::all(|bug: ReserveBug| {
+        let make = |options| SeededReservation::new(bug, options);
         // The first family that shows it will do.
         FAMILIES.into_iter().any(|family| !examine_reserves(&[family], make, size).violations.is_empty())
-    };
-    let (found, missed): (Vec<_>, Vec<_>) = RESERVE_BUGS.into_iter().partition(|(_, bug)| is_found(*bug));
-    let names = |of: Vec<(&'static str, _)>| of.into_iter().map(|(name, _)| name).collect();
-    (names(found), names(missed))
+    })
 }
 
 /// Every check of whatever says how much to set aside.

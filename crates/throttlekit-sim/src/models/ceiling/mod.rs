@@ -12,8 +12,8 @@ use fence::Fence;
 use handoff::{Handoff, Reserve};
 use heartbeat::{Cap, Heartbeat, Split};
 
-use super::case::{Case, tell};
-use super::counter_examples::CounterExample;
+use super::case::{Case, without};
+use super::counter_examples::Assumption;
 
 /// All together never run more than the ceiling.
 const CEILING: &str = "fleet-ceiling";
@@ -22,9 +22,11 @@ const FENCED: &str = "self-fence";
 
 /// The published worlds, and those beside them that the same bound holds in.
 pub fn cases() -> Vec<Case> {
-    let heartbeat = |name, states, model: Heartbeat| Case::new(CEILING, name, model.limit, states, model);
-    let handoff = |name, states, model: Handoff| Case::new(CEILING, name, model.limit, states, model);
-    let fence = |name, states, model: Fence| Case::new(FENCED, name, 1u8, states, model);
+    let heartbeat =
+        |name, states, model: Heartbeat| Case::new(CEILING, name, model.limit.to_string(), states, model);
+    let handoff =
+        |name, states, model: Handoff| Case::new(CEILING, name, model.limit.to_string(), states, model);
+    let fence = |name, states, model: Fence| Case::new(FENCED, name, "1".to_owned(), states, model);
     let by_demand = |nodes, limit| Heartbeat { split: Split::ByDemand, ..Heartbeat::published(nodes, limit) };
     vec![
         heartbeat("at once, N2 L4", 76, Heartbeat::published(2, 4)),
@@ -47,22 +49,26 @@ const ABORTS: Fence = Fence { life: 9, margin: 2, skew_max: 2, work_max: 3, abor
 const RUNS_ON: Fence = Fence { margin: 5, aborts: false, ..ABORTS };
 
 /// One term removed at a time, and the shortest story in which the ceiling breaks.
-pub fn counter_examples() -> Vec<CounterExample> {
+pub fn assumptions() -> Vec<Assumption> {
     let (at_once, late) = (Heartbeat::published(2, 4), Handoff::published(2, 4, 2));
     let reserve = |reserve| Handoff { reserve, ..late };
     vec![
-        tell("a grant leaves what others were granted", CEILING, &Heartbeat { cap: Cap::None, ..at_once }),
-        tell("a grant leaves what others have in flight", CEILING, &Heartbeat { cap: Cap::Share, ..at_once }),
-        tell("the most that a node may still obey is kept for it", CEILING, &reserve(Reserve::Snapshot)),
-        tell("what a node says is in flight is kept for it", CEILING, &reserve(Reserve::Granted)),
-        tell("a report is of one instant", CEILING, &Handoff { torn_report: true, ..late }),
-        tell("a node obeys no older grant", CEILING, &Handoff { obeys_older: true, ..late }),
-        tell("the node stops by itself", FENCED, &Fence { fences: false, ..ABORTS }),
-        tell("the margin covers the skew", FENCED, &Fence { margin: ABORTS.margin - 1, ..ABORTS }),
-        tell(
+        without("a grant leaves what others were granted", CEILING, Heartbeat { cap: Cap::None, ..at_once }),
+        without(
+            "a grant leaves what others have in flight",
+            CEILING,
+            Heartbeat { cap: Cap::Share, ..at_once },
+        ),
+        without("the most that a node may still obey is kept for it", CEILING, reserve(Reserve::Snapshot)),
+        without("what a node says is in flight is kept for it", CEILING, reserve(Reserve::Granted)),
+        without("a report is of one instant", CEILING, Handoff { torn_report: true, ..late }),
+        without("a node obeys no older grant", CEILING, Handoff { obeys_older: true, ..late }),
+        without("the node stops by itself", FENCED, Fence { fences: false, ..ABORTS }),
+        without("the margin covers the skew", FENCED, Fence { margin: ABORTS.margin - 1, ..ABORTS }),
+        without(
             "the margin covers the work that runs on",
             FENCED,
-            &Fence { margin: RUNS_ON.margin - 1, ..RUNS_ON },
+            Fence { margin: RUNS_ON.margin - 1, ..RUNS_ON },
         ),
     ]
 }

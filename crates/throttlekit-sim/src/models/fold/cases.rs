@@ -3,8 +3,8 @@
 use throttlekit_core::concurrency::fleet::Split;
 
 use super::{Fleet, LAW, Room, Seam};
-use crate::models::case::{Case, tell};
-use crate::models::counter_examples::CounterExample;
+use crate::models::case::{Case, without};
+use crate::models::counter_examples::Assumption;
 
 const CALM: Room = Room { letters: 2, reports: 2, ticks: 2, deaths: 0, leaves: 0, losses: 0 };
 const THREE: Fleet =
@@ -59,11 +59,11 @@ fn late_answers() -> Fleet {
 }
 
 fn case(name: &'static str, states: usize, fleet: Fleet) -> Case {
-    Case::new(LAW, name, fleet.limit, states, fleet)
+    Case::new(LAW, name, fleet.limit.to_string(), states, fleet)
 }
 
 /// One assumption removed at a time, and the shortest story in which the ceiling breaks.
-pub fn counter_examples() -> Vec<CounterExample> {
+pub fn assumptions() -> Vec<Assumption> {
     let room = Room { ticks: 1, ..CALM };
     let with = |seam| Fleet { seam, room, ..TWO };
     let lost = |seam| Fleet { room: Room { ticks: 0, losses: 1, ..CALM }, ..with(seam) };
@@ -76,19 +76,19 @@ pub fn counter_examples() -> Vec<CounterExample> {
     };
     let long = |seam| Fleet { lives: 2, room: CALM, ..with(seam) };
     vec![
-        tell("a node stops when its grant has died", LAW, &with(Seam::Unfenced)),
-        tell("the fold knows how long work runs on", LAW, &lingers(Seam::LingerUntold)),
-        tell("on a roll that begins no share rises", LAW, &lost(Seam::NoQuiet)),
-        tell("whoever has work has not left", LAW, &leaves(Seam::LeavesWithWork)),
-        tell("the most that a node may still enforce is kept", LAW, &joined(Seam::KeepsLast, 2, 4, 1)),
-        tell("what a node has in flight is kept", LAW, &joined(Seam::KeepsNoWork, 2, 5, 1)),
-        tell("a report is of one instant", LAW, &joined(Seam::Torn, 1, 5, 1)),
-        tell("a node goes back to no older grant", LAW, &joined(Seam::GoesBack, 1, 5, 2)),
-        tell("whoever told of a grant that died takes no answer", LAW, &long(Seam::BelievesTheDead)),
-        tell(
+        without("a node stops when its grant has died", LAW, with(Seam::Unfenced)),
+        without("the fold knows how long work runs on", LAW, lingers(Seam::LingerUntold)),
+        without("on a roll that begins no share rises", LAW, lost(Seam::NoQuiet)),
+        without("whoever has work has not left", LAW, leaves(Seam::LeavesWithWork)),
+        without("the most that a node may still enforce is kept", LAW, joined(Seam::KeepsLast, 2, 4, 1)),
+        without("what a node has in flight is kept", LAW, joined(Seam::KeepsNoWork, 2, 5, 1)),
+        without("a report is of one instant", LAW, joined(Seam::Torn, 1, 5, 1)),
+        without("a node goes back to no older grant", LAW, joined(Seam::GoesBack, 1, 5, 2)),
+        without("whoever told of a grant that died takes no answer", LAW, long(Seam::BelievesTheDead)),
+        without(
             "late answers taken: all since the acknowledged is kept",
             LAW,
-            &joined(Seam::LateAnswersKeepsLast, 1, 5, 2),
+            joined(Seam::LateAnswersKeepsLast, 1, 5, 2),
         ),
     ]
 }

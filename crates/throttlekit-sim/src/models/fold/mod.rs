@@ -25,7 +25,7 @@ use core::time::Duration;
 use stateright::{Model, Property};
 use throttlekit_core::concurrency::fleet::{Fold, Folded, Split};
 
-pub use cases::{counter_examples, large, small};
+pub use cases::{assumptions, large, small};
 pub use seam::Seam;
 pub use steps::Step;
 pub use world::World;

@@ -29,47 +29,29 @@ impl Reserves for Reservation {
     }
 }
 
-/// What is wrong with a [`PlantedReservation`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum ReserveBug {
-    CostsSwapped,
-    StepWithoutRoot,
-    StepsTooShort,
-    NotProjected,
-    SignReversed,
-    NeverMoves,
-    ChasesTheLast,
-    AlwaysTheMost,
-    HintTrustedBlindly,
-    HintIgnored,
-    HedgeReversed,
-    HedgeStill,
-    WeighedByStream,
-    HintNotClamped,
+crate::bugs! {
+    /// What is wrong with a [`SeededReservation`].
+    pub enum ReserveBug {
+        CostsSwapped: "The cost of holding and that of overrunning are swapped.",
+        StepWithoutRoot: "The step size never shrinks.",
+        StepsTooShort: "The step size shrinks with the square of the steps.",
+        NotProjected: "The reservation is not clamped to its bounds.",
+        ReservationSignReversed: "The gradient has the wrong sign.",
+        ReservationNeverMoves: "The reservation never changes.",
+        ReservationChasesTheLast: "The reservation is the length of the last stream.",
+        AlwaysTheMost: "The reservation is always the maximum.",
+        HintTrustedBlindly: "The hint is always followed.",
+        HintIgnored: "The hint is never followed.",
+        HintHedgeReversed: "The weights of hint and learner move the wrong way.",
+        HintHedgeStill: "The weights of hint and learner never move.",
+        HintWeighedByStream: "The costs of each stream are scaled to its own maximum.",
+        HintNotClamped: "The hint is followed beyond the bounds.",
+    }
 }
-
-/// Every bug of a reservation.
-pub const RESERVE_BUGS: [(&str, ReserveBug); 14] = [
-    ("costs_swapped", ReserveBug::CostsSwapped),
-    ("step_without_root", ReserveBug::StepWithoutRoot),
-    ("steps_too_short", ReserveBug::StepsTooShort),
-    ("not_projected", ReserveBug::NotProjected),
-    ("reservation_sign_reversed", ReserveBug::SignReversed),
-    ("reservation_never_moves", ReserveBug::NeverMoves),
-    ("reservation_chases_the_last", ReserveBug::ChasesTheLast),
-    ("always_the_most", ReserveBug::AlwaysTheMost),
-    ("hint_trusted_blindly", ReserveBug::HintTrustedBlindly),
-    ("hint_ignored", ReserveBug::HintIgnored),
-    ("hint_hedge_reversed", ReserveBug::HedgeReversed),
-    ("hint_hedge_still", ReserveBug::HedgeStill),
-    ("hint_weighed_by_stream", ReserveBug::WeighedByStream),
-    ("hint_not_clamped", ReserveBug::HintNotClamped),
-];
 
 /// A reservation with one bug.
 #[derive(Clone, Debug)]
-pub struct PlantedReservation {
+pub struct SeededReservation {
     bug: ReserveBug,
     options: ReservationOptions,
     at: f64,
@@ -77,7 +59,7 @@ pub struct PlantedReservation {
     experts: Hedge<2>,
 }
 
-impl PlantedReservation {
+impl SeededReservation {
     /// With this bug.
     pub fn new(bug: ReserveBug, options: ReservationOptions) -> Self {
         let at = options.min as f64 + options.span() / 2.0;
@@ -95,8 +77,8 @@ impl PlantedReservation {
         };
         match self.bug {
             ReserveBug::CostsSwapped if right != 0.0 => right.signum() * (hold + overrun - right.abs()),
-            ReserveBug::SignReversed => -right,
-            ReserveBug::NeverMoves => 0.0,
+            ReserveBug::ReservationSignReversed => -right,
+            ReserveBug::ReservationNeverMoves => 0.0,
             _ => right,
         }
     }
@@ -128,7 +110,7 @@ impl PlantedReservation {
     }
 }
 
-impl Reserves for PlantedReservation {
+impl Reserves for SeededReservation {
     fn aim(&self, hint: Option<u64>) -> f64 {
         if self.bug == ReserveBug::AlwaysTheMost {
             return self.options.max as f64;
@@ -146,9 +128,9 @@ impl Reserves for PlantedReservation {
             let costs = [self.follow(hint), self.at].map(|aim| self.options.cost(aim, actual));
             let most = costs[0].max(costs[1]).max(1e-9);
             match self.bug {
-                ReserveBug::HedgeStill => {}
-                ReserveBug::HedgeReversed => self.experts.observe(&costs.map(|cost| -cost)),
-                ReserveBug::WeighedByStream => self.experts.observe(&costs.map(|cost| cost / most)),
+                ReserveBug::HintHedgeStill => {}
+                ReserveBug::HintHedgeReversed => self.experts.observe(&costs.map(|cost| -cost)),
+                ReserveBug::HintWeighedByStream => self.experts.observe(&costs.map(|cost| cost / most)),
                 _ => self.experts.observe(&costs),
             }
         }
@@ -157,7 +139,7 @@ impl Reserves for PlantedReservation {
         let next = self.at - self.step() * self.gradient(actual as f64);
         self.at = match self.bug {
             ReserveBug::NotProjected => next,
-            ReserveBug::ChasesTheLast => (actual as f64).clamp(low, high),
+            ReserveBug::ReservationChasesTheLast => (actual as f64).clamp(low, high),
             _ => next.clamp(low, high),
         };
     }

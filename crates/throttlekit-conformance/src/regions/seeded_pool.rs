@@ -9,58 +9,41 @@ use throttlekit_core::fair::Weight;
 use throttlekit_core::fair::pool::{Grant, Level, Part, Pool, PoolAsk, PoolState, Sight};
 use throttlekit_core::rate::{Rule, State};
 
-/// What is wrong with a [`PlantedPool`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum PoolBug {
-    FirstComeFirstServed,
-    ShareInDoubles,
-    DividesFirst,
-    GrantsNotCounted,
-    SharesFromTheWholeLimit,
-    SharesOnly,
-    OwnShareTwice,
-    RoundingToOne,
-    WeightKept,
-    WindowByClock,
-    RegionsOutliveTheWindow,
-    AllOrNothing,
-    LivesAWindow,
+crate::bugs! {
+    /// What is wrong with a [`SeededPool`].
+    pub enum PoolBug {
+        FirstComeFirstServed: "Grants are first come, first served.",
+        ShareInDoubles: "Shares are computed in doubles.",
+        DividesFirst: "The share divides before it multiplies.",
+        GrantsNotCounted: "Grants are not counted.",
+        SharesFromTheWholeLimit: "Shares are parts of the whole limit, whatever was granted.",
+        SharesOnly: "What others were granted beyond their share is not counted.",
+        OwnShareTwice: "The unused share of a region counts twice for it.",
+        RoundingToOne: "A region is granted the unit that rounding left over.",
+        WeightKept: "A region keeps its first weight.",
+        WindowByClock: "A clock that steps back starts an earlier window.",
+        RegionsOutliveTheWindow: "Regions stay registered in the next window.",
+        AllOrNothing: "A grant is made in full or not at all.",
+        LivesAWindow: "Every grant lives for a whole window.",
+    }
 }
-
-/// Every bug with its name.
-pub const POOL_BUGS: [(&str, PoolBug); 13] = [
-    ("first come, first served", PoolBug::FirstComeFirstServed),
-    ("share in doubles", PoolBug::ShareInDoubles),
-    ("divides first", PoolBug::DividesFirst),
-    ("grants not counted", PoolBug::GrantsNotCounted),
-    ("shares from the whole limit", PoolBug::SharesFromTheWholeLimit),
-    ("shares only", PoolBug::SharesOnly),
-    ("own share twice", PoolBug::OwnShareTwice),
-    ("rounding to one", PoolBug::RoundingToOne),
-    ("weight kept", PoolBug::WeightKept),
-    ("window by clock", PoolBug::WindowByClock),
-    ("regions outlive the window", PoolBug::RegionsOutliveTheWindow),
-    ("all or nothing", PoolBug::AllOrNothing),
-    ("lives a window", PoolBug::LivesAWindow),
-];
 
 /// A pool in process with one bug.
 #[derive(Debug)]
-pub struct PlantedPool {
+pub struct SeededPool {
     clock: ManualClock,
     bug: PoolBug,
     states: Mutex<HashMap<String, PoolState>>,
 }
 
-impl PlantedPool {
+impl SeededPool {
     /// An empty one.
     pub fn new(clock: ManualClock, bug: PoolBug) -> Self {
         Self { clock, bug, states: Mutex::default() }
     }
 }
 
-impl RegionPool for PlantedPool {
+impl RegionPool for SeededPool {
     async fn grant(&self, ask: &RegionAsk<'_>) -> Result<RegionGrant, StoreError> {
         let (pool, now) = (ask.pool()?, self.clock.now());
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);

@@ -47,39 +47,28 @@ impl Predicts for PredictiveSizer {
     }
 }
 
-/// What is wrong with a [`PlantedSizer`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum SizerBug {
-    StrandingDropped,
-    TripsDropped,
-    SignReversed,
-    NeverSettles,
-    NeverMoves,
-    ChasesTheLast,
-    Unclamped,
+crate::bugs! {
+    /// What is wrong with a [`SeededSizer`].
+    pub enum SizerBug {
+        StrandingDropped: "The cost of stranded units is left out of the gradient.",
+        TripsDropped: "The cost of fetches is left out of the gradient.",
+        SignReversed: "The gradient has the wrong sign.",
+        NeverSettles: "The step size never shrinks.",
+        NeverMoves: "The batch never changes.",
+        ChasesTheLast: "The batch is the best one for the last window.",
+        Unclamped: "The batch is not clamped to its bounds.",
+    }
 }
-
-/// Every bug of a sizer.
-pub const SIZER_BUGS: [(&str, SizerBug); 7] = [
-    ("stranding_dropped", SizerBug::StrandingDropped),
-    ("trips_dropped", SizerBug::TripsDropped),
-    ("sign_reversed", SizerBug::SignReversed),
-    ("never_settles", SizerBug::NeverSettles),
-    ("never_moves", SizerBug::NeverMoves),
-    ("chases_the_last", SizerBug::ChasesTheLast),
-    ("unclamped", SizerBug::Unclamped),
-];
 
 /// A sizer with one bug.
 #[derive(Clone, Debug)]
-pub struct PlantedSizer {
+pub struct SeededSizer {
     bug: SizerBug,
     options: SizerOptions,
     point: AdaGrad,
 }
 
-impl PlantedSizer {
+impl SeededSizer {
     /// With this bug.
     pub fn new(bug: SizerBug, options: SizerOptions) -> Self {
         let [low, high, start] =
@@ -101,7 +90,7 @@ impl PlantedSizer {
     }
 }
 
-impl Sizes for PlantedSizer {
+impl Sizes for SeededSizer {
     fn aim(&self) -> f64 {
         self.point.at()
     }
@@ -133,36 +122,27 @@ impl Sizes for PlantedSizer {
     }
 }
 
-/// What is wrong with a [`PlantedPredictor`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum PredictorBug {
-    HedgeReversed,
-    HedgeStill,
-    TrustsBlindly,
-    NeverTrusts,
-    WeighsByWindow,
+crate::bugs! {
+    /// What is wrong with a [`SeededPredictor`].
+    pub enum PredictorBug {
+        HedgeReversed: "The weights of the experts move the wrong way.",
+        HedgeStill: "The weights of the experts never move.",
+        TrustsBlindly: "The forecast is always followed.",
+        NeverTrusts: "The forecast is never followed.",
+        WeighsByWindow: "The costs of each window are scaled to its own maximum.",
+    }
 }
-
-/// Every bug of a predictor.
-pub const PREDICTOR_BUGS: [(&str, PredictorBug); 5] = [
-    ("hedge_reversed", PredictorBug::HedgeReversed),
-    ("hedge_still", PredictorBug::HedgeStill),
-    ("trusts_blindly", PredictorBug::TrustsBlindly),
-    ("never_trusts", PredictorBug::NeverTrusts),
-    ("weighs_by_window", PredictorBug::WeighsByWindow),
-];
 
 /// A sizer with forecasts and one bug.
 #[derive(Clone, Debug)]
-pub struct PlantedPredictor {
+pub struct SeededPredictor {
     bug: PredictorBug,
     options: SizerOptions,
     robust: Sizer,
     experts: Hedge<2>,
 }
 
-impl PlantedPredictor {
+impl SeededPredictor {
     /// With this bug.
     pub fn new(bug: PredictorBug, options: SizerOptions) -> Self {
         let robust = Sizer::new(options).expect("experiments use valid options");
@@ -184,7 +164,7 @@ impl PlantedPredictor {
     }
 }
 
-impl Predicts for PlantedPredictor {
+impl Predicts for SeededPredictor {
     fn batch(&self, hint: u64) -> u64 {
         let ([follow, robust], trust) = (self.aims(hint), self.trust());
         let batch = (trust * follow + (1.0 - trust) * robust).exp().round() as u64;

@@ -23,7 +23,7 @@ async fn is_caught(name: &str, test: &'static str, broken: Broken, faults: &'sta
     let ran = run(&plan, CAUGHT_WITHIN, |admissions| judged(admissions).beyond > 0).await;
     let windows = judged(&ran.admissions);
     let caught = u64::from(windows.beyond > 0);
-    tell(name, &[&windows.facts(ran.whole)[..], &[("planted", 1), ("caught", caught)]].concat());
+    tell(name, &[&windows.facts(ran.whole)[..], &[("seeded", 1), ("caught", caught)]].concat());
     assert_eq!(caught, 1, "{broken:?} went unseen: {:?}", windows.certain);
 }
 
@@ -66,7 +66,7 @@ async fn a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bou
     let ran = run(&plan, Duration::from_secs(6), |_| false).await;
     let windows = Windows::of(&ran.admissions, LIMIT, WINDOW);
     let caught = u64::from(windows.beyond > 0);
-    tell("carry", &[&windows.facts(ran.whole)[..], &[("planted", 1), ("caught", caught)]].concat());
+    tell("carry", &[&windows.facts(ran.whole)[..], &[("seeded", 1), ("caught", caught)]].concat());
     assert_eq!(caught, 1, "{:?}", windows.certain);
     let bound = NODES * BATCH;
     assert!(windows.beyond <= bound, "{} beyond the limit, of {bound}", windows.beyond);
@@ -85,6 +85,6 @@ async fn units_of_a_rate_that_live_too_long_are_caught() {
     let rolling = Rolling::of(&ran.admissions, RATE);
     let caught = u64::from(rolling.most() > bound);
     let facts = [("admitted", rolling.admitted), ("bound", bound), ("most", rolling.most())];
-    tell("slow-clock-rolling", &[&facts[..], &[("planted", 1), ("caught", caught)]].concat());
+    tell("slow-clock-rolling", &[&facts[..], &[("seeded", 1), ("caught", caught)]].concat());
     assert_eq!(caught, 1, "{} beyond rate·Δ, of {bound}", rolling.most());
 }

@@ -5,8 +5,8 @@ use throttlekit::store::{GiveBack, LeaseAsk, Lent, StoreError};
 use throttlekit_core::lease::{Epoch, Return, Want};
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 
-use super::planted::StoreBug;
 use super::reference::CoreStates;
+use super::seeded::StoreBug;
 
 /// Answers a want as a store with this bug does.
 pub(super) fn lend(

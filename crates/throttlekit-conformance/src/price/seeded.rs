@@ -6,39 +6,25 @@ use throttlekit_core::price::{Bid, Kind, Left, Prices, Turn};
 use super::policy::Reprices;
 use super::refine::{Belief, Memory};
 
-/// What is wrong with a [`PlantedRefiner`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum RefinerBug {
-    AdoptsOnEqual,
-    AdoptsAlways,
-    FreezesAfterOne,
-    NeverAdopts,
-    HoldIgnored,
-    SlotsIgnored,
-    BudgetPerAskWrong,
-    LeftIgnored,
-    NeverWaits,
-    WeightIgnored,
+crate::bugs! {
+    /// What is wrong with a [`SeededRefiner`].
+    pub enum RefinerBug {
+        AdoptsOnEqual: "Prices that earn the same are adopted.",
+        AdoptsAlways: "The first prices that differ are adopted, whatever they earn.",
+        FreezesAfterOne: "No prices are adopted after the first.",
+        NeverAdopts: "No prices are ever adopted.",
+        SeenHoldIgnored: "The holding times of requests are taken to be zero.",
+        SlotsIgnored: "The number of slots is taken to be unlimited.",
+        BudgetPerAskWrong: "The prior weights count twice, so that each request has half of its budget.",
+        LeftIgnored: "What is left of the budgets is ignored.",
+        NeverWaits: "Prices are adopted where waiting earns at least as much.",
+        PriorWeightIgnored: "All kinds of requests weigh the same in the prior.",
+    }
 }
-
-/// Every bug of a refiner.
-pub const REFINER_BUGS: [(&str, RefinerBug); 10] = [
-    ("adopts_on_equal", RefinerBug::AdoptsOnEqual),
-    ("adopts_always", RefinerBug::AdoptsAlways),
-    ("freezes_after_one", RefinerBug::FreezesAfterOne),
-    ("never_adopts", RefinerBug::NeverAdopts),
-    ("seen_hold_ignored", RefinerBug::HoldIgnored),
-    ("slots_ignored", RefinerBug::SlotsIgnored),
-    ("budget_per_ask_wrong", RefinerBug::BudgetPerAskWrong),
-    ("left_ignored", RefinerBug::LeftIgnored),
-    ("never_waits", RefinerBug::NeverWaits),
-    ("prior_weight_ignored", RefinerBug::WeightIgnored),
-];
 
 /// A refiner with one bug: what a refiner should do, by the checker's own memory, and then not quite.
 #[derive(Clone, Debug)]
-pub struct PlantedRefiner {
+pub struct SeededRefiner {
     bug: RefinerBug,
     memory: Memory,
     prices: Prices,
@@ -47,13 +33,13 @@ pub struct PlantedRefiner {
     frozen: bool,
 }
 
-impl PlantedRefiner {
+impl SeededRefiner {
     /// With this bug.
     pub fn new(bug: RefinerBug, belief: &Belief) -> Self {
         let mut belief = belief.clone();
         match bug {
             RefinerBug::BudgetPerAskWrong => belief.kinds.iter_mut().for_each(|kind| kind.weight *= 2.0),
-            RefinerBug::WeightIgnored => belief.kinds.iter_mut().for_each(|kind| kind.weight = 1.0),
+            RefinerBug::PriorWeightIgnored => belief.kinds.iter_mut().for_each(|kind| kind.weight = 1.0),
             RefinerBug::SlotsIgnored => belief.options.slots = belief.options.slots.map(|_| u32::MAX),
             _ => {}
         }
@@ -86,13 +72,13 @@ impl PlantedRefiner {
     }
 }
 
-impl Reprices for PlantedRefiner {
+impl Reprices for SeededRefiner {
     fn prices(&self) -> Prices {
         self.prices
     }
 
     fn observe(&mut self, bid: &Bid, now: Timestamp) -> bool {
-        let hold = if self.bug == RefinerBug::HoldIgnored { 0.0 } else { bid.hold.unwrap_or(0.0) };
+        let hold = if self.bug == RefinerBug::SeenHoldIgnored { 0.0 } else { bid.hold.unwrap_or(0.0) };
         let kind = Kind { weight: 1.0, value: bid.value, cost: bid.cost as f64, hold };
         self.memory.observe(kind, now.since(Timestamp::EPOCH).as_secs_f64());
         self.fresh += 1;

@@ -8,8 +8,8 @@ use throttlekit::store::{Charge, Debit, Debited, StoreError};
 use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_core::rate::{Limit, Settle, State};
 
-use super::planted::StoreBug;
 use super::reference::CoreStates;
+use super::seeded::StoreBug;
 
 /// Answers a debit as a store with this bug does.
 pub(super) fn debit(

@@ -11,62 +11,58 @@ use throttlekit_core::overload::{CountMin, LinearSketch, Plain, Shape};
 use super::subject::SharedShield;
 use super::{Config, Kind, Shield};
 
-/// What is wrong with a limiter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum SketchBug {
-    CountersWrap,
-    RaisesOneRow,
-    RaisesOneTooFew,
-    CountsBeforeItDecides,
-    CountsDenied,
-    AllowsOneMore,
-    WindowKept,
-    WindowEndsEarly,
-    WindowsGoBack,
-    RowsShareAHash,
-    ReadsTheGreatest,
-    PromotionForgets,
-    DemotionForgets,
-    NewWindowForgetsOnlyTheSketch,
+crate::bugs! {
+    /// What is wrong with a limiter.
+    pub enum SketchBug {
+        CountersWrap: "A counter at its maximum starts again at zero.",
+        RaisesOneRow: "A charge raises the first row only.",
+        RaisesOneTooFew: "A charge raises the counters by one too few.",
+        CountsBeforeItDecides: "A request is counted before it is decided.",
+        CountsDenied: "Denied requests are counted.",
+        AllowsOneMore: "The limit is one unit higher.",
+        WindowKept: "A new window keeps the counts of the sketch.",
+        WindowEndsEarly: "A window ends a nanosecond early.",
+        WindowsGoBack: "A clock that steps back starts an earlier window.",
+        RowsShareAHash: "All rows use the same hash.",
+        ReadsTheGreatest: "The estimate is the greatest count of the rows.",
+        PromotionForgets: "A key that gets an exact counter loses its count.",
+        DemotionForgets: "A key that loses its exact counter loses its count.",
+        NewWindowForgetsOnlyTheSketch: "A new window keeps the exact counters.",
+    }
 }
 
-/// Every bug of a limiter.
-pub const SKETCH_BUGS: [(&str, SketchBug); 14] = [
-    ("counters_wrap", SketchBug::CountersWrap),
-    ("raises_one_row", SketchBug::RaisesOneRow),
-    ("raises_one_too_few", SketchBug::RaisesOneTooFew),
-    ("counts_before_it_decides", SketchBug::CountsBeforeItDecides),
-    ("counts_denied", SketchBug::CountsDenied),
-    ("allows_one_more", SketchBug::AllowsOneMore),
-    ("window_kept", SketchBug::WindowKept),
-    ("window_ends_early", SketchBug::WindowEndsEarly),
-    ("windows_go_back", SketchBug::WindowsGoBack),
-    ("rows_share_a_hash", SketchBug::RowsShareAHash),
-    ("reads_the_greatest", SketchBug::ReadsTheGreatest),
-    ("promotion_forgets", SketchBug::PromotionForgets),
-    ("demotion_forgets", SketchBug::DemotionForgets),
-    ("new_window_forgets_only_the_sketch", SketchBug::NewWindowForgetsOnlyTheSketch),
-];
+/// Merges one sketch into another. Returns false if it refuses.
+pub type Merge = fn(&mut LinearSketch, &LinearSketch) -> bool;
 
-/// A way to merge that is wrong.
-type Merge = fn(&mut LinearSketch, &LinearSketch) -> bool;
+crate::bugs! {
+    /// What is wrong with merging sketches.
+    pub enum MergeBug {
+        MergeByTheGreater: "The greater of two counters is taken for their sum.",
+        MergeByReplacing: "The sketch that is merged in replaces the other.",
+        MergeTwice: "A sketch is merged twice.",
+        MergeOfAnything: "Sketches of different shapes are merged.",
+    }
+}
 
-/// Every bug of merging.
-pub const MERGE_BUGS: [(&str, Merge); 4] = [
-    ("merge_by_the_greater", merge_by_the_greater),
-    ("merge_by_replacing", |into, from| {
-        into.clear();
-        into.merge(from).is_ok()
-    }),
-    ("merge_twice", |into, from| into.merge(from).is_ok() && into.merge(from).is_ok()),
-    ("merge_of_anything", |into, from| {
-        if into.merge(from).is_err() {
-            *into = from.clone();
+impl MergeBug {
+    /// Returns a merge with this bug.
+    pub fn merge(self) -> Merge {
+        match self {
+            Self::MergeByTheGreater => merge_by_the_greater,
+            Self::MergeByReplacing => |into, from| {
+                into.clear();
+                into.merge(from).is_ok()
+            },
+            Self::MergeTwice => |into, from| into.merge(from).is_ok() && into.merge(from).is_ok(),
+            Self::MergeOfAnything => |into, from| {
+                if into.merge(from).is_err() {
+                    *into = from.clone();
+                }
+                true
+            },
         }
-        true
-    }),
-];
+    }
+}
 
 /// Takes the greater of two counters for their sum, in the bytes: the total at 24, counters from 32 on, a check at the end.
 fn merge_by_the_greater(into: &mut LinearSketch, from: &LinearSketch) -> bool {
@@ -103,11 +99,11 @@ impl SketchBug {
 
 /// A limiter with one bug.
 pub(super) fn shield(bug: SketchBug, config: &Config) -> Box<dyn Shield> {
-    Box::new(Planted::new(bug, config))
+    Box::new(Seeded::new(bug, config))
 }
 
 /// A sketch written anew, row by row, so that each step can be wrong. Its table of busy keys has one bucket.
-struct Planted {
+struct Seeded {
     bug: SketchBug,
     limit: SketchLimit,
     rows: Vec<CountMin<Plain>>,
@@ -117,7 +113,7 @@ struct Planted {
     ends_at: Timestamp,
 }
 
-impl Planted {
+impl Seeded {
     fn new(bug: SketchBug, config: &Config) -> Self {
         // A row has its column by the same rule as the first row of any sketch, from a hash of its own.
         let row = Shape::new(config.shape.width(), 1).expect("a row");
@@ -206,7 +202,7 @@ impl Planted {
     }
 }
 
-impl Shield for Planted {
+impl Shield for Seeded {
     fn check(&mut self, key: u64, cost: u64, now: Timestamp) -> Decision {
         self.pass_time(now);
         let hash = self.hash.fingerprint(&key.to_le_bytes());
@@ -228,6 +224,9 @@ impl Shield for Planted {
         }
     }
 }
+
+/// The name of the bug of [`racy`].
+pub const RACY: &str = "two_decide_on_one_count";
 
 /// A limiter that looks, lets others in, and counts: with one counter for each key.
 pub(super) fn racy(config: &Config) -> Box<dyn SharedShield> {

@@ -10,40 +10,25 @@ use throttlekit::store::{
 };
 use throttlekit::{Clock, ManualClock, Timestamp};
 
-/// What is wrong with a [`PlantedRolls`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum RollBug {
-    NoVersionCheck,
-    NoneSwapsAnything,
-    SaysDoneAndKeepsTheOld,
-    VersionsFromOne,
-    VersionByClockAlone,
-    NowOfTheFirstLook,
-    NewerWithoutItsVersion,
-    ForgetsWhenKeptNoLonger,
-    EndsAtZeroByte,
-    OneRollForAll,
-    ResetKeepsRolls,
+crate::bugs! {
+    /// What is wrong with a [`SeededRolls`].
+    pub enum RollBug {
+        NoVersionCheck: "A swap does not check the version.",
+        NoneSwapsAnything: "A swap from no version overwrites any record.",
+        SaysDoneAndKeepsTheOld: "A swap is acknowledged and the old record is kept.",
+        VersionsFromOne: "Versions begin at one again after a record was lost.",
+        VersionByClockAlone: "The version is the time, though the clock may step back.",
+        NowOfTheFirstLook: "The time that is returned is that of the first call.",
+        NewerWithoutItsVersion: "A newer record is returned with the version of the caller.",
+        ForgetsWhenKeptNoLonger: "A record that may be forgotten is no longer returned.",
+        EndsAtZeroByte: "A record ends at its first zero byte.",
+        OneRollForAll: "All keys share one record.",
+        ResetKeepsRolls: "A reset keeps the records.",
+    }
 }
 
-/// Every bug with its name.
-pub const ROLL_BUGS: [(&str, RollBug); 11] = [
-    ("swap without version check", RollBug::NoVersionCheck),
-    ("a swap from none overwrites", RollBug::NoneSwapsAnything),
-    ("lost update", RollBug::SaysDoneAndKeepsTheOld),
-    ("versions from one", RollBug::VersionsFromOne),
-    ("version by clock alone", RollBug::VersionByClockAlone),
-    ("now from the client", RollBug::NowOfTheFirstLook),
-    ("newer without its version", RollBug::NewerWithoutItsVersion),
-    ("time to live as state", RollBug::ForgetsWhenKeptNoLonger),
-    ("ends at a zero byte", RollBug::EndsAtZeroByte),
-    ("one roll for all", RollBug::OneRollForAll),
-    ("reset keeps rolls", RollBug::ResetKeepsRolls),
-];
-
 /// A store in process with one bug. All but rolls is as it should be.
-pub struct PlantedRolls<C = ManualClock> {
+pub struct SeededRolls<C = ManualClock> {
     clock: C,
     bug: RollBug,
     rolls: Mutex<Filed>,
@@ -56,7 +41,7 @@ struct Filed {
     first_look: Option<Timestamp>,
 }
 
-impl<C: Clock> PlantedRolls<C> {
+impl<C: Clock> SeededRolls<C> {
     /// An empty one.
     pub fn new(clock: C, bug: RollBug) -> Self {
         Self { clock, bug, rolls: Mutex::default(), rest: MemoryStore::new() }
@@ -86,7 +71,7 @@ impl<C: Clock> PlantedRolls<C> {
     }
 }
 
-impl<C: Clock + 'static> RollStore for PlantedRolls<C> {
+impl<C: Clock + 'static> RollStore for SeededRolls<C> {
     async fn load(&self, key: &str) -> Result<Kept, StoreError> {
         let kept = self.look(&mut self.rolls.lock().unwrap_or_else(PoisonError::into_inner), key);
         // As if an engine had answered: others come in between.
@@ -123,7 +108,7 @@ impl<C: Clock + 'static> RollStore for PlantedRolls<C> {
     }
 }
 
-impl<C: Clock + 'static> Store for PlantedRolls<C> {
+impl<C: Clock + 'static> Store for SeededRolls<C> {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         self.rest.admit(asks).await
     }

@@ -8,47 +8,47 @@ use throttlekit_core::{Cost, Decision, Forecast, Retry, Timestamp};
 use super::limit;
 use crate::Spec;
 
-/// What is wrong with a [`Planted`] rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum Bug {
-    ClockTrusted,
-    ChargeOnDenial,
-    CostIgnored,
-    OneUnitMore,
-    OneUnitFewer,
-    OneNanoEarly,
-    OneNanoLate,
-    RetryEarly,
-    RetryLate,
-    NeverAsWait,
-    JoinKeepsSmaller,
-    ForgetEarly,
-    ForgetLate,
-    PeekSpends,
-    ReplenishEarly,
-    ReplenishLate,
-    FullEarly,
-    FullLate,
+crate::bugs! {
+    /// What is wrong with a [`Seeded`] rule.
+    pub enum Bug {
+        ClockTrusted: "A clock that steps back starts from a fresh state.",
+        ChargeOnDenial: "A denied request is charged.",
+        CostIgnored: "Every request costs one unit.",
+        OneUnitMore: "A request is admitted with one unit less than it costs.",
+        OneUnitFewer: "A request is denied with exactly the units that it costs.",
+        OneNanoEarly: "Requests are admitted a nanosecond early.",
+        OneNanoLate: "Requests are admitted a nanosecond late.",
+        RetryEarly: "Waits are a nanosecond too short.",
+        RetryLate: "Waits are a nanosecond too long.",
+        NeverAsWait: "A request that can never be admitted is asked to wait.",
+        JoinKeepsSmaller: "Joining two states keeps the first.",
+        ForgetEarly: "A state is idle a nanosecond early.",
+        ForgetLate: "A state is idle a nanosecond late.",
+        PeekSpends: "A peek reports what is left after a request of one unit.",
+        ReplenishEarly: "The forecast of the next unit is a nanosecond early.",
+        ReplenishLate: "The forecast of the next unit is a nanosecond late.",
+        FullEarly: "The forecast of a full budget is a nanosecond early.",
+        FullLate: "The forecast of a full budget is a nanosecond late.",
+    }
 }
 
 /// A limit with one bug.
 #[derive(Clone, Copy, Debug)]
-pub struct Planted {
+pub struct Seeded {
     rule: Limit,
     bug: Bug,
 }
 
 /// The rule's state, and the instant of the last charge.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PlantedState {
+pub struct SeededState {
     state: State,
     charged: Timestamp,
 }
 
 const TICK: Duration = Duration::from_nanos(1);
 
-impl Planted {
+impl Seeded {
     /// The limit described, with this bug.
     pub fn new(spec: &Spec, bug: Bug) -> Self {
         Self { rule: limit(spec), bug }
@@ -64,10 +64,10 @@ impl Planted {
     }
 }
 
-impl Rule for Planted {
-    type State = PlantedState;
+impl Rule for Seeded {
+    type State = SeededState;
 
-    fn decide(&self, state: &PlantedState, cost: Cost, now: Timestamp) -> Decision {
+    fn decide(&self, state: &SeededState, cost: Cost, now: Timestamp) -> Decision {
         let fresh = State::default();
         let known = &state.state;
         let possible = cost <= self.rule.cost_max();
@@ -87,7 +87,7 @@ impl Rule for Planted {
         Decision { retry_after: self.moved_retry(decision.retry_after), ..decision }
     }
 
-    fn charge(&self, state: &mut PlantedState, cost: Cost, now: Timestamp) {
+    fn charge(&self, state: &mut SeededState, cost: Cost, now: Timestamp) {
         if self.bug == Bug::ClockTrusted && now < state.charged {
             state.state = State::default();
         }
@@ -96,18 +96,18 @@ impl Rule for Planted {
         state.charged = now;
     }
 
-    fn idle_at(&self, state: &PlantedState) -> Timestamp {
+    fn idle_at(&self, state: &SeededState) -> Timestamp {
         let at = self.rule.idle_at(&state.state);
         moved(at, self.bug == Bug::ForgetEarly, self.bug == Bug::ForgetLate)
     }
 
-    fn join(&self, state: &mut PlantedState, other: &PlantedState) {
+    fn join(&self, state: &mut SeededState, other: &SeededState) {
         if self.bug != Bug::JoinKeepsSmaller {
             self.rule.join(&mut state.state, &other.state);
         }
     }
 
-    fn check(&self, state: &mut PlantedState, cost: Cost, now: Timestamp) -> Decision {
+    fn check(&self, state: &mut SeededState, cost: Cost, now: Timestamp) -> Decision {
         let decision = self.decide(state, cost, now);
         if decision.allowed || (self.bug == Bug::ChargeOnDenial && cost <= self.rule.cost_max()) {
             self.charge(state, cost, now);
@@ -115,14 +115,14 @@ impl Rule for Planted {
         decision
     }
 
-    fn peek(&self, state: &PlantedState, now: Timestamp) -> Decision {
+    fn peek(&self, state: &SeededState, now: Timestamp) -> Decision {
         match self.bug {
             Bug::PeekSpends => self.rule.decide(&state.state, 1, now),
             _ => self.rule.peek(&state.state, now),
         }
     }
 
-    fn forecast(&self, state: &PlantedState, cost: Cost, now: Timestamp) -> Forecast {
+    fn forecast(&self, state: &SeededState, cost: Cost, now: Timestamp) -> Forecast {
         let right = self.rule.forecast(&state.state, cost, now);
         let bug = |name| self.bug == name;
         Forecast {

@@ -9,135 +9,77 @@ use throttlekit::{Cadence, Clock, Cost, Limit, ManualClock, Retry, Timestamp};
 use throttlekit_core::rate::shared::{Kind, SharedForm};
 use throttlekit_core::rate::{Need, Rule, Settle, State};
 
-use super::planted_debits::{debit, form, stop_at_the_edge};
-use super::planted_lending::{lend, take_back};
 use super::reference::CoreStates;
+use super::seeded_debits::{debit, form, stop_at_the_edge};
+use super::seeded_lending::{lend, take_back};
 use super::world::MICRO;
 
-/// What is wrong with a [`PlantedStore`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum StoreBug {
-    DenialChargesSome,
-    FlightReadsStale,
-    ZeroCostWrites,
-    WindowMovesBack,
-    RestDropped,
-    DoubleInstants,
-    RefundWhateverAge,
-    RefundOfAShaper,
-    AnyChargesDeniers,
-    MicroEarly,
-    MicroLate,
-    EqualityDenies,
-    CostWraps,
-    PeekWrites,
-    SettleTwice,
-    SettleFirstOnly,
-    SettleForgotten,
-    DebtStopsAtLimit,
-    DebtWithoutEnd,
-    ForgetsEarly,
-    ResetKeeps,
-    ResetFirstOnly,
-    MonthOfThirtyDays,
-    MarkByClock,
-    NamesTheFirst,
-    RetryEarly,
-    LendsMoreThanIsLeft,
-    LendsAllOrNothing,
-    LendsForFree,
-    ShareIgnored,
-    ShareRoundedDown,
-    LeastIgnored,
-    EpochByClock,
-    ReturnCountsTwice,
-    ReturnIntoAnyWindow,
-    ReturnLost,
-    ReturnsForgottenByReset,
-    ReturnsSeenOnlyIfTaken,
-    CrossingRefused,
-    CrossingStopsAtTheEdge,
-    LendsNothingAcrossTheEdge,
-    LendsAllAcrossTheEdge,
-    NamesIgnored,
-    NamesEndWithTheWindow,
-    NamesOfAllKeys,
-    NamesTooShort,
-    NamesTooLong,
-    NamesForgottenByReset,
-    RepeatCharged,
-    StragglerCharged,
-    DenialUnnamed,
+crate::bugs! {
+    /// What is wrong with a [`SeededStore`].
+    pub enum StoreBug {
+        DenialChargesSome: "A denial charges the limits that would have allowed the request.",
+        FlightReadsStale: "Every request of a batch is decided on the states before the batch.",
+        ZeroCostWrites: "A request of cost zero writes a state.",
+        WindowMovesBack: "A clock that steps back starts an earlier window.",
+        RestDropped: "Instants are stored in whole microseconds, the rest is dropped.",
+        DoubleInstants: "Instants are stored as doubles.",
+        RefundWhateverAge: "A refund counts whatever has passed since its charge.",
+        RefundOfAShaper: "A shaper refunds turns that have passed.",
+        AnyChargesDeniers: "Where any limit may admit, those that denied are charged too.",
+        MicroEarly: "Requests are admitted a microsecond early.",
+        MicroLate: "Requests are admitted a microsecond late.",
+        EqualityDenies: "A request that exactly fits is denied.",
+        CostWraps: "A cost beyond 63 bits is read as zero.",
+        PeekWrites: "A peek writes the state that it reads.",
+        SettleTwice: "A settlement counts twice.",
+        SettleFirstOnly: "Of several settlements only the first is made.",
+        SettleForgotten: "A settlement is acknowledged and not made.",
+        DebtStopsAtLimit: "What was used beyond the limit is not owed.",
+        DebtWithoutEnd: "What is owed may last longer than the longest debt.",
+        ForgetsEarly: "A state is forgotten a microsecond before it is idle.",
+        ResetKeeps: "A reset keeps every key.",
+        ResetFirstOnly: "A reset of several keys forgets only the first.",
+        MonthOfThirtyDays: "Every month has thirty days.",
+        MarkByClock: "The position of a charge follows the clock and not the state.",
+        NamesTheFirst: "The first limit is reported as the binding one.",
+        RetryEarly: "Waits are a nanosecond too short.",
+        LendsMoreThanIsLeft: "A lease is never cut to what is left.",
+        LendsAllOrNothing: "A lease is granted in full or not at all.",
+        LendsForFree: "A lease is not charged.",
+        ShareIgnored: "A lease may take more than its share of what is left.",
+        ShareRoundedDown: "The share of a lease is rounded down.",
+        LeastIgnored: "A lease may be smaller than the least that was requested.",
+        EpochByClock: "The epoch of a lease follows the clock and not the state.",
+        ReturnCountsTwice: "A return that arrives twice counts twice.",
+        ReturnIntoAnyWindow: "A return counts in whichever window it arrives.",
+        ReturnLost: "A return is acknowledged and not made.",
+        ReturnsForgottenByReset: "A reset forgets which returns have arrived.",
+        ReturnsSeenOnlyIfTaken: "A return that changes nothing is not remembered.",
+        CrossingRefused: "A debit that crosses the edge of its budget is denied.",
+        CrossingStopsAtTheEdge: "A debit that crosses the edge counts only up to it.",
+        LendsNothingAcrossTheEdge: "A lease that would cross the edge of a budget is denied.",
+        LendsAllAcrossTheEdge: "A lease that crosses the edge of a budget is granted in full.",
+        NamesIgnored: "A debit that is sent again is charged again.",
+        NamesEndWithTheWindow: "Debit IDs are forgotten with their window.",
+        NamesOfAllKeys: "Debit IDs of all keys are one set.",
+        NamesTooShort: "Debit IDs are remembered a microsecond too short.",
+        NamesTooLong: "Debit IDs are remembered a microsecond too long.",
+        NamesForgottenByReset: "A reset forgets the debit IDs of its keys.",
+        RepeatCharged: "A repeated debit returns the first answer and is charged again.",
+        StragglerCharged: "A debit that arrives after a later one is rejected and charged.",
+        DenialUnnamed: "The ID of a denied debit is not remembered.",
+    }
 }
-
-/// Every bug with its name.
-pub const STORE_BUGS: [(&str, StoreBug); 51] = {
-    use StoreBug::*;
-    [
-        ("denial_charges_some", DenialChargesSome),
-        ("flight_reads_stale", FlightReadsStale),
-        ("zero_cost_writes", ZeroCostWrites),
-        ("window_moves_back", WindowMovesBack),
-        ("rest_dropped", RestDropped),
-        ("double_instants", DoubleInstants),
-        ("refund_whatever_age", RefundWhateverAge),
-        ("refund_of_a_shaper", RefundOfAShaper),
-        ("any_charges_deniers", AnyChargesDeniers),
-        ("micro_early", MicroEarly),
-        ("micro_late", MicroLate),
-        ("equality_denies", EqualityDenies),
-        ("cost_wraps", CostWraps),
-        ("peek_writes", PeekWrites),
-        ("settle_twice", SettleTwice),
-        ("settle_first_only", SettleFirstOnly),
-        ("settle_forgotten", SettleForgotten),
-        ("debt_stops_at_limit", DebtStopsAtLimit),
-        ("debt_without_end", DebtWithoutEnd),
-        ("forgets_early", ForgetsEarly),
-        ("reset_keeps", ResetKeeps),
-        ("reset_first_only", ResetFirstOnly),
-        ("month_of_thirty_days", MonthOfThirtyDays),
-        ("mark_by_clock", MarkByClock),
-        ("names_the_first", NamesTheFirst),
-        ("retry_early", RetryEarly),
-        ("lends_more_than_is_left", LendsMoreThanIsLeft),
-        ("lends_all_or_nothing", LendsAllOrNothing),
-        ("lends_for_free", LendsForFree),
-        ("share_ignored", ShareIgnored),
-        ("share_rounded_down", ShareRoundedDown),
-        ("least_ignored", LeastIgnored),
-        ("epoch_by_clock", EpochByClock),
-        ("return_counts_twice", ReturnCountsTwice),
-        ("return_into_any_window", ReturnIntoAnyWindow),
-        ("return_lost", ReturnLost),
-        ("returns_forgotten_by_reset", ReturnsForgottenByReset),
-        ("returns_seen_only_if_taken", ReturnsSeenOnlyIfTaken),
-        ("crossing_refused", CrossingRefused),
-        ("crossing_stops_at_the_edge", CrossingStopsAtTheEdge),
-        ("lends_nothing_across_the_edge", LendsNothingAcrossTheEdge),
-        ("lends_all_across_the_edge", LendsAllAcrossTheEdge),
-        ("names_ignored", NamesIgnored),
-        ("names_end_with_the_window", NamesEndWithTheWindow),
-        ("names_of_all_keys", NamesOfAllKeys),
-        ("names_too_short", NamesTooShort),
-        ("names_too_long", NamesTooLong),
-        ("names_forgotten_by_reset", NamesForgottenByReset),
-        ("repeat_charged", RepeatCharged),
-        ("straggler_charged", StragglerCharged),
-        ("denial_unnamed", DenialUnnamed),
-    ]
-};
 
 /// The rules over a plain map, with one bug.
 #[derive(Debug)]
-pub struct PlantedStore {
+pub struct SeededStore {
     clock: ManualClock,
     bug: StoreBug,
     known: Mutex<CoreStates>,
 }
 
-impl PlantedStore {
+impl SeededStore {
     /// An empty store with this bug.
     pub fn new(clock: ManualClock, bug: StoreBug) -> Self {
         Self { clock, bug, known: Mutex::default() }
@@ -286,7 +228,7 @@ impl PlantedStore {
     }
 }
 
-impl Store for PlantedStore {
+impl Store for SeededStore {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         let mut known = self.lock();
         let stale = known.clone();

@@ -5,57 +5,57 @@ use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
 use super::{Books, FairWorld, Shares};
 
-/// What is wrong with a [`Planted`] rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum Bug {
-    CountedTwice,
-    BorrowsAgain,
-    NeverBorrows,
-    OwnReserved,
-    DividesFirst,
-    WeightIgnored,
-    ReserveUnder,
-    ReserveOver,
-    GuaranteeAboveAll,
-    DenialCharged,
-    DenialForgotten,
-    WeightKept,
-    WeightRefunds,
-    EvictionRefunds,
-    EvictionForgives,
-    MostUsedLoses,
-    LimitKept,
-    WindowBack,
-    StaysAhead,
-    FreshOnReturn,
-    ForgottenIsFresh,
-    RemembersOneWindow,
-    TenantsStay,
-    QuietWhileDenied,
-    NeverWakes,
-    UseGivenBack,
-    UseUncovered,
-    PartEarly,
-    PartLate,
-    NanoEarly,
-    NanoLate,
-    RetryEarly,
-    NeverAsWait,
-    LeftAsRemaining,
-    PlaceImagined,
-    RefundOfAnyWindow,
-    RefundForgotten,
-    RefundStaysCovered,
+crate::bugs! {
+    /// What is wrong with a [`Seeded`] rule.
+    pub enum Bug {
+        CountedTwice: "What is used beyond the guarantee counts against what may be borrowed again.",
+        BorrowsAgain: "A tenant beyond its guarantee may borrow again.",
+        NeverBorrows: "Nobody may borrow what is not reserved.",
+        OwnReserved: "A tenant's own unused guarantee is reserved from it.",
+        DividesFirst: "The guarantee divides before it multiplies.",
+        WeightIgnored: "All tenants have the same guarantee.",
+        ReserveUnder: "One unit too few is reserved for each other tenant.",
+        ReserveOver: "One unit too many is reserved for each other tenant.",
+        GuaranteeAboveAll: "A request within its guarantee is admitted beyond the limit.",
+        DenialCharged: "A denied request is charged.",
+        DenialForgotten: "A tenant whose first request is denied is not registered.",
+        WeightKept: "A tenant keeps its first weight.",
+        WeightRefunds: "A change of weight forgets what was used.",
+        EvictionRefunds: "Eviction returns what the evicted tenant used.",
+        EvictionForgives: "A tenant that takes an evicted place does not inherit its use.",
+        MostUsedLoses: "The tenant with the most use is evicted.",
+        LimitKept: "A new limit is ignored.",
+        WindowBack: "A clock that steps back starts an earlier window afresh.",
+        StaysAhead: "A clock that was ahead is never followed back.",
+        FreshOnReturn: "A window that is entered again begins unused.",
+        ForgottenIsFresh: "A window that was forgotten begins unused.",
+        RemembersOneWindow: "Only one earlier window is remembered.",
+        TenantsStay: "Tenants stay registered in the next window.",
+        QuietWhileDenied: "A tenant whose requests are denied counts as quiet.",
+        NeverWakes: "A tenant that gave its guarantee back never gets it again.",
+        UseGivenBack: "A quiet tenant's use is forgotten with its guarantee.",
+        UseUncovered: "A quiet tenant gives back the part of its guarantee that it has used.",
+        PartEarly: "A guarantee is given back one part early.",
+        PartLate: "A guarantee is given back one part late.",
+        NanoEarly: "A guarantee is given back a nanosecond early.",
+        NanoLate: "A guarantee is given back a nanosecond late.",
+        RetryEarly: "Waits are a nanosecond too short.",
+        NeverAsWait: "A request that can never be admitted is asked to wait.",
+        LeftAsRemaining: "What is left of the limit is reported as the tenant's remaining units.",
+        PlaceImagined: "A request of cost zero is answered as if there were always a place.",
+        RefundOfAnyWindow: "A refund counts in whichever window it arrives.",
+        RefundForgotten: "Refunds are ignored.",
+        RefundStaysCovered: "A quiet tenant's guarantee still covers what was refunded.",
+    }
 }
 
 /// A rule that walks over everyone, with one bug or with none.
 #[derive(Clone, Debug)]
-pub struct Planted {
+pub struct Seeded {
     books: Books,
 }
 
-impl Planted {
+impl Seeded {
     /// The rule of a world.
     pub fn new(world: &FairWorld, bug: Option<Bug>) -> Self {
         Self { books: Books::new(world, bug) }
@@ -82,7 +82,7 @@ impl Planted {
     }
 }
 
-impl Shares for Planted {
+impl Shares for Seeded {
     fn ask(&mut self, tenant: usize, weight: Weight, cost: Cost, now: Timestamp) -> Decision {
         self.books.advance(now);
         let (before, known) = (self.books.clone(), self.books.place_of(tenant));

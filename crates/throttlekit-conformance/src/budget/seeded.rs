@@ -9,53 +9,48 @@ use throttlekit_core::rate::shared::SharedForm;
 
 use super::gateway::told;
 use super::{Chunks, Gateway, KEY, Lossy, Setup, Told, WINDOW, Way, run_with};
+use crate::bugs::Found;
 
-/// What is wrong with a gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BudgetBug {
-    /// A node lets a debit cross what it was lent.
-    NodeCrosses,
-    /// What is sent again has a name of its own.
-    SendsUnderAnotherName,
-    /// What is sent again has no name.
-    SendsWithoutName,
-    /// No answer is taken for a yes.
-    SilenceIsYes,
-    /// Looks whether anything is left, lets pass, and charges afterwards.
-    LooksFirst,
-    /// A debit beyond what is left is refused, and so is not charged.
-    EdgeRefused,
-}
-
-/// Every bug with its name, and a fleet that shows it.
-pub const BUDGET_BUGS: [(&str, BudgetBug, Setup); 6] = {
-    use BudgetBug::*;
-    let chunks = Chunks::Of(16);
-    let strict = Setup { gateways: 4, streams: 8, chunks, way: Way::Strict, loses: false };
-    let lossy = Setup { loses: true, ..strict };
-    [
-        ("node_crosses", NodeCrosses, Setup { way: Way::Leased, ..strict }),
-        ("sends_under_another_name", SendsUnderAnotherName, lossy),
-        ("sends_without_name", SendsWithoutName, lossy),
-        ("silence_is_yes", SilenceIsYes, lossy),
-        ("looks_first", LooksFirst, strict),
-        ("edge_refused", EdgeRefused, strict),
-    ]
-};
-
-/// The planted bugs that the law finds, and those it does not.
-pub async fn examine_planted() -> (Vec<&'static str>, Vec<&'static str>) {
-    let (mut found, mut missed) = (Vec::new(), Vec::new());
-    for (name, bug, setup) in BUDGET_BUGS {
-        let stores = [Arc::new(MemoryStore::new())];
-        let gateway = |i| Planted::new(bug, &stores[0], setup, i);
-        let seen = run_with(&stores, "planted", setup, gateway).await;
-        if setup.check(&seen).is_err() { found.push(name) } else { missed.push(name) }
+crate::bugs! {
+    /// What is wrong with a gateway.
+    pub enum BudgetBug {
+        NodeCrosses: "A node lets a debit cross what it was lent.",
+        SendsUnderAnotherName: "What is sent again has a name of its own.",
+        SendsWithoutName: "What is sent again has no name.",
+        SilenceIsYes: "No answer is taken for a yes.",
+        LooksFirst: "Looks whether anything is left, lets pass, and charges afterwards.",
+        EdgeRefused: "A debit beyond what is left is refused, and so is not charged.",
     }
-    (found, missed)
 }
 
-struct Planted {
+impl BudgetBug {
+    /// Returns a fleet that shows it.
+    pub fn setup(self) -> Setup {
+        let chunks = Chunks::Of(16);
+        let strict = Setup { gateways: 4, streams: 8, chunks, way: Way::Strict, loses: false };
+        match self {
+            Self::NodeCrosses => Setup { way: Way::Leased, ..strict },
+            Self::SendsUnderAnotherName | Self::SendsWithoutName | Self::SilenceIsYes => {
+                Setup { loses: true, ..strict }
+            }
+            Self::LooksFirst | Self::EdgeRefused => strict,
+        }
+    }
+}
+
+/// Looks for the seeded bugs, each in a fleet that shows it.
+pub async fn find_seeded() -> Found {
+    let mut outcome = Found::default();
+    for &bug in BudgetBug::ALL {
+        let (stores, setup) = ([Arc::new(MemoryStore::new())], bug.setup());
+        let gateway = |i| Seeded::new(bug, &stores[0], setup, i);
+        let seen = run_with(&stores, "seeded", setup, gateway).await;
+        outcome.note(bug.name(), setup.check(&seen).is_err());
+    }
+    outcome
+}
+
+struct Seeded {
     bug: BudgetBug,
     limiter: SharedLimiter<Lossy<MemoryStore>>,
     /// Tokens that the node holds, and what it fetches at once.
@@ -65,7 +60,7 @@ struct Planted {
     numbers: AtomicU64,
 }
 
-impl Planted {
+impl Seeded {
     fn new(bug: BudgetBug, store: &Arc<MemoryStore>, setup: Setup, gateway: u64) -> Self {
         let limit = match bug {
             BudgetBug::EdgeRefused => Limit::fixed_window(setup.budget(), WINDOW).expect("a window"),
@@ -74,7 +69,7 @@ impl Planted {
         let lossy = Lossy::new(store.clone(), if setup.loses { 8 } else { 0 }, gateway);
         Self {
             bug,
-            limiter: SharedLimiter::new(lossy, "planted", limit).expect("shareable"),
+            limiter: SharedLimiter::new(lossy, "seeded", limit).expect("shareable"),
             held: AtomicU64::new(0),
             batch: 4 * setup.chunks.largest() + 1,
             form: SharedForm::of(&limit).expect("shareable"),
@@ -98,7 +93,7 @@ impl Planted {
             if self.held.fetch_update(SeqCst, SeqCst, spend).is_ok() {
                 return Told::Allowed;
             }
-            let key = KeySpace::new("tk", "planted", "", &self.form).key(KEY.as_bytes(), KEY.as_bytes());
+            let key = KeySpace::new("tk", "seeded", "", &self.form).key(KEY.as_bytes(), KEY.as_bytes());
             let want = Want { wants: self.batch, least: 1, share: 1 };
             let ask = LeaseAsk { key: &key, form: &self.form, term: Term::Window, want };
             let lent = self.limiter.store().lease(&[ask]).await.remove(0).expect("no call is lost");
@@ -110,7 +105,7 @@ impl Planted {
     }
 }
 
-impl Gateway for Planted {
+impl Gateway for Seeded {
     const NAMED: bool = false;
 
     async fn debit(&self, tokens: u64, id: DebitId) -> Told {

@@ -1,0 +1,194 @@
+//! Seeded bugs: each is declared once, with a name and a description, and a check must find it.
+//!
+//! [`bugs!`](crate::bugs!) declares the bugs of one subject. [`Found`] is the outcome of looking for them.
+
+/// A seeded bug. [`bugs!`](crate::bugs!) implements it.
+pub trait SeededBug: Copy + 'static {
+    /// All bugs of the same subject, in the order of their declaration.
+    const ALL: &'static [Self];
+    /// Returns the name: that of the variant, in snake case.
+    fn name(self) -> &'static str;
+    /// Returns one sentence that says what the bug does.
+    fn description(self) -> &'static str;
+}
+
+/// Declares an enum of seeded bugs, each with one sentence that says what it does.
+///
+/// The enum has the constant `ALL` and the methods `name` (the variant in snake case) and `description`. Simulators declare
+/// the faults that they inject in the same way.
+///
+/// ```
+/// throttlekit_conformance::bugs! {
+///     /// What is wrong with a store.
+///     pub enum StoreBug {
+///         DenialChargesSome: "A denial charges the limits that would have allowed the request.",
+///         PeekWrites: "A peek writes the state that it reads.",
+///     }
+/// }
+///
+/// assert_eq!(StoreBug::ALL.len(), 2);
+/// assert_eq!(StoreBug::PeekWrites.name(), "peek_writes");
+/// ```
+#[macro_export]
+macro_rules! bugs {
+    ($(#[$meta:meta])* $vis:vis enum $kind:ident { $($name:ident: $what:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(clippy::enum_variant_names, reason = "a name says what is wrong, and much may be ignored")]
+        $vis enum $kind {
+            $(#[doc = $what] $name,)*
+        }
+
+        #[allow(dead_code, reason = "a private list may use only some of them")]
+        impl $kind {
+            /// All of them, in the order of their declaration.
+            $vis const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Returns the name: that of the variant, in snake case.
+            $vis const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => {
+                        const PASCAL: &str = stringify!($name);
+                        const SNAKE: &[u8] =
+                            &$crate::bugs::snake_case::<{ $crate::bugs::snake_case_len(PASCAL) }>(PASCAL);
+                        const NAME: &str = $crate::bugs::text(SNAKE);
+                        NAME
+                    })*
+                }
+            }
+
+            /// Returns one sentence that says what it does.
+            $vis const fn description(self) -> &'static str {
+                match self {
+                    $(Self::$name => $what,)*
+                }
+            }
+        }
+
+        impl $crate::bugs::SeededBug for $kind {
+            const ALL: &'static [Self] = Self::ALL;
+
+            fn name(self) -> &'static str {
+                Self::name(self)
+            }
+
+            fn description(self) -> &'static str {
+                Self::description(self)
+            }
+        }
+    };
+}
+
+/// The outcome of looking for seeded bugs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The names of those that were found.
+    pub found: Vec<&'static str>,
+    /// The names of those that were not.
+    pub missed: Vec<&'static str>,
+}
+
+impl Found {
+    /// Looks for each of these bugs.
+    pub fn of<B: SeededBug>(bugs: &[B], mut is_found: impl FnMut(B) -> bool) -> Self {
+        let mut outcome = Self::default();
+        bugs.iter().for_each(|bug| outcome.note(bug.name(), is_found(*bug)));
+        outcome
+    }
+
+    /// Looks for every bug of one subject.
+    pub fn all<B: SeededBug>(is_found: impl FnMut(B) -> bool) -> Self {
+        Self::of(B::ALL, is_found)
+    }
+
+    /// Adds a bug.
+    pub fn note(&mut self, name: &'static str, is_found: bool) {
+        if is_found { self.found.push(name) } else { self.missed.push(name) }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn merge(mut self, other: Self) -> Self {
+        self.found.extend(other.found);
+        self.missed.extend(other.missed);
+        self
+    }
+
+    /// Returns how many bugs were looked for.
+    pub fn total(&self) -> usize {
+        self.found.len() + self.missed.len()
+    }
+
+    /// Returns one line with the names of all that were found.
+    pub fn line(&self) -> String {
+        format!("seeded bugs found {}/{}: {}", self.found.len(), self.total(), self.found.join(", "))
+    }
+
+    /// Names the bugs that were not found, if there are any.
+    pub fn check(&self) -> Result<(), String> {
+        if self.missed.is_empty() {
+            return Ok(());
+        }
+        Err(format!("seeded bugs not found: {}", self.missed.join(", ")))
+    }
+}
+
+#[doc(hidden)]
+pub const fn snake_case_len(pascal: &str) -> usize {
+    let (bytes, mut len, mut at) = (pascal.as_bytes(), 0, 0);
+    while at < bytes.len() {
+        len += if at > 0 && bytes[at].is_ascii_uppercase() { 2 } else { 1 };
+        at += 1;
+    }
+    len
+}
+
+#[doc(hidden)]
+pub const fn snake_case<const LEN: usize>(pascal: &str) -> [u8; LEN] {
+    let (bytes, mut snake, mut at, mut end) = (pascal.as_bytes(), [b'_'; LEN], 0, 0);
+    while at < bytes.len() {
+        if at > 0 && bytes[at].is_ascii_uppercase() {
+            end += 1;
+        }
+        snake[end] = bytes[at].to_ascii_lowercase();
+        end += 1;
+        at += 1;
+    }
+    snake
+}
+
+#[doc(hidden)]
+pub const fn text(snake: &[u8]) -> &str {
+    match str::from_utf8(snake) {
+        Ok(text) => text,
+        Err(_) => panic!("a variant with a name in ASCII"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Found;
+
+    crate::bugs! {
+        /// Two.
+        enum Bug {
+            OneTooMany: "It counts one too many.",
+            Lost: "It is lost.",
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_variants_in_snake_case() {
+        let names: Vec<_> = Bug::ALL.iter().map(|bug| bug.name()).collect();
+        assert_eq!(names, ["one_too_many", "lost"]);
+        assert_eq!(Bug::Lost.description(), "It is lost.");
+    }
+
+    #[test]
+    fn an_outcome_names_what_was_found_and_what_was_not() {
+        let outcome = Found::all(|bug: Bug| bug == Bug::Lost).merge(Found::of(&[Bug::Lost], |_| true));
+        assert_eq!(outcome.line(), "seeded bugs found 2/3: lost, lost");
+        assert_eq!(outcome.check(), Err("seeded bugs not found: one_too_many".into()));
+        assert_eq!(Found::of(&[Bug::Lost], |_| true).check(), Ok(()));
+    }
+}
