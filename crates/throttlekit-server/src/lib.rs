@@ -5,6 +5,7 @@
 pub mod access;
 pub mod api;
 mod audit;
+mod background;
 mod date_time;
 pub mod engine;
 mod files;
