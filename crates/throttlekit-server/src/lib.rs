@@ -10,6 +10,7 @@
 pub mod access;
 pub mod api;
 mod audit;
+mod background;
 mod date_time;
 pub mod engine;
 mod files;

@@ -138,7 +138,8 @@ async fn speak<I, S, B>(
         let service = service.clone();
         async move { Ok::<_, Infallible>(answer(service, request, &shared, activity).await) }
     });
-    let http = http(shared, Requests(account));
+    let shed = counters.clone();
+    let http = http(shared, Requests { account, refused: Arc::new(move || shed.count_shed()) });
     let mut connection = pin!(http.serve_connection(io, service));
     let mut looks = interval(Watchdog::every(limits));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

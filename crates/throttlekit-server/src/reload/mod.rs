@@ -11,6 +11,7 @@ use throttlekit::{BootClock, Clock, Timestamp, WallClock};
 
 use crate::access::{Access, Built, Changes, GRACE, Refusals, SecretCache, Secrets, read_secrets, sources};
 use crate::audit::AUDIT;
+use crate::background;
 use crate::engine::{Engine, Reloaded};
 use crate::files::read_regular;
 use crate::policy::{self, PolicyFile};
@@ -196,13 +197,13 @@ impl Reloader {
         // Off the threads that serve: a file may take long to judge, above all one that is made to, and the files of
         // tokens that it names may lie on a disk that hangs.
         let reading = self.reading(seen);
-        let judging = tokio::task::spawn_blocking(move || {
+        let judging = background::run(move || {
             let loaded = Loaded::of(&bytes)?;
             let held = reading.held(&loaded.file);
             let built = reading.build(&loaded.file, &held)?;
             Ok::<_, String>((loaded, held, built))
         });
-        let (loaded, held, built) = judging.await.map_err(|error| error.to_string())??;
+        let (loaded, held, built) = judging.await.ok_or("the file could not be judged: see the log")??;
         let Loaded { file, warnings, .. } = loaded;
         if file.access.is_none() && engine.file().access.is_some() {
             return Err("`access` is gone, which would open the doors to everyone: restart the server if that is meant".into());

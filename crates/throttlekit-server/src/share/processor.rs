@@ -16,11 +16,15 @@ use throttlekit::internals::Mutex;
 use throttlekit::{Clock, PreciseClock};
 use tokio::runtime::Handle;
 
+use super::crowd::Crowd;
 use super::turns::{Asked, Turns};
 use super::who::Who;
 
 /// How much processor time a group of weight 1 may take before its turn: a few requests.
 const LEAD_MICROS: u64 = 1_000;
+
+/// Requests of HTTP/2 at a time: 20 MiB, at about 5 KB each.
+const REQUESTS_MAX: u64 = 4_096;
 
 /// Shares the processor time of one runtime between callers. Tasks of another runtime must not run by it: where that one
 /// stands still, their turns would not end.
@@ -31,6 +35,8 @@ pub struct Processor {
     running: AtomicUsize,
     waiting: AtomicUsize,
     line: Mutex<Turns<Arc<Task>>>,
+    /// Room for requests of HTTP/2.
+    requests: Mutex<Crowd>,
 }
 
 impl Default for Processor {
@@ -55,6 +61,7 @@ impl Processor {
             running,
             waiting,
             line: Mutex::new(Turns::line(LEAD_MICROS)),
+            requests: Mutex::new(Crowd::new(REQUESTS_MAX)),
         }
     }
 
@@ -147,17 +154,45 @@ impl Account {
         let state = Mutex::new(State { stands: Stands::Idle, waker: None });
         let task = Arc::new(Task { account: self.clone(), state });
         let waker = Waker::from(task.clone());
-        Scheduled { work: Box::pin(work), task, waker }
+        Scheduled { work: Box::pin(work), task, waker, held: None }
+    }
+
+    /// Takes room for a request, if there is enough for its caller.
+    fn hold(self: &Arc<Self>) -> Option<HeldRequest> {
+        let who = self.who.lock().clone();
+        let has_room = self.processor.requests.lock().enter(&who, 1);
+        has_room.then(|| HeldRequest { account: self.clone(), who })
     }
 }
 
-/// Where requests of one connection run.
+/// Where requests of one HTTP/2 connection run.
 #[derive(Clone)]
-pub(crate) struct Requests(pub(crate) Arc<Account>);
+pub(crate) struct Requests {
+    pub(crate) account: Arc<Account>,
+    /// Is told of a request for which there was no room.
+    pub(crate) refused: Arc<dyn Fn() + Send + Sync>,
+}
 
 impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Requests {
+    /// Without room for it a request is dropped, which resets its stream: each takes about 5 KB while it waits, and to
+    /// answer it would take a turn of its own.
     fn execute(&self, work: F) {
-        tokio::spawn(self.0.run(work));
+        let Some(held) = self.account.hold() else { return (self.refused)() };
+        let mut request = self.account.run(work);
+        request.held = Some(held);
+        tokio::spawn(request);
+    }
+}
+
+/// Room for one request of HTTP/2, from its headers until it is answered.
+struct HeldRequest {
+    account: Arc<Account>,
+    who: Who,
+}
+
+impl Drop for HeldRequest {
+    fn drop(&mut self) {
+        self.account.processor.requests.lock().leave(&self.who, 1);
     }
 }
 
@@ -309,6 +344,7 @@ pub(crate) struct Scheduled<F> {
     task: Arc<Task>,
     /// Gets the task in line.
     waker: Waker,
+    held: Option<HeldRequest>,
 }
 
 impl<F: Future> Future for Scheduled<F> {
@@ -455,5 +491,28 @@ mod tests {
         let all = async { while tasks.join_next().await.is_some() {} };
         tokio::time::timeout(Duration::from_secs(30), all).await.expect("all tasks end");
         assert!(idle(&processor));
+    }
+
+    /// Requests that never end, on one connection each time; how many of them were refused.
+    fn flood(account: &Arc<Account>, requests: u64) -> u64 {
+        let refused = Arc::<AtomicU64>::default();
+        let counts = refused.clone();
+        let refused_count = move || drop(counts.fetch_add(1, SeqCst));
+        let flood = Requests { account: account.clone(), refused: Arc::new(refused_count) };
+        (0..requests).for_each(|_| flood.execute(std::future::pending::<()>()));
+        refused.load(SeqCst)
+    }
+
+    #[test]
+    fn requests_beyond_their_callers_room_are_refused_and_newcomers_find_room() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let _entered = runtime.enter();
+        let processor = Arc::new(Processor::of(1));
+        let (heavy, light) = (account(&processor, 1, 1), account(&processor, 2, 1));
+        let refused = flood(&heavy, 2 * REQUESTS_MAX);
+        assert!(refused >= REQUESTS_MAX, "{refused} refused");
+        assert_eq!(flood(&light, 500), 0, "another caller finds room");
+        drop(runtime);
+        assert_eq!(processor.requests.lock().taken(), 0, "room is given back");
     }
 }

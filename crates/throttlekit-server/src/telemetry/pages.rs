@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use tokio::sync::Mutex;
-use tokio::task::spawn_blocking;
 use tokio::time::Instant;
+
+use crate::background;
 
 /// Builds pages, each from what was there when it was asked for or later.
 #[derive(Clone)]
@@ -32,7 +33,7 @@ impl Pages {
         }
         let (begun, build) = (Instant::now(), self.build.clone());
         // It fails only if building panics: then there is no page, and the next call builds one.
-        let page = Bytes::from(spawn_blocking(move || build()).await.unwrap_or_default());
+        let page = Bytes::from(background::run(move || build()).await.unwrap_or_default());
         *last = Some((begun, page.clone()));
         page
     }

@@ -104,8 +104,19 @@ pub(crate) fn move_aside(process: u32) {
     }
 }
 
+/// Has this process run before all others on its cores, or as others again; its children run as ever. The store is busy
+/// for milliseconds at a time, and a client that waits for its core would measure that. Returns `false` where the kernel
+/// does not permit it.
+pub(crate) fn go_first(first: bool) -> bool {
+    let policy = if first { ["--rr", "--pid", "1"] } else { ["--other", "--pid", "0"] };
+    let process = std::process::id().to_string();
+    let changed =
+        Command::new("chrt").args(["--all-tasks", "--reset-on-fork"]).args(policy).arg(process).output();
+    changed.is_ok_and(|output| output.status.success())
+}
+
 /// The program that people run.
-fn shipped(binary: &OsStr, policies: &Path, store: &str) -> Command {
+fn shipped(binary: &OsStr, policies: &Path, store: &str, reload_every: Duration) -> Command {
     let mut command = Nice::Same.command();
     command.arg(binary).arg("serve").arg(policies).args(["--store", store, "--log-json", "--fresh-start"]);
     for door in ["--listen", "--http", "--metrics"] {
@@ -113,7 +124,7 @@ fn shipped(binary: &OsStr, policies: &Path, store: &str) -> Command {
     }
     // What keys take is bounded by this; what is looked for is whatever else grows.
     command.args(["--memory-budget-mib", "32"]);
-    command.args(["--reload-every-ms", &RELOAD_EVERY.as_millis().to_string()]);
+    command.args(["--reload-every-ms", &reload_every.as_millis().to_string()]);
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     command
 }
@@ -307,9 +318,14 @@ pub(crate) struct Besieged {
 impl Besieged {
     /// The shipped program over this store, or else this test binary, for these principals and what they weigh.
     pub(crate) fn start(store: &str, principals: &[(String, u32)]) -> Self {
+        Self::reloading(store, principals, RELOAD_EVERY)
+    }
+
+    /// The same, looking at its files as often as this.
+    pub(crate) fn reloading(store: &str, principals: &[(String, u32)], every: Duration) -> Self {
         Self::with(policies(principals), |file| {
             let mut command = match std::env::var_os(BINARY) {
-                Some(binary) => shipped(&binary, file, store),
+                Some(binary) => shipped(&binary, file, store, every),
                 None => other(&format!("serve {} {store}", file.display()), Nice::Same),
             };
             command.envs(principals.iter().map(|(name, _)| (format!("TOKEN_{name}"), token(name))));
