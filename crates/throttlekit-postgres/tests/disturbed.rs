@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::common::{self, builder, clear, client, connect};
+use crate::common::{builder, clear, client, connect};
 use throttlekit::store::Store;
 use throttlekit::{Ask, Limit, SharedLimiter};
 use throttlekit_conformance::postgres::Server;

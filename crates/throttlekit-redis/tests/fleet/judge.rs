@@ -64,10 +64,6 @@ impl Windows {
         self.certain.iter().copied().max().unwrap_or(0)
     }
 
-    pub(crate) fn violated(&self) -> usize {
-        self.certain.iter().filter(|&&units| units > self.limit).count()
-    }
-
     /// What certainly and what possibly was admitted in each window that lies in this time as a whole and in which demand
     /// was far above the limit.
     pub(crate) fn brisk(&self, (begin, end): (u64, u64)) -> Vec<(u64, u64)> {

@@ -133,10 +133,6 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    pub(crate) fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
     /// A connection of the test's own, without any of ours in between.
     pub(crate) async fn connection(&self) -> Result<Connection, RedisError> {
         let config = AsyncConnectionConfig::new().set_response_timeout(None);

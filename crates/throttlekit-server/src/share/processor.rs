@@ -497,8 +497,10 @@ mod tests {
     fn flood(account: &Arc<Account>, requests: u64) -> u64 {
         let refused = Arc::<AtomicU64>::default();
         let counts = refused.clone();
-        let refused_count = move || drop(counts.fetch_add(1, SeqCst));
-        let flood = Requests { account: account.clone(), refused: Arc::new(refused_count) };
+        let count = move || {
+            counts.fetch_add(1, SeqCst);
+        };
+        let flood = Requests { account: account.clone(), refused: Arc::new(count) };
         (0..requests).for_each(|_| flood.execute(std::future::pending::<()>()));
         refused.load(SeqCst)
     }
