@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use throttlekit_conformance::fair::{Given, PICTURED, shares_over_time};
-use throttlekit_conformance::metering::{self, CAPS, Policy};
-use throttlekit_conformance::price::two_axes::{self, CORRELATIONS, LONG_RUNS};
+use throttlekit_verify::fair::{Given, PICTURED, shares_over_time};
+use throttlekit_verify::metering::{self, CAPS, Policy};
+use throttlekit_verify::price::two_axes::{self, CORRELATIONS, LONG_RUNS};
 
 use crate::picture::{Axis, Line, Panel, Picture, Scale};
 use crate::verify::optimized;

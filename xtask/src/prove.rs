@@ -33,7 +33,7 @@ pub(crate) fn rate(options: &Options<'_>, run: &mut Run) -> Result<Value> {
 
 /// Verifies every guarantee of sharing by weight.
 pub(crate) fn fair(options: &Options<'_>, run: &mut Run) -> Result<Value> {
-    verify(&throttlekit_conformance::fair::laws(), options, run)
+    verify(&throttlekit_verify::fair::laws(), options, run)
 }
 
 fn verify(laws: &[Law], options: &Options<'_>, run: &mut Run) -> Result<Value> {

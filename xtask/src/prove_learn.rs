@@ -5,8 +5,8 @@ use std::thread;
 use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit_conformance::bugs::Found;
-use throttlekit_conformance::learn::{self, Findings, Size, reserve};
-use throttlekit_conformance::streams;
+use throttlekit_verify::learn::{self, Findings, Size, reserve};
+use throttlekit_verify::streams;
 
 use crate::verify::{Options, Run, rounded};
 

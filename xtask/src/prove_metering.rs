@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use throttlekit_conformance::metering::{self, CAPS, POLICIES, Policy, Row, Setup};
+use throttlekit_verify::metering::{self, CAPS, POLICIES, Policy, Row, Setup};
 
 use crate::verify::{Options, Run, rounded};
 

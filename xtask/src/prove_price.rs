@@ -7,9 +7,9 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit::price::{Bid, Refiner, RefinerOptions, solve_fluid_lp};
 use throttlekit::{Clock, PreciseClock, Timestamp};
-use throttlekit_conformance::price::three_axes::{self, AMPLE, HOG, RATIONED, Wrong};
-use throttlekit_conformance::price::two_axes::{self, CORRELATIONS, LONG_RUNS, PUBLISHED_SEEDS};
-use throttlekit_conformance::price::{self, Family, Findings, Problem, Size};
+use throttlekit_verify::price::three_axes::{self, AMPLE, HOG, RATIONED, Wrong};
+use throttlekit_verify::price::two_axes::{self, CORRELATIONS, LONG_RUNS, PUBLISHED_SEEDS};
+use throttlekit_verify::price::{self, Family, Findings, Problem, Size};
 
 use crate::verify::{Options, Run};
 

@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use throttlekit::{Clock, PreciseClock};
-use throttlekit_conformance::reload::{ReloadBug, ReloadReport, find_reload_bug};
+use throttlekit_verify::reload::{ReloadBug, ReloadReport, find_reload_bug};
 
 use crate::prove_stores::{Engine, addresses, engines, progress};
 use crate::verify::{Options, Run, search};

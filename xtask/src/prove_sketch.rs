@@ -8,8 +8,8 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit::overload::Shape;
 use throttlekit_conformance::bugs::Found;
-use throttlekit_conformance::sketch::{self, Contest, Early, FLOODS, Findings, Kind, Size};
-use throttlekit_conformance::throttle::{self, Convergence};
+use throttlekit_verify::sketch::{self, Contest, Early, FLOODS, Findings, Kind, Size};
+use throttlekit_verify::throttle::{self, Convergence};
 
 use crate::verify::{Options, Run, rounded};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use throttlekit::{BootClock, Clock};
-use throttlekit_conformance::python::{interpreter, limited, run};
+use throttlekit_verify::python::{interpreter, limited, run};
 
 const README: &str = include_str!("../../../README.md");
 const HEADING: &str = "## As a service, for any language\n";

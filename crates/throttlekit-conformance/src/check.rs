@@ -1,9 +1,9 @@
 //! What a check says.
 
 /// Nothing, or what was promised and what happened instead.
-pub(crate) type Check = Result<(), String>;
+pub type Check = Result<(), String>;
 
 /// `Ok` if the promise holds, else the story.
-pub(crate) fn ensure(holds: bool, story: impl FnOnce() -> String) -> Check {
+pub fn ensure(holds: bool, story: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(story()) }
 }

@@ -14,13 +14,13 @@ use crate::laws::Violation;
 use crate::stores::LANES;
 
 /// What was compared, which can be added up.
-pub(crate) trait Tally: Default + Send + 'static {
+pub trait Tally: Default + Send + 'static {
     /// Both together.
     fn plus(self, other: Self) -> Self;
 }
 
 /// A world that can be played to a subject.
-pub(crate) trait Played<S>: Debug + Send + Sync + 'static {
+pub trait Played<S>: Debug + Send + Sync + 'static {
     /// What playing it tells.
     type Report: Tally;
 
@@ -41,7 +41,7 @@ pub(crate) trait Played<S>: Debug + Send + Sync + 'static {
 }
 
 /// Plays the worlds of these seeds to what `make` makes. The first violation ends it.
-pub(crate) async fn examine<W, S, M, F>(make: M, seeds: Range<u64>) -> Result<W::Report, Violation>
+pub async fn examine<W, S, M, F>(make: M, seeds: Range<u64>) -> Result<W::Report, Violation>
 where
     W: Played<S>,
     S: Send + Sync + 'static,
@@ -52,7 +52,7 @@ where
 }
 
 /// The same for these seeds, in their order.
-pub(crate) async fn examine_each<W, S, M, F>(make: M, seeds: Vec<u64>) -> Result<W::Report, Violation>
+pub async fn examine_each<W, S, M, F>(make: M, seeds: Vec<u64>) -> Result<W::Report, Violation>
 where
     W: Played<S>,
     S: Send + Sync + 'static,

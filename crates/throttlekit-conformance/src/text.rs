@@ -9,14 +9,14 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const UNITS: [(&str, u64); 4] = [("s", NANOS_PER_SECOND), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
 /// A duration in the largest unit that holds it whole: `250ms`, `7s`, `333333334ns`.
-pub(crate) fn print_duration(duration: Duration) -> String {
+pub fn print_duration(duration: Duration) -> String {
     let nanos = nanos(duration);
     let (name, size) = UNITS.iter().find(|(_, size)| nanos.is_multiple_of(*size)).unwrap_or(&UNITS[3]);
     format!("{}{name}", nanos / size)
 }
 
 /// The reverse of [`print_duration`].
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = UNITS.iter().find(|(name, _)| *name == &text[digits.len()..]);
     let nanos = unit.and_then(|(_, size)| digits.parse::<u64>().ok()?.checked_mul(*size));
@@ -26,7 +26,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// The reverse of how a [`Timestamp`] prints: seconds, a point, nine digits, `s`.
-pub(crate) fn parse_instant(text: &str) -> Result<Timestamp, String> {
+pub fn parse_instant(text: &str) -> Result<Timestamp, String> {
     let parts = text.strip_suffix('s').and_then(|t| t.split_once('.')).filter(|(_, f)| f.len() == 9);
     let nanos = parts.and_then(|(seconds, fraction)| {
         let whole = seconds.parse::<u64>().ok()?.checked_mul(NANOS_PER_SECOND)?;
@@ -40,12 +40,12 @@ pub(crate) fn parse_instant(text: &str) -> Result<Timestamp, String> {
 }
 
 /// A whole number, or what to write instead.
-pub(crate) fn parse_number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
+pub fn parse_number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is no {what}; write a whole number"))
 }
 
 /// Whole nanoseconds of a duration of at most 584 years.
-pub(crate) fn nanos(duration: Duration) -> u64 {
+pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

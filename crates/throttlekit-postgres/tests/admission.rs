@@ -1,7 +1,7 @@
 //! Unified admission on PostgreSQL; `cargo xtask prove admission` plays many more timelines.
 
 use crate::common::{self, builder};
-use throttlekit_conformance::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
+use throttlekit_verify::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
 
 /// Of the cells of the matrix every so many.
 const STEP: usize = 23;

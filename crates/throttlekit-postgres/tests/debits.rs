@@ -7,7 +7,7 @@ use crate::common::{ask, builder, clear, client, form, fresh};
 use throttlekit::rate::shared::SharedForm;
 use throttlekit::store::{Charge, Debit, DebitId, Debited, REMEMBER_DEFAULT, Store, StoreError};
 use throttlekit::{Limit, ManualClock, Timestamp};
-use throttlekit_conformance::budget::{self, Chunks, Setup, Way};
+use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 use throttlekit_postgres::PostgresStore;
 
 /// The network loses some; `cargo xtask prove budget` takes larger fleets.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::{builder, clear, client, connect};
 use throttlekit::store::Store;
 use throttlekit::{Ask, Limit, SharedLimiter};
-use throttlekit_conformance::postgres::Server;
+use throttlekit_verify::postgres::Server;
 use throttlekit_postgres::PostgresStore;
 use tokio::time::{Instant, sleep};
 

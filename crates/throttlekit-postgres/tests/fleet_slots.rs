@@ -2,7 +2,7 @@
 //! fleet` takes longer.
 
 use crate::common::builder;
-use throttlekit_conformance::fleet::{ceiling_holds, post, serve};
+use throttlekit_verify::fleet::{ceiling_holds, post, serve};
 
 #[test]
 fn fleet_slots_processes_never_have_more_in_flight_than_the_ceiling() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common;
 use throttlekit::{Clock, Guarantee, Limit, PreciseClock, SharedLimiter};
-use throttlekit_conformance::postgres::{Load, Server, hang_commits};
+use throttlekit_verify::postgres::{Load, Server, hang_commits};
 use throttlekit_postgres::PostgresStore;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;

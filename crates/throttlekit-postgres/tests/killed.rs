@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throttlekit::store::LineOptions;
 use throttlekit::{Clock, Guarantee, Limit, PreciseClock, SharedLimiter};
-use throttlekit_conformance::postgres::Server;
+use throttlekit_verify::postgres::Server;
 use throttlekit_postgres::PostgresStore;
 use tokio::time::{sleep, timeout};
 

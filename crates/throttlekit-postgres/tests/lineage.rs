@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throttlekit::store::Store;
 use throttlekit::{Guarantee, Limit, SharedLimiter};
-use throttlekit_conformance::postgres::{LIMIT, Server, Window, crash_round, failover_round, restore_round};
+use throttlekit_verify::postgres::{LIMIT, Server, Window, crash_round, failover_round, restore_round};
 use throttlekit_postgres::{Builder, Durability, PostgresStore, Warning};
 
 fn builder(url: &str) -> Builder {

@@ -3,7 +3,7 @@
 use crate::common::{self, builder};
 use throttlekit::SharedLimiter;
 use throttlekit::rate::Rate;
-use throttlekit_conformance::reload::examine_reload;
+use throttlekit_verify::reload::examine_reload;
 
 const WORLDS: u64 = 500;
 

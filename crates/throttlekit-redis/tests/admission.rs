@@ -1,7 +1,7 @@
 //! Unified admission on Redis and a Redis Cluster; `cargo xtask prove admission` plays many more timelines.
 
 use crate::common::{cluster, on_each, single};
-use throttlekit_conformance::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
+use throttlekit_verify::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
 use throttlekit_redis::Builder;
 
 /// Of the cells of the matrix every so many.

@@ -7,7 +7,7 @@ use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use crate::rig::{DAY, Limiter, Pair};
 use throttlekit::Limit;
 use throttlekit::store::{Charge, Debit, DebitId, KeySpace, REMEMBER_DEFAULT, Store, StoreError};
-use throttlekit_conformance::budget::{self, Chunks, Setup, Way};
+use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_redis::{Builder, Failover, RedisStore};
 

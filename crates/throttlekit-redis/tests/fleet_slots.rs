@@ -2,7 +2,7 @@
 //! fleet` takes longer.
 
 use crate::common::single;
-use throttlekit_conformance::fleet::{
+use throttlekit_verify::fleet::{
     Bug, SHORT_CEILING, STORMS_MAX, ceiling_holds, post, serve, short_storm,
 };
 

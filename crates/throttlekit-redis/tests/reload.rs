@@ -6,7 +6,7 @@ use crate::common::{cluster, on_each, policy, single, valkey};
 use throttlekit::rate::Rate;
 use throttlekit::tier::{Batch, Mode, TwoTier};
 use throttlekit::{Limit, SharedLimiter};
-use throttlekit_conformance::reload::examine_reload;
+use throttlekit_verify::reload::examine_reload;
 use throttlekit_redis::Builder;
 
 const WORLDS: u64 = 800;

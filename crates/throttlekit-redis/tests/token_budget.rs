@@ -6,7 +6,7 @@ use crate::common::{cluster, policy, single, valkey};
 use throttlekit::budget::{Reservation, Reserve};
 use throttlekit::{Limit, TokenBudget};
 use throttlekit_conformance::Dice;
-use throttlekit_conformance::learn::reserve::heavy_tailed;
+use throttlekit_verify::learn::reserve::heavy_tailed;
 use throttlekit_redis::{Builder, RedisStore};
 
 const BUDGET: u64 = 20_000;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use throttlekit_conformance::admission::{OrderBug, check_order};
+use throttlekit_verify::admission::{OrderBug, check_order};
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::laws;
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde_json::json;
-use throttlekit_conformance::drill::{DrillBug, drill, find};
+use throttlekit_verify::drill::{DrillBug, drill, find};
 
 use super::Part;
 use crate::prove_stores::progress;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit::{Clock, PreciseClock};
-use throttlekit_conformance::admission::{
+use throttlekit_verify::admission::{
     Denier, MATRIX_BUGS, MatrixReport, cells, examine_matrix, find_matrix_bug,
 };
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use throttlekit_conformance::admission::{PRICED_BUGS, PricedReport, examine_priced, find_priced_bug};
+use throttlekit_verify::admission::{PRICED_BUGS, PricedReport, examine_priced, find_priced_bug};
 
 use super::Part;
 use super::engine::{Engine, on};

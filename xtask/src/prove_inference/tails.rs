@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use throttlekit_conformance::inference::tails::{
+use throttlekit_verify::inference::tails::{
     Compared, LOADS, SERVERS, SHAPES, Scenario, TailSize, compare, find_seeded, ours,
 };
 

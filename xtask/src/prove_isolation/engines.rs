@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use throttlekit::store::LineOptions;
-use throttlekit_conformance::isolation::{
+use throttlekit_verify::isolation::{
     Bench, Connect, Engine, MemoryBench, ProxiedBench, Proxy, Rights, Schedule, Timing, background,
 };
 use throttlekit_postgres::{Durability, PostgresStore};

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use throttlekit_conformance::isolation::{Engine, Examined, Kind, Schedule, examine, one};
+use throttlekit_verify::isolation::{Engine, Examined, Kind, Schedule, examine, one};
 
 use crate::verify::{Options, Run};
 use engines::Engines;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use throttlekit_conformance::bugs::Found;
-use throttlekit_conformance::isolation::{Bug, find};
+use throttlekit_verify::isolation::{Bug, find};
 
 /// Bugs that are looked for at once, and schedules of each.
 const BUGS_AT_ONCE: usize = 6;

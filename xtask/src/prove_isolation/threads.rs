@@ -13,7 +13,7 @@ const LOOKS: usize = 100;
 pub(super) fn count() -> Result<usize> {
     // The thread that measures how late threads wake up stays too.
     let now = throttlekit::Clock::now(&throttlekit::BootClock);
-    throttlekit_conformance::isolation::worst_between(now, now);
+    throttlekit_verify::isolation::worst_between(now, now);
     Ok(now_running()? + DRIVERS)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use throttlekit::{BootClock, Clock, Timestamp};
-use throttlekit_conformance::fleet::{Bug, Crew, Limit, Order, Tally, post, serve, tally};
+use throttlekit_verify::fleet::{Bug, Crew, Limit, Order, Tally, post, serve, tally};
 use throttlekit_redis::RedisStore;
 
 use super::Part;

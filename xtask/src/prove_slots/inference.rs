@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use throttlekit_conformance::inference::{
+use throttlekit_verify::inference::{
     Findings, Large, RECOVERY_BAR, Recovery, Row, Settling, Size, Stretch, examine, examine_aimd,
     examine_controls, examine_large, examine_weather, find_seeded, first_implementation, shipped,
 };

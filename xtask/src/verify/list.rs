@@ -2,9 +2,10 @@
 
 use throttlekit_conformance::bugs::SeededBug;
 use throttlekit_conformance::laws::Law;
-use throttlekit_conformance::{
+use throttlekit_conformance::{laws, regions, rolls, slots, stores};
+use throttlekit_verify::{
     admission, budget, budget_use, busiest, drill, fair, fleet, guard, inference, isolation, key_capacity,
-    laws, learn, metering, price, regions, reload, rolls, sketch, slots, stores, streams, throttle,
+    learn, metering, price, reload, sketch, streams, throttle,
 };
 use throttlekit_sim::bugs::LeaseBug;
 use throttlekit_sim::slots::SlotBug;

@@ -150,7 +150,7 @@ fn tell(world: &StoreWorld, (index, fault): &(usize, Fault)) -> String {
 }
 
 /// A policy that no other world, process or attempt has: worlds do not meet in an engine, and nothing is flushed.
-pub(crate) fn policy_name(seed: u64) -> String {
+pub fn policy_name(seed: u64) -> String {
     static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
     let attempt = ATTEMPTS.fetch_add(1, Relaxed);
     let chance = RandomState::new().hash_one((std::process::id(), attempt));

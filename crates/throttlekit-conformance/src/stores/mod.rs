@@ -35,16 +35,19 @@ mod shrink;
 mod vectors;
 mod world;
 
-pub(crate) use examine::policy_name;
+#[doc(hidden)]
+pub use examine::policy_name;
 pub use examine::{LANES, STORE_WORLDS, examine_store, find_store_bug};
 pub use hot_key::{PROCESSES, Storm, TASKS, storm, storm_in_processes, storm_policy};
 pub use lend_storm::{LendStorm, lend_storm};
 pub use reference::CoreStates;
-pub(crate) use reference::same_state;
+#[doc(hidden)]
+pub use reference::same_state;
 pub use report::{FEATURES, StoreReport};
 pub use seeded::{SeededStore, StoreBug};
 pub use vectors::examine_vectors;
-pub(crate) use world::{
+#[doc(hidden)]
+pub use world::{
     MICRO, reach, roll_shareable, roll_store_cost, roll_used, roll_wait_micros, roll_want,
 };
 pub use world::{StoreAsk, StoreDebit, StoreLease, StoreOperation, StoreWorld, Turn, Used};

@@ -146,7 +146,7 @@ impl CoreStates {
 
 /// Whether two states are the same to whoever asks from `now` on, or at any instant before at which the later of
 /// them was charged. What has left a window may still be written down, or not.
-pub(crate) fn same_state(limit: &Limit, one: &State, two: &State, now: Timestamp) -> bool {
+pub fn same_state(limit: &Limit, one: &State, two: &State, now: Timestamp) -> bool {
     let is_idle = |state: &State| limit.idle_at(state) <= now;
     let charged = |state: &State| {
         let mut state = state.clone();

@@ -12,7 +12,7 @@ use crate::text::{nanos, print_duration};
 use crate::world::{rhythm, roll_cost, roll_spec, roll_wait};
 use crate::{Dice, Spec};
 
-pub(crate) const MICRO: u64 = 1_000;
+pub const MICRO: u64 = 1_000;
 const DAY: u64 = 86_400_000_000_000;
 const YEAR: u64 = 365 * DAY;
 const YEAR_2023: u64 = 1_700_000_000_000_000_000;
@@ -201,7 +201,7 @@ pub(super) fn latest(specs: &[Spec]) -> Timestamp {
 }
 
 /// How far ahead of now one ask may look: all units and one more, at most a hundred years.
-pub(crate) fn reach(spec: &Spec) -> u64 {
+pub fn reach(spec: &Spec) -> u64 {
     let period = spec.limit().map_or(0, |limit| nanos(limit.period()));
     period + rhythm(spec).0
 }
@@ -232,7 +232,7 @@ fn roll_specs_with(dice: &mut Dice, is_it: impl Fn(&Spec) -> bool) -> Vec<Spec> 
     specs
 }
 
-pub(crate) fn roll_shareable(dice: &mut Dice) -> Spec {
+pub fn roll_shareable(dice: &mut Dice) -> Spec {
     loop {
         let spec = in_micros(roll_spec(dice), dice);
         if spec.limit().is_ok_and(|limit| SharedForm::of(&limit).is_ok()) {
@@ -388,7 +388,7 @@ fn roll_ask(dice: &mut Dice, specs: &[Spec]) -> StoreAsk {
     costs.into_iter().map(|cost| (roll_key(dice), cost)).collect()
 }
 
-pub(crate) fn roll_store_cost(dice: &mut Dice, spec: &Spec) -> Cost {
+pub fn roll_store_cost(dice: &mut Dice, spec: &Spec) -> Cost {
     let limit = spec.limit().map_or(1, |limit| limit.units());
     let near = limit.saturating_sub(dice.below(3));
     match dice.below(20) {
@@ -399,7 +399,7 @@ pub(crate) fn roll_store_cost(dice: &mut Dice, spec: &Spec) -> Cost {
     }
 }
 
-pub(crate) fn roll_used(dice: &mut Dice, spec: &Spec) -> Used {
+pub fn roll_used(dice: &mut Dice, spec: &Spec) -> Used {
     use Used::*;
     let limit = spec.limit().map_or(1, |limit| limit.units());
     let few = More(dice.between(2, 9));
@@ -420,7 +420,7 @@ pub(super) fn lends(spec: &Spec) -> bool {
 }
 
 /// Mostly what a node might want; now and then what none would.
-pub(crate) fn roll_want(dice: &mut Dice, spec: &Spec) -> Want {
+pub fn roll_want(dice: &mut Dice, spec: &Spec) -> Want {
     let limit = spec.limit().map_or(1, |limit| limit.units());
     let (part, any) = (dice.between(1, limit), dice.any_size(u64::MAX));
     let wants = roll_store_cost(dice, spec);
@@ -430,7 +430,7 @@ pub(crate) fn roll_want(dice: &mut Dice, spec: &Spec) -> Want {
 }
 
 /// A wait to the microsecond around an edge.
-pub(crate) fn roll_wait_micros(dice: &mut Dice, spec: &Spec) -> Duration {
+pub fn roll_wait_micros(dice: &mut Dice, spec: &Spec) -> Duration {
     let wait = nanos(roll_wait(dice, spec)).div_ceil(MICRO) + dice.below(3);
     Duration::from_micros(wait.saturating_sub(1))
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use throttlekit_conformance::python::{interpreter, limited, run};
+use throttlekit_verify::python::{interpreter, limited, run};
 
 use crate::common::Stand;
 

@@ -1,0 +1,378 @@
+//! Sequential ≡ fused: one timeline gives the same answers and leaves the same state whether the rate and the cost of a
+//! call are charged in one call to a store, in two, or in process.
+//!
+//! Beside each other are
+//!
+//! * the [`Model`]: the rules over plain states, decided all, charged all or none, the first denier named;
+//! * fused: a [`SharedPolicy`](throttlekit::admission::SharedPolicy) with both limits together;
+//! * sequential: one with two steps, which cancels the rate where the cost denies;
+//! * in process: a [`Policy`](throttlekit::admission::Policy).
+//!
+//! Every answer is compared in full: the decision, what each axis said, the axis named. In the end, and after every
+//! denial by the cost, every state is compared. That of the fused way with the model's as any store's is: both idle, or
+//! equal after one more unit is charged to each, since what has left a window may still be written down. That of the
+//! sequential way by its meaning, since a cancelled reserve leaves a marker of its instant: by what the rule answers, in
+//! every field, to asks of several costs now and at several later instants.
+//!
+//! Two things are a store's own affair and are kept out. An idle key may be forgotten or not, so before the clock steps
+//! back all forget it. A clock that steps back behind a cancelled reserve meets its marker, which denies no less; from
+//! there on the sequential way is not compared ([`FusedReport::left_out`]). A shaper hands no turn back; a policy that asks
+//! one before another step is refused, so where the rate is one there is no sequential way.
+
+use std::time::Duration;
+
+use throttlekit::admission::Axis;
+use throttlekit::guard::Ending;
+use throttlekit::store::{Store, StoreError};
+use throttlekit::{Limit, ManualClock, Retry, Timestamp};
+use throttlekit_core::rate::{Rule, State};
+
+use super::fused_world::{FusedOperation, FusedWorld, KEYS};
+use super::model::{AdmissionBug, Model, Setup, Ticket};
+use super::pair::{AXES, Extras, OnStore, Pairs, SeededPairs, Way};
+use super::subject::{Asked, End, Heard, Subject, Words};
+use throttlekit_conformance::check::ensure;
+use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::played::{self, Played, Tally};
+use throttlekit_conformance::stores::{policy_name, same_state};
+
+/// No clock goes further back than this before its world began: a word in process counts from a day before.
+const BACK_MAX: Duration = Duration::from_secs(12 * 3_600);
+
+/// What was compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FusedReport {
+    /// Timelines played.
+    pub timelines: u64,
+    /// Calls asked in every way.
+    pub asks: u64,
+    /// Calls that the rate denied.
+    pub denied_by_rate: u64,
+    /// Calls that the cost denied.
+    pub denied_by_cost: u64,
+    /// Calls that were settled at another cost than they were admitted at.
+    pub settled: u64,
+    /// States compared.
+    pub states: u64,
+    /// Steps of a clock back.
+    pub steps_back: u64,
+    /// Timelines whose end the sequential way was left out of.
+    pub left_out: u64,
+}
+
+impl FusedReport {
+    /// Whether every kind of answer came up.
+    pub fn saw_all(&self) -> bool {
+        let Self { denied_by_rate, denied_by_cost, settled, steps_back, left_out, .. } = *self;
+        [denied_by_rate, denied_by_cost, settled, steps_back, left_out].iter().all(|seen| *seen > 0)
+    }
+}
+
+impl Tally for FusedReport {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            timelines: self.timelines + other.timelines,
+            asks: self.asks + other.asks,
+            denied_by_rate: self.denied_by_rate + other.denied_by_rate,
+            denied_by_cost: self.denied_by_cost + other.denied_by_cost,
+            settled: self.settled + other.settled,
+            states: self.states + other.states,
+            steps_back: self.steps_back + other.steps_back,
+            left_out: self.left_out + other.left_out,
+        }
+    }
+}
+
+impl FusedReport {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Tally::plus(self, other)
+    }
+}
+
+/// Plays the timelines of these seeds to a store. The first violation ends it.
+///
+/// `make` makes a store that reads the clock given. Call it for five hundred seeds at a time: each timeline has two limits of
+/// its own, and a store in memory keeps a thousand.
+pub async fn examine_fused<S, M, F>(make: M, seeds: std::ops::Range<u64>) -> Result<FusedReport, Violation>
+where
+    S: Store,
+    M: Fn(ManualClock) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<S, StoreError>> + Send + 'static,
+{
+    let make = std::sync::Arc::new(make);
+    let make = move |clock| {
+        let make = make.clone();
+        async move { Ok(OnStore::new(make(clock).await?)) }
+    };
+    played::examine::<FusedWorld, OnStore<S>, _, _>(make, seeds).await
+}
+
+/// The bugs that it must find.
+pub const FUSED_BUGS: [AdmissionBug; 8] = [
+    AdmissionBug::RateKept,
+    AdmissionBug::CostTaken,
+    AdmissionBug::StaleAxis,
+    AdmissionBug::LastDenier,
+    AdmissionBug::AsksOn,
+    AdmissionBug::DecisionOfAll,
+    AdmissionBug::SettledTwice,
+    AdmissionBug::RefundForgotten,
+];
+
+/// How many timelines it takes until the examination finds a seeded bug, if `timelines_max` are enough; with no bug,
+/// whether there is anything to find.
+pub async fn find_fused_bug(bug: Option<AdmissionBug>, timelines_max: u64) -> Option<u64> {
+    let make = move |clock| async move { Ok(SeededPairs::new(clock, bug)) };
+    let found = played::examine::<FusedWorld, SeededPairs, _, _>(make, 0..timelines_max).await;
+    found.err().map(|violation| violation.seed + 1)
+}
+
+impl<P: Pairs> Played<P> for FusedWorld {
+    type Report = FusedReport;
+
+    fn of(seed: u64) -> Self {
+        Self::roll(seed)
+    }
+
+    fn shorter(&self) -> Vec<Self> {
+        self.smaller().collect()
+    }
+
+    async fn play(&self, pairs: &P, clock: &ManualClock) -> Result<FusedReport, String> {
+        clock.set(self.start);
+        let mut play = Play::new(self, pairs, clock).map_err(|error| error.to_string())?;
+        for (at, operation) in self.operations.iter().enumerate() {
+            play.step(operation).await.map_err(|story| format!("at operation {at}: {story}"))?;
+        }
+        play.look().await.map_err(|story| format!("in the end: {story}"))?;
+        Ok(FusedReport { timelines: 1, ..play.report })
+    }
+}
+
+/// One timeline under way.
+struct Play<'a, P: Pairs> {
+    world: &'a FusedWorld,
+    limits: [Limit; 2],
+    clock: &'a ManualClock,
+    now: Timestamp,
+    furthest: Timestamp,
+    /// Forgets idle keys as a store may.
+    model: Model,
+    /// Forgets nothing, as limits in process with room for all keys.
+    keeps: Model,
+    fused: P::Way,
+    sequential: Option<P::Way>,
+    local: P::Local,
+    called: [bool; KEYS.len()],
+    open: Vec<Open<P>>,
+    /// The last instant at which the rate was reserved and the cost denied.
+    cancelled: Timestamp,
+    retry: Option<(FusedOperation, Timestamp)>,
+    report: FusedReport,
+}
+
+/// An admitted call, in every way.
+struct Open<P: Pairs> {
+    cost: u64,
+    /// Nothing where limits that forget nothing still admit, as below where they deny already.
+    fused: Option<(Ticket, <P::Way as Subject>::Held)>,
+    keeps: Option<Ticket>,
+    sequential: Option<<P::Way as Subject>::Held>,
+    local: Option<<P::Local as Subject>::Held>,
+}
+
+impl<'a, P: Pairs> Play<'a, P> {
+    fn new(
+        world: &'a FusedWorld,
+        pairs: &P,
+        clock: &'a ManualClock,
+    ) -> Result<Self, throttlekit::LimitError> {
+        let (limits, name) = (world.limits()?, policy_name(world.seed));
+        let setup = Setup { rate: Some(limits[0]), cost: Some(limits[1]), ..Setup::default() };
+        let model = || Model::new(setup, clock.clone(), None);
+        Ok(Self {
+            world,
+            limits: limits.map(|limit| limit.uncrossed()),
+            clock,
+            now: world.start,
+            furthest: world.start,
+            model: model(),
+            keeps: model(),
+            fused: pairs.fused(&name, limits, &Extras::default())?,
+            sequential: pairs.sequential(&format!("{name}-s"), limits, &Extras::default())?,
+            local: pairs.local(limits, clock, &Extras::default())?,
+            called: [false; KEYS.len()],
+            open: Vec::new(),
+            cancelled: Timestamp::EPOCH,
+            retry: None,
+            report: FusedReport::default(),
+        })
+    }
+
+    async fn step(&mut self, operation: &FusedOperation) -> Result<(), String> {
+        match *operation {
+            FusedOperation::Ask { key, cost } => self.ask(key, cost).await,
+            FusedOperation::Settle { permit, used } => {
+                if self.open.is_empty() {
+                    return Ok(());
+                }
+                let open = self.open.remove(permit % self.open.len());
+                let end = match used {
+                    Some(used) => End { actual: Some(used.of(open.cost)), ending: Ending::Success },
+                    None => End { actual: None, ending: Ending::Ignored },
+                };
+                self.settle(open, end).await.map_err(|error| error.to_string())
+            }
+            FusedOperation::Wait(by) => {
+                self.set_clock(self.now + by);
+                Ok(())
+            }
+            FusedOperation::Retry(off) => {
+                let Some((FusedOperation::Ask { key, cost }, at)) = self.retry else { return Ok(()) };
+                let micros = at.as_nanos().div_ceil(1_000).saturating_add_signed(off);
+                self.set_clock(Timestamp::from_micros(micros).max(self.now));
+                self.ask(key, cost).await
+            }
+            FusedOperation::StepBack(by) => self.step_back(by).await.map_err(|error| error.to_string()),
+        }
+    }
+
+    async fn ask(&mut self, key: usize, cost: u64) -> Result<(), String> {
+        let ask = Asked::by(KEYS[key], cost);
+        self.called[key] = true;
+        let no_answer = |error: StoreError| error.to_string();
+        let want = self.model.ask(&ask);
+        let fused = self.fused.admit(&ask).await.map_err(no_answer)?;
+        same("fused", &want, &fused)?;
+        let sequential = match &self.sequential {
+            None => None,
+            Some(way) => {
+                let heard = way.admit(&ask).await.map_err(no_answer)?;
+                same("sequential", &want, &heard)?;
+                heard.held
+            }
+        };
+        let kept = self.keeps.ask(&ask);
+        let local = self.local.admit(&ask).await.map_err(no_answer)?;
+        same("in process", &kept, &local)?;
+        self.report.asks += 1;
+        if let (false, Retry::After(wait)) = (want.decision.allowed, want.decision.retry_after) {
+            self.retry = Some((FusedOperation::Ask { key, cost }, self.now + wait));
+        }
+        let (fused, keeps, local) = (want.held.zip(fused.held), kept.held, local.held);
+        if fused.is_some() || local.is_some() {
+            self.open.push(Open { cost, fused, keeps, sequential, local });
+        }
+        match want.binding {
+            Some(Axis::Rate) => self.report.denied_by_rate += 1,
+            Some(_) => {
+                self.report.denied_by_cost += 1;
+                self.cancelled = self.cancelled.max(self.now);
+                return self.look_at(KEYS[key]).await;
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    async fn settle(&mut self, open: Open<P>, end: End) -> Result<(), StoreError> {
+        self.report.settled += u64::from(end.of(open.cost) != open.cost);
+        if let Some((ticket, held)) = open.fused {
+            self.model.leave(&ticket, end);
+            self.fused.end(held, end).await?;
+        }
+        if let (Some(way), Some(held)) = (&self.sequential, open.sequential) {
+            way.end(held, end).await?;
+        }
+        if let Some(kept) = &open.keeps {
+            self.keeps.leave(kept, end);
+        }
+        match open.local {
+            Some(held) => self.local.end(held, end).await,
+            None => Ok(()),
+        }
+    }
+
+    fn set_clock(&mut self, now: Timestamp) {
+        self.now = now;
+        self.furthest = self.furthest.max(now);
+        self.clock.set(now);
+    }
+
+    async fn step_back(&mut self, by: Duration) -> Result<(), StoreError> {
+        self.report.steps_back += 1;
+        let earliest = self.world.start.as_nanos() - BACK_MAX.as_nanos() as u64;
+        let back = self.now.as_nanos().saturating_sub(by.as_nanos() as u64).max(earliest);
+        let mut back = Timestamp::from_nanos(back);
+        if self.world.keeps_to_denials {
+            back = back.max(self.cancelled).min(self.now);
+        } else if back < self.cancelled && self.sequential.take().is_some() {
+            self.report.left_out += 1;
+        }
+        for key in KEYS {
+            for (axis, limit) in AXES.into_iter().zip(self.limits) {
+                if limit.idle_at(&self.model.state(axis, key)) <= self.furthest {
+                    self.model.forget(axis, key);
+                    self.fused.forget(axis, key).await?;
+                    if let Some(way) = &self.sequential {
+                        way.forget(axis, key).await?;
+                    }
+                }
+            }
+        }
+        self.set_clock(back);
+        Ok(())
+    }
+
+    /// Compares the states of all keys that called.
+    async fn look(&mut self) -> Result<(), String> {
+        for (key, called) in KEYS.into_iter().zip(self.called) {
+            if called {
+                self.look_at(key).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_at(&mut self, key: &str) -> Result<(), String> {
+        let no_answer = |error: StoreError| error.to_string();
+        let fused = self.fused.states(key).await.map_err(no_answer)?;
+        let sequential = match &self.sequential {
+            Some(way) => Some(way.states(key).await.map_err(no_answer)?),
+            None => None,
+        };
+        for (i, axis) in AXES.into_iter().enumerate() {
+            let (limit, want) = (&self.limits[i], self.model.state(axis, key));
+            let told = |way: &str, got: &State| format!("{axis} of {key}, {way}: want {want:?}, got {got:?}");
+            ensure(same_state(limit, &want, &fused[i], self.now), || told("fused", &fused[i]))?;
+            if let Some(got) = &sequential {
+                same_meaning(limit, &want, &got[i], self.now)
+                    .map_err(|story| format!("{}: {story}", told("sequential", &got[i])))?;
+                self.report.states += 1;
+            }
+            self.report.states += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Whether two states answer alike, from `now` on.
+pub(super) fn same_meaning(limit: &Limit, one: &State, two: &State, now: Timestamp) -> Result<(), String> {
+    let (period, units) = (limit.period(), limit.units());
+    let micro = Duration::from_micros(1);
+    let waits = [Duration::ZERO, micro, period / 7, period / 2, period - micro, period, period * 3];
+    for wait in waits {
+        for cost in [0, 1, 2, units / 2, units.saturating_sub(1), units, units + 1] {
+            let at = now + wait;
+            let (want, got) = (limit.decide(one, cost, at), limit.decide(two, cost, at));
+            ensure(want == got, || format!("{cost} at {at}: want {want:?}, got {got:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn same<A, B>(way: &str, want: &Heard<A>, got: &Heard<B>) -> Result<(), String> {
+    let (want, got): (Words, Words) = (want.words(), got.words());
+    ensure(want == got, || format!("{way}:\n  want {want:?}\n  got  {got:?}"))
+}

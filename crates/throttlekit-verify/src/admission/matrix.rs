@@ -1,0 +1,325 @@
+//! The composition matrix: every subset of axes × whoever of them denies × every mix of stores.
+//!
+//! In each [`Cell`] three calls are admitted and held, which uses up every axis that is to deny. Then a call is denied,
+//! twice, and these hold:
+//!
+//! * the axis that is meant to deny is the one named, or the price;
+//! * the name never disagrees with what the axes said in the same call: all before it allowed, it denied, those after it
+//!   were not asked;
+//! * the answer is the denier's own, or the fold of all axes;
+//! * everything is as it was: slots in flight or held, and every state on a store, before and after; and a twin that was
+//!   never asked the denied calls gives the same answers, in full, to calls that look at each axis by itself (of a leased
+//!   axis what the node has in hand and what the store has left count together);
+//! * every decision was told once and as it was answered; denials by axis and by price add up to all denials.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use throttlekit::admission::Axis;
+use throttlekit::store::{SlotStore, Store, StoreError};
+use throttlekit::{ALLOW_FULL, ManualClock, Retry, Timestamp, combine};
+
+use super::cell::{Cell, Denier};
+use super::model::AdmissionBug;
+use super::seat::{Bench, RealBench, Seat, SeededBench};
+use super::subject::{Asked, End, Heard, Told, Words};
+use throttlekit_conformance::check::{Check, ensure};
+use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::played::{self, Played, Tally};
+use throttlekit_conformance::stores::policy_name;
+
+pub(super) const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
+/// Three calls of this cost use up whatever is tight.
+pub(super) const COST: u64 = 33;
+pub(super) const CALLS: u32 = 3;
+/// Worth any price.
+const DEAR: f64 = 1e9;
+/// How long a slot on a store may take to come back: a task of its own gives it.
+const TRIES_MAX: u32 = 3_000;
+const TRY_AGAIN: Duration = Duration::from_millis(1);
+
+/// What was compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MatrixReport {
+    /// Cells played.
+    pub cells: u64,
+    /// Decisions.
+    pub decisions: u64,
+    /// Of them, denials.
+    pub denials: u64,
+    /// Of these, as those who watch were told: by axis, and in the place of [`Denier::Price`] by the price.
+    pub told_by: [u64; 5],
+    /// Decisions that were told.
+    pub told: u64,
+    /// States on stores and slots that were compared before and after a denial.
+    pub states: u64,
+}
+
+impl MatrixReport {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Tally::plus(self, other)
+    }
+
+    /// Whether denials by axis and by price add up, and every decision was told.
+    pub fn adds_up(&self) -> bool {
+        self.told_by.iter().sum::<u64>() == self.denials && self.told == self.decisions
+    }
+}
+
+impl Tally for MatrixReport {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            cells: self.cells + other.cells,
+            decisions: self.decisions + other.decisions,
+            denials: self.denials + other.denials,
+            told_by: std::array::from_fn(|i| self.told_by[i] + other.told_by[i]),
+            told: self.told + other.told,
+            states: self.states + other.states,
+        }
+    }
+}
+
+/// The bugs that it must find.
+pub const MATRIX_BUGS: [AdmissionBug; 13] = [
+    AdmissionBug::RateKept,
+    AdmissionBug::CostTaken,
+    AdmissionBug::ShareTaken,
+    AdmissionBug::SlotKept,
+    AdmissionBug::StaleAxis,
+    AdmissionBug::LastDenier,
+    AdmissionBug::AsksOn,
+    AdmissionBug::PriceLate,
+    AdmissionBug::PriceBeforeSlots,
+    AdmissionBug::ValueBuysIn,
+    AdmissionBug::DecisionOfAll,
+    AdmissionBug::ToldTwice,
+    AdmissionBug::Untold,
+];
+
+/// How many cells there are.
+pub fn cells() -> u64 {
+    all().len() as u64
+}
+
+fn all() -> &'static [Cell] {
+    static ALL: OnceLock<Vec<Cell>> = OnceLock::new();
+    ALL.get_or_init(Cell::all)
+}
+
+/// Plays every `step`th cell from the first on to a store; cells that need none only if `locals`. The first violation ends
+/// it.
+pub async fn examine_matrix<S, M, F>(make: M, step: usize, locals: bool) -> Result<MatrixReport, Violation>
+where
+    S: Store + SlotStore,
+    M: Fn(ManualClock) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<S, StoreError>> + Send + 'static,
+{
+    let make = std::sync::Arc::new(make);
+    let make = move |clock: ManualClock| {
+        let make = make.clone();
+        async move { Ok(RealBench::new([make(clock.clone()).await?, make(clock.clone()).await?], clock)) }
+    };
+    let chosen = (0..).zip(all()).filter(|(_, cell)| locals || cell.is_shared()).step_by(step.max(1));
+    played::examine_each::<Cell, RealBench<S>, _, _>(make, chosen.map(|(seed, _)| seed).collect()).await
+}
+
+/// How many cells it takes until a seeded bug is found, if it is; with no bug, whether there is anything to find.
+pub async fn find_matrix_bug(bug: Option<AdmissionBug>) -> Option<u64> {
+    let make = move |clock| async move { Ok(SeededBench::new(clock, bug)) };
+    let found = played::examine::<Cell, SeededBench, _, _>(make, 0..cells()).await;
+    found.err().map(|violation| violation.seed + 1)
+}
+
+impl<B: Bench> Played<B> for Cell {
+    type Report = MatrixReport;
+
+    fn of(seed: u64) -> Self {
+        all()[seed as usize]
+    }
+
+    fn shorter(&self) -> Vec<Self> {
+        Vec::new()
+    }
+
+    async fn play(&self, bench: &B, clock: &ManualClock) -> Result<MatrixReport, String> {
+        clock.set(START);
+        let name = policy_name(0);
+        let seat = bench.seat(self, &name).await?;
+        let twin = bench.seat(self, &format!("{name}-twin")).await?;
+        let mut play = Play { cell: self, seat: &seat, told: Vec::new(), report: MatrixReport::default() };
+        play.run(&twin).await?;
+        play.check_told()?;
+        Ok(MatrixReport { cells: 1, ..play.report })
+    }
+}
+
+/// One cell under way.
+struct Play<'a, S: Seat> {
+    cell: &'a Cell,
+    seat: &'a S,
+    /// What should have been told.
+    told: Vec<Told>,
+    report: MatrixReport,
+}
+
+impl<S: Seat> Play<'_, S> {
+    async fn run(&mut self, twin: &S) -> Check {
+        let fill = Asked { who: "ann", rate: "r", tokens: "t", cost: COST, value: DEAR, hold: None };
+        let (mut held, mut twins) = (Vec::new(), Vec::new());
+        for _ in 0..CALLS {
+            let heard = self.ask(&fill).await?;
+            ensure(heard.held.is_some(), || format!("a call that fits is denied: {:?}", heard.words()))?;
+            held.extend(heard.held);
+            twins.extend(twin.admit(&fill).await.map_err(|error| error.to_string())?.held);
+        }
+        let before = self.sight().await?;
+        let value = if self.cell.denies(Denier::Price) { 0.0 } else { DEAR };
+        for _ in 0..2 {
+            let heard = self.ask(&Asked { value, ..fill }).await?;
+            let words = heard.words();
+            let named = heard.binding == self.cell.denier.axis()
+                && heard.policy_denied == (self.cell.denier == Denier::Price);
+            ensure(named && heard.held.is_none(), || format!("not {:?}: {words:?}", self.cell.denier))?;
+        }
+        self.as_before(&before).await?;
+        for (mine, theirs) in held.into_iter().zip(twins) {
+            let ended = self.seat.end(mine, End::WELL).await.and(twin.end(theirs, End::WELL).await);
+            ended.map_err(|error| error.to_string())?;
+        }
+        self.look_beside(twin).await
+    }
+
+    /// Asks for each axis by itself, here and where nothing was denied.
+    async fn look_beside(&mut self, twin: &S) -> Check {
+        let one = Asked { who: "ann", rate: "r", tokens: "t", cost: 1, value: DEAR, hold: None };
+        let views = [
+            one,
+            Asked { who: "v", tokens: "v", ..one },
+            Asked { who: "w", rate: "v", ..one },
+            Asked { rate: "w", tokens: "w", ..one },
+        ];
+        for view in views {
+            given_back(self.seat).await?;
+            given_back(twin).await?;
+            let mine = self.ask(&view).await?;
+            let theirs = twin.admit(&view).await.map_err(|error| error.to_string())?;
+            let got = self.words(self.seat, &view, mine.words()).await?;
+            let want = self.words(twin, &view, theirs.words()).await?;
+            ensure(got == want, || {
+                format!("a denial was not free, by {view:?}:\n  want {want:?}\n  got  {got:?}")
+            })?;
+            if let (Some(mine), Some(theirs)) = (mine.held, theirs.held) {
+                let ended = self.seat.end(mine, End::WELL).await.and(twin.end(theirs, End::WELL).await);
+                ended.map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(&mut self, ask: &Asked<'_>) -> Result<Heard<S::Held>, String> {
+        let heard = self.seat.admit(ask).await.map_err(|error| error.to_string())?;
+        self.report.decisions += 1;
+        self.report.denials += u64::from(!heard.decision.allowed);
+        self.told.push(Told {
+            key: ask.who.into(),
+            cost: ask.cost,
+            decision: heard.decision,
+            binding: heard.binding,
+            policy_denied: heard.policy_denied,
+        });
+        consistent(self.cell, &heard).map_err(|law| format!("{law}: {:?}", heard.words()))?;
+        Ok(heard)
+    }
+
+    async fn sight(&mut self) -> Result<Vec<String>, String> {
+        let sight = self.seat.sight().await.map_err(|error| error.to_string())?;
+        self.report.states += sight.len() as u64;
+        Ok(sight)
+    }
+
+    async fn as_before(&mut self, before: &[String]) -> Check {
+        let now = self.sight().await?;
+        ensure(now == before, || format!("a denial was not free:\n  before {before:?}\n  after  {now:?}"))
+    }
+
+    /// All that was said: without waits where the clock goes on, and of a leased axis with what the store has left, since
+    /// what was fetched for a call that is denied stays in hand. The one answer is the fold of these.
+    async fn words(&self, seat: &S, view: &Asked<'_>, words: Words) -> Result<Words, String> {
+        let (mut decision, mut said, binding, policy_denied, held) = words;
+        if let Some((axis, left)) = seat.left_to_lease(view).await.map_err(|error| error.to_string())? {
+            decision.remaining = 0;
+            said[axis as usize]
+                .iter_mut()
+                .filter(|said| said.allowed)
+                .for_each(|said| said.remaining += left);
+        }
+        if self.cell.reads_the_time() {
+            std::iter::once(&mut decision).chain(said.iter_mut().flatten()).for_each(|decision| {
+                if let Retry::After(wait) = &mut decision.retry_after {
+                    *wait = Duration::ZERO;
+                }
+            });
+        }
+        Ok((decision, said, binding, policy_denied, held))
+    }
+
+    fn check_told(&mut self) -> Check {
+        let told = self.seat.watch().take();
+        ensure(told == self.told, || format!("decided {:?}\n  told {told:?}", self.told))?;
+        self.report.told += told.len() as u64;
+        for event in told.iter().filter(|event| !event.decision.allowed) {
+            let by = |denier: &Denier| match denier.axis() {
+                Some(axis) => event.binding == Some(axis),
+                None => event.policy_denied,
+            };
+            Denier::ALL.iter().filter(|denier| by(denier)).for_each(|denier| {
+                self.report.told_by[*denier as usize] += 1;
+            });
+        }
+        ensure(self.report.adds_up(), || format!("denials do not add up: {:?}", self.report))
+    }
+}
+
+/// Waits until every slot has gone back to its store.
+async fn given_back(seat: &impl Seat) -> Check {
+    for _ in 0..TRIES_MAX {
+        let held = seat.held_on_a_store().await.map_err(|error| error.to_string())?;
+        if held.unwrap_or(0) == 0 {
+            return Ok(());
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
+    }
+    Err("slots that were ended are still held".into())
+}
+
+/// What no answer may break, whoever gave it.
+fn consistent<H>(cell: &Cell, heard: &Heard<H>) -> Result<(), &'static str> {
+    let Heard { decision, said, binding, policy_denied, held } = heard;
+    let holds = |law: bool, name| if law { Ok(()) } else { Err(name) };
+    let said = |axis: Axis| said[axis as usize];
+    let axes = Denier::ALL.into_iter().filter_map(|denier| Some((denier, denier.axis()?)));
+    for (denier, axis) in axes {
+        let asked = match binding {
+            _ if !cell.has(denier) => false,
+            Some(binding) => axis <= *binding,
+            None => !policy_denied || axis == Axis::Concurrency,
+        };
+        holds(said(axis).is_some() == asked, "an axis was asked that should not have been, or was not")?;
+        let allowed = said(axis).is_none_or(|decision| decision.allowed);
+        holds(allowed == (*binding != Some(axis)), "the name disagrees with what the axes said")?;
+    }
+    holds(held.is_some() == decision.allowed, "a permit is proof of admission")?;
+    holds(
+        decision.allowed == (binding.is_none() && !policy_denied),
+        "denied by no one, or allowed all the same",
+    )?;
+    holds(binding.is_none() || !policy_denied, "denied by the price and by an axis")?;
+    let fold = || Axis::ALL.into_iter().filter_map(said).fold(ALLOW_FULL, combine);
+    let own = match binding {
+        _ if *policy_denied => return Ok(()),
+        Some(axis) => said(*axis),
+        None => Some(fold()),
+    };
+    holds(own == Some(*decision), "the answer is neither the denier's own nor the fold")
+}

@@ -1,0 +1,297 @@
+//! `budget`: however many gateways and streams debit one token budget, at most `budget + g − 1` tokens are charged in a
+//! window where no debit is of more than `g`; exactly the budget where each is of one.
+//!
+//! A fleet of gateways debits a real [`Store`] until it is refused, over a network that loses answers and brings some
+//! debits twice or late. What the streams were told is compared with what the store counted. The same check judges
+//! gateways with a seeded bug.
+
+mod gateway;
+mod lossy;
+mod seeded;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use throttlekit::Limit;
+use throttlekit::store::{Charge, DebitId, KeySpace, Store};
+use throttlekit_core::rate::State;
+use throttlekit_core::rate::shared::SharedForm;
+
+use throttlekit_conformance::Dice;
+pub use gateway::{Gateway, LeasedGateway, StrictGateway, Told};
+pub use lossy::Lossy;
+pub use seeded::{BudgetBug, find_seeded};
+
+/// Long enough that no run meets its end.
+const WINDOW: Duration = Duration::from_secs(30 * 86_400);
+/// A budget has room for so many of the largest debits, and one token more: then the last of equal debits goes as far
+/// beyond as any can.
+const LARGEST_DEBITS: u64 = 150;
+const KEY: &str = "acme";
+
+/// How large debits are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunks {
+    /// All of so many tokens.
+    Of(u64),
+    /// Of one to so many.
+    UpTo(u64),
+}
+
+/// How a gateway asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The store, about each debit by its name.
+    Strict,
+    /// The store for batches of tokens, which it spends by itself.
+    Leased,
+}
+
+/// One fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Gateways, each with a limiter of its own.
+    pub gateways: u64,
+    /// Streams on each gateway.
+    pub streams: u64,
+    /// How large their debits are.
+    pub chunks: Chunks,
+    /// How the gateways ask.
+    pub way: Way,
+    /// Whether the network loses requests and answers.
+    pub loses: bool,
+}
+
+/// What came of one fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The budget.
+    pub budget: u64,
+    /// Tokens that streams were told they may count.
+    pub told: u64,
+    /// Tokens that the store counted.
+    pub charged: u64,
+    /// Debits that were answered.
+    pub debits: u64,
+    /// Debits that were sent again, in doubt, as a copy or late.
+    pub again: u64,
+}
+
+impl Chunks {
+    /// The largest debit.
+    pub fn largest(self) -> u64 {
+        let (Self::Of(tokens) | Self::UpTo(tokens)) = self;
+        tokens
+    }
+
+    fn draw(self, dice: &mut Dice) -> u64 {
+        match self {
+            Self::Of(tokens) => tokens,
+            Self::UpTo(tokens) => dice.between(1, tokens),
+        }
+    }
+}
+
+impl Setup {
+    /// The budget its streams share.
+    pub fn budget(&self) -> u64 {
+        LARGEST_DEBITS * self.chunks.largest() + 1
+    }
+
+    /// The most that may be charged.
+    pub fn bound(&self) -> u64 {
+        self.budget() + self.chunks.largest() - 1
+    }
+
+    /// Whether what came of it is lawful.
+    pub fn check(&self, seen: &Seen) -> Result<(), String> {
+        let Seen { budget, told, charged, .. } = *seen;
+        let bound = self.bound();
+        let wrong = |what: String| Err(format!("{self}: {what}"));
+        if told > bound || charged > bound {
+            return wrong(format!("{told} tokens passed and {charged} were charged, {bound} may be"));
+        }
+        if self.way == Way::Strict && told != charged {
+            return wrong(format!("{told} tokens passed and {charged} were charged"));
+        }
+        if told > charged {
+            return wrong(format!("{told} tokens passed of {charged} that were lent"));
+        }
+        // What a node has left is fewer than any of its streams asked for; what is lost on the way is spent by nobody.
+        let stranded = match self.way {
+            Way::Strict => 0,
+            Way::Leased if self.loses => u64::MAX,
+            Way::Leased => self.gateways * (self.chunks.largest() - 1),
+        };
+        if told < budget.saturating_sub(stranded) {
+            return wrong(format!("only {told} tokens of {budget} passed, {stranded} may be left at nodes"));
+        }
+        Ok(())
+    }
+
+    /// Whether nothing further beyond the budget could have passed.
+    pub fn is_tight(&self, seen: &Seen) -> bool {
+        seen.told == self.bound()
+    }
+
+    fn limit(&self) -> Limit {
+        Limit::token_budget(self.budget(), WINDOW).expect("a budget")
+    }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gateways, streams, chunks, way, loses } = self;
+        let network = if *loses { ", answers lost" } else { "" };
+        write!(f, "{way:?}, {gateways} gateways of {streams} streams, debits {chunks:?}{network}")
+    }
+}
+
+/// Every fleet of these sizes, with debits by ones, by chunks and mixed, strict and leased, with losses and without.
+pub fn setups(gateways: &[u64], streams: &[u64], largest: &[u64]) -> Vec<Setup> {
+    let mut all = Vec::new();
+    let chunks = || {
+        let mixed = largest.iter().copied().max().map(Chunks::UpTo);
+        [Chunks::Of(1)].into_iter().chain(largest.iter().copied().map(Chunks::Of)).chain(mixed)
+    };
+    for (&gateways, &streams) in gateways.iter().flat_map(|g| streams.iter().map(move |s| (g, s))) {
+        for (chunks, way) in chunks().flat_map(|c| [(c, Way::Strict), (c, Way::Leased)]) {
+            for loses in [false, true] {
+                all.push(Setup { gateways, streams, chunks, way, loses });
+            }
+        }
+    }
+    all
+}
+
+/// Runs one fleet. The gateways take the stores in turn, which are all ways to one; the policy's name is the run's own.
+///
+/// # Panics
+///
+/// When the store does not answer, or answers the same debit in two ways.
+pub async fn run<S: Store>(stores: &[Arc<S>], policy: &str, setup: Setup) -> Seen {
+    let store = |gateway: u64| {
+        let lossy = if setup.loses { 8 } else { 0 };
+        Lossy::new(stores[gateway as usize % stores.len()].clone(), lossy, gateway)
+    };
+    let limit = setup.limit();
+    let largest = setup.chunks.largest();
+    match setup.way {
+        Way::Strict => run_with(stores, policy, setup, |g| StrictGateway::new(store(g), policy, limit)).await,
+        Way::Leased => {
+            run_with(stores, policy, setup, |g| LeasedGateway::new(store(g), policy, limit, 4 * largest))
+                .await
+        }
+    }
+}
+
+/// The same with these gateways.
+async fn run_with<S: Store, G: Gateway>(
+    stores: &[Arc<S>],
+    policy: &str,
+    setup: Setup,
+    gateway: impl Fn(u64) -> G,
+) -> Seen {
+    let account = Arc::new(Account::default());
+    let gateways: Vec<Arc<G>> = (0..setup.gateways).map(|i| Arc::new(gateway(i))).collect();
+    let streams = gateways.iter().flat_map(|gateway| (0..setup.streams).map(move |_| gateway.clone()));
+    let tasks: Vec<_> = streams
+        .zip(1..)
+        .map(|(gateway, stream)| {
+            let dice = Dice::new(u64::try_from(stream).unwrap_or(0));
+            let stream = Stream { gateway, stream, setup, dice, account: account.clone() };
+            tokio::spawn(stream.run())
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("a stream does not panic");
+    }
+    let read = |counter: &AtomicU64| counter.load(Relaxed);
+    Seen {
+        budget: setup.budget(),
+        told: read(&account.told),
+        charged: charged(&*stores[0], policy, setup).await,
+        debits: read(&account.debits),
+        again: read(&account.again),
+    }
+}
+
+/// What the store counted.
+async fn charged<S: Store>(store: &S, policy: &str, setup: Setup) -> u64 {
+    let form = SharedForm::of(&setup.limit()).expect("of whole microseconds");
+    let key = KeySpace::new("tk", policy, "", &form).key(KEY.as_bytes(), KEY.as_bytes());
+    let sight = store.peek(&[Charge { key: &key, form: &form, cost: 1 }]).await.expect("the store answers");
+    match sight.states[..] {
+        [State::Count(count)] => count.used,
+        _ => 0,
+    }
+}
+
+#[derive(Default)]
+struct Account {
+    told: AtomicU64,
+    debits: AtomicU64,
+    again: AtomicU64,
+}
+
+/// One stream: debits until it is refused.
+struct Stream<G> {
+    gateway: Arc<G>,
+    stream: u128,
+    setup: Setup,
+    dice: Dice,
+    account: Arc<Account>,
+}
+
+impl<G: Gateway> Stream<G> {
+    async fn run(mut self) {
+        for number in 1.. {
+            let tokens = self.setup.chunks.draw(&mut self.dice);
+            let id = DebitId { stream: self.stream, number };
+            let told = self.debit(tokens, id).await;
+            self.account.debits.fetch_add(1, Relaxed);
+            if told != Told::Allowed {
+                return;
+            }
+            self.account.told.fetch_add(tokens, Relaxed);
+            if G::NAMED && number > 1 && self.dice.once_in(16) {
+                self.straggle(DebitId { number: number - 1, ..id }).await;
+            }
+        }
+    }
+
+    /// The same again until it is answered, and now and then by two ways at once.
+    async fn debit(&mut self, tokens: u64, id: DebitId) -> Told {
+        loop {
+            let copies = G::NAMED && self.dice.once_in(8);
+            let copy = copies.then(|| tokio::spawn(send(self.gateway.clone(), tokens, id)));
+            let told = self.gateway.debit(tokens, id).await;
+            let other = match copy {
+                Some(copy) => copy.await.expect("a copy does not panic"),
+                None => Told::Unknown,
+            };
+            self.account.again.fetch_add(u64::from(copies), Relaxed);
+            match (told, other) {
+                (Told::Unknown, Told::Unknown) => self.account.again.fetch_add(1, Relaxed),
+                (Told::Unknown, told) | (told, Told::Unknown) => return told,
+                (told, other) => {
+                    assert_eq!(told, other, "one debit, two answers");
+                    return told;
+                }
+            };
+        }
+    }
+
+    /// What arrives after a later one is not charged.
+    async fn straggle(&self, id: DebitId) {
+        self.account.again.fetch_add(1, Relaxed);
+        let told = self.gateway.debit(1, id).await;
+        assert!(matches!(told, Told::Late | Told::Unknown), "a straggler is answered: {told:?}");
+    }
+}
+
+async fn send<G: Gateway>(gateway: Arc<G>, tokens: u64, id: DebitId) -> Told {
+    gateway.debit(tokens, id).await
+}

@@ -1,0 +1,209 @@
+//! A store whose every call may fail, before it was done or after, or take long; and a ledger of what was lost.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use throttlekit::Guarantee;
+use throttlekit::store::{
+    Beat, Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, LocalShares, Occupancy, Outcome,
+};
+use throttlekit::store::{Settlement, Sight, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError};
+
+use super::bugs::DrillBug;
+use throttlekit_conformance::Dice;
+
+/// Others are let go first up to so often, before a call and after it.
+const PAUSES_MAX: u64 = 3;
+
+/// A store among faults.
+pub struct Flaky<S> {
+    store: Arc<S>,
+    /// One call in so many fails; none, if zero.
+    one_in: u64,
+    bug: Option<DrillBug>,
+    inside: Mutex<Inside>,
+}
+
+struct Inside {
+    dice: Dice,
+    calls: u64,
+    failed: u64,
+    lost: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Good,
+    /// Nothing is done.
+    Refused,
+    /// It is done, and nobody hears of it.
+    AnswerLost,
+}
+
+impl<S> Flaky<S> {
+    /// Fails one call in so many, half of them after the store has done its part.
+    pub fn new(store: Arc<S>, one_in: u64, seed: u64, bug: Option<DrillBug>) -> Self {
+        let inside = Inside { dice: Dice::new(seed), calls: 0, failed: 0, lost: BTreeMap::new() };
+        Self { store, one_in, bug, inside: Mutex::new(inside) }
+    }
+
+    /// Calls, and how many failed.
+    pub fn calls(&self) -> (u64, u64) {
+        let inside = self.inside();
+        (inside.calls, inside.failed)
+    }
+
+    /// What a key was charged by asks whose answer was lost: they have no name, so nobody can find out.
+    pub fn lost(&self, key: &str) -> u64 {
+        self.inside().lost.get(key).copied().unwrap_or(0)
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a call among faults. What was lost is noted at once, since who waits for the answer may go away.
+    async fn carry<T>(
+        &self,
+        call: impl Future<Output = T>,
+        note: impl FnOnce(&T, &mut BTreeMap<String, u64>),
+    ) -> Result<T, StoreError> {
+        let (fate, before, after) = self.inside().draw(self.one_in);
+        pause(before).await;
+        if fate == Fate::Refused {
+            return Err(StoreError::unavailable("refused, as drilled"));
+        }
+        let answer = call.await;
+        if fate == Fate::AnswerLost {
+            note(&answer, &mut self.inside().lost);
+        }
+        pause(after).await;
+        if fate == Fate::AnswerLost {
+            Err(StoreError::Deadline(Duration::from_millis(1)))
+        } else {
+            Ok(answer)
+        }
+    }
+}
+
+async fn pause(times: u64) {
+    for _ in 0..times {
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Inside {
+    fn draw(&mut self, one_in: u64) -> (Fate, u64, u64) {
+        self.calls += 1;
+        let fails = one_in > 0 && self.dice.once_in(one_in);
+        self.failed += u64::from(fails);
+        let fate = match fails {
+            false => Fate::Good,
+            true if self.dice.once_in(2) => Fate::Refused,
+            true => Fate::AnswerLost,
+        };
+        (fate, self.dice.below(PAUSES_MAX + 1), self.dice.below(PAUSES_MAX + 1))
+    }
+}
+
+fn charged(
+    asks: &[Charges<'_>],
+    outcomes: &Result<Vec<Outcome>, StoreError>,
+    lost: &mut BTreeMap<String, u64>,
+) {
+    let Ok(outcomes) = outcomes else { return };
+    for (ask, _) in asks.iter().zip(outcomes).filter(|(_, outcome)| outcome.verdict.decision.allowed) {
+        ask.charges.iter().for_each(|charge| *lost.entry(charge.key.to_owned()).or_default() += charge.cost);
+    }
+}
+
+impl<S: Store> Store for Flaky<S> {
+    fn background(&self) -> throttlekit::store::Background {
+        Store::background(&self.store)
+    }
+
+    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        self.carry(self.store.admit(asks), |answer, lost| charged(asks, answer, lost)).await?
+    }
+
+    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+        let renamed: Vec<Debit<'_>> = match self.bug {
+            Some(DrillBug::DebitNamesIgnored) => {
+                let anew = self.inside().dice.roll();
+                let mut renamed = debits.to_vec();
+                renamed.iter_mut().for_each(|debit| debit.id.stream = anew.into());
+                renamed
+            }
+            _ => debits.to_vec(),
+        };
+        let answers = self.carry(self.store.debit(&renamed), |_, _| {}).await;
+        answers.unwrap_or_else(|lost| vec![Err(lost); debits.len()])
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+        self.store.peek(charges).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
+        self.carry(self.store.settle(settlements), |_, _| {}).await?
+    }
+
+    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+        let answers = self.carry(self.store.lease(asks), |_, _| {}).await;
+        answers.unwrap_or_else(|lost| vec![Err(lost); asks.len()])
+    }
+
+    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        match self.bug {
+            Some(DrillBug::ReturnSwallowed) if self.inside().dice.once_in(8) => return Ok(()),
+            Some(DrillBug::ReturnCountedTwice) => {
+                let mut again = backs.to_vec();
+                again.iter_mut().for_each(|back| back.id.0 ^= 1);
+                self.store.give_back(&again).await?;
+            }
+            _ => {}
+        }
+        self.carry(self.store.give_back(backs), |_, _| {}).await?
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        self.store.reset(keys).await
+    }
+
+    fn local_shares(&self) -> Option<&LocalShares> {
+        self.store.local_shares()
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.store.guarantee()
+    }
+}
+
+impl<S: SlotStore> SlotStore for Flaky<S> {
+    fn background(&self) -> throttlekit::store::Background {
+        SlotStore::background(&self.store)
+    }
+
+    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+        self.carry(self.store.acquire(ask), |_, _| {}).await?
+    }
+
+    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
+        let answers = self.carry(self.store.heartbeat(leases, lives), |_, _| {}).await;
+        answers.unwrap_or_else(|lost| vec![Err(lost); leases.len()])
+    }
+
+    async fn release(&self, leases: &[SlotLease<'_>]) -> Vec<Result<bool, StoreError>> {
+        let answers = self.carry(self.store.release(leases), |_, _| {}).await;
+        answers.unwrap_or_else(|lost| vec![Err(lost); leases.len()])
+    }
+
+    async fn occupancy(&self, keys: &[&str]) -> Result<Vec<Occupancy>, StoreError> {
+        self.store.occupancy(keys).await
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        SlotStore::guarantee(&*self.store)
+    }
+}

@@ -1,0 +1,174 @@
+//! What one run is made of: stores among faults, a policy over them, and what the books must say in the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit::admission::{Axis, SharedPolicy};
+use throttlekit::fair::Escrow;
+use throttlekit::store::{Charge, KeySpace, MemoryStore, Store};
+use throttlekit::{Cadence, FairLimiter, Guard, Limit, ManualClock, SharedLimiter, SharedSlots, Timestamp};
+use throttlekit_core::rate::State;
+use throttlekit_core::rate::shared::SharedForm;
+
+use super::bugs::DrillBug;
+use super::flaky::Flaky;
+use throttlekit_conformance::Dice;
+
+pub(super) type Memory = Arc<MemoryStore<ManualClock>>;
+type Broken = Arc<Flaky<MemoryStore<ManualClock>>>;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
+/// So small that every axis denies now and then.
+const CALLS: u64 = 14;
+const TOKENS: u64 = 240;
+const TOKENS_OF_ALL: u64 = 400;
+const SLOTS: u32 = 3;
+pub(super) const TENANTS: [&str; 2] = ["ann", "bob"];
+/// The key of the limit that all tenants share.
+pub(super) const ALL: &str = "all";
+
+/// Which limits lie where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Calls and tokens in one call to one store.
+    Fused,
+    /// Calls on one store, tokens on another.
+    Split,
+    /// Calls, tokens of the tenant and tokens of all in one call: debits of two limits have no name.
+    TwoBudgets,
+}
+
+/// Which slots.
+enum Slots {
+    Guard(Arc<Guard>),
+    Shared(SharedSlots<Broken>),
+}
+
+pub(super) struct Rig {
+    pub(super) layout: Layout,
+    pub(super) policy: SharedPolicy,
+    slots: Slots,
+    shares: Option<Arc<FairLimiter<ManualClock>>>,
+    clock: ManualClock,
+    stores: [(Memory, Broken); 2],
+}
+
+impl Rig {
+    pub(super) fn of(dice: &mut Dice, bug: Option<DrillBug>) -> Self {
+        let clock = ManualClock::at(START);
+        let layout = dice.pick(&[Layout::Fused, Layout::Split, Layout::TwoBudgets]);
+        let one_in = dice.pick(&[0, 10, 10, 30]);
+        let stores = [(); 2].map(|()| {
+            let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
+            let broken = Arc::new(Flaky::new(memory.clone(), one_in, dice.roll(), bug));
+            (memory, broken)
+        });
+        let slots = if dice.once_in(2) {
+            Slots::Guard(Arc::new(Guard::fixed(SLOTS)))
+        } else {
+            let slots = SharedSlots::builder(stores[1].1.clone(), "slots", SLOTS);
+            Slots::Shared(slots.build().expect("a good life"))
+        };
+        let shares = dice.once_in(2).then(|| {
+            let escrow = Escrow::new(TOKENS_OF_ALL, Cadence::every(HOUR)).expect("a good limit");
+            Arc::new(FairLimiter::builder(escrow).clock(clock.clone()).build())
+        });
+        let policy = policy(layout, &stores, &slots, shares.as_ref());
+        Self { layout, policy, slots, shares, clock, stores }
+    }
+
+    /// How often the stores were called, and how often that failed.
+    pub(super) fn calls(&self) -> (u64, u64) {
+        let calls = self.stores.each_ref().map(|(_, broken)| broken.calls());
+        (calls[0].0 + calls[1].0, calls[0].1 + calls[1].1)
+    }
+
+    /// Slots that nobody holds and nobody can have, when all releases are done or their leases over.
+    pub(super) async fn slots_leaked(&self) -> u64 {
+        match &self.slots {
+            Slots::Guard(guard) => guard.in_flight().into(),
+            Slots::Shared(slots) => {
+                // Past every lease that nobody beats for. Not before all is settled: names are forgotten by this clock.
+                self.clock.advance(Duration::from_secs(60));
+                let mut held = slots.stats().held;
+                for tenant in TENANTS {
+                    held += u64::from(slots.occupancy(tenant).await.unwrap_or(u32::MAX));
+                }
+                held
+            }
+        }
+    }
+
+    /// What is charged beside what must be: calls of a tenant, its tokens, or those of all.
+    pub(super) async fn beside(&self, limit: &'static str, key: &str, expected: u64) -> Option<String> {
+        let (form, place) = (form(limit), usize::from(self.layout == Layout::Split && limit == "tokens"));
+        let (memory, broken) = &self.stores[place];
+        let home: &[u8] = if self.layout == Layout::TwoBudgets { b"" } else { key.as_bytes() };
+        let name = KeySpace::new("tk", "drill", limit, &form).key(home, key.as_bytes());
+        let charge = Charge { key: &name, form: &form, cost: 0 };
+        let sight = memory.peek(&[charge]).await.expect("memory answers");
+        let used = match &sight.states[0] {
+            State::Count(count) => count.used,
+            _ => 0,
+        };
+        let (lost, told) = (broken.lost(&name), expected);
+        (used != told + lost)
+            .then(|| format!("{limit} of {key}: {used} charged, {told} used, {lost} by lost answers"))
+    }
+
+    /// The same for what tenants share in process.
+    pub(super) fn shares_beside(&self, expected: u64) -> Option<String> {
+        let used = self.shares.as_ref()?.stats().used;
+        (used != expected).then(|| format!("shares: {used} charged, {expected} used"))
+    }
+}
+
+fn limit(name: &str) -> Limit {
+    let limit = match name {
+        "calls" => Limit::fixed_window(CALLS, HOUR),
+        "tokens" => Limit::token_budget(TOKENS, HOUR),
+        _ => Limit::token_budget(TOKENS_OF_ALL, HOUR),
+    };
+    limit.expect("a good limit")
+}
+
+fn form(name: &str) -> SharedForm {
+    SharedForm::of(&limit(name)).expect("a limit that can be shared")
+}
+
+fn policy(
+    layout: Layout,
+    stores: &[(Memory, Broken); 2],
+    slots: &Slots,
+    shares: Option<&Arc<FairLimiter<ManualClock>>>,
+) -> SharedPolicy {
+    let [first, second] = stores.each_ref().map(|(_, broken)| broken.clone());
+    let named = |name| (name, limit(name));
+    let good = "a good policy";
+    let builder = SharedPolicy::builder("drill");
+    let builder = match slots {
+        Slots::Guard(guard) => builder.concurrency(guard.clone()),
+        Slots::Shared(slots) => builder.concurrency(slots.clone()),
+    };
+    let builder = match layout {
+        Layout::Fused => {
+            let limits = SharedLimiter::all(first, "drill", ["calls", "tokens"].map(named)).expect(good);
+            builder.together(limits.home(0), [Axis::Rate, Axis::Cost])
+        }
+        Layout::Split => {
+            let calls = SharedLimiter::all(first, "drill", [named("calls")]).expect(good);
+            let tokens = SharedLimiter::all(second, "drill", [named("tokens")]).expect(good);
+            builder.together(tokens.home(0), [Axis::Cost]).together(calls.home(0), [Axis::Rate])
+        }
+        Layout::TwoBudgets => {
+            let limits = SharedLimiter::all(first, "drill", ["calls", "tokens", ALL].map(named)).expect(good);
+            builder.together(limits, [Axis::Rate.of(0), Axis::Cost.of(0), Axis::Cost.of(1)])
+        }
+    };
+    let builder = match shares {
+        Some(shares) => builder.fair_local(shares.clone()),
+        None => builder,
+    };
+    builder.build().expect(good)
+}

@@ -1,0 +1,374 @@
+//! Law `fair-tree`: nested weights divide as they say, and as flat ones where inner weights are sums.
+//!
+//! In every world all leaves have joined and stay backlogged: each has an ask until it is admitted, then another. They
+//! come in any order until nobody's ask passes. Judged is
+//!
+//! * safety: never more than the limit;
+//! * the sharing incentive: whoever asks within its nested guarantee is admitted;
+//! * the shares: with asks of at most `q`, a leaf at depth `d` ends at most `d·q` above its part of the limit and less
+//!   than `d + q` below it, where its part is the product of its own and its groups' weights among their siblings;
+//! * flatness: where inner weights are sums, the same of the flat [`weighted_max_min`], but for the unit that may
+//!   round it;
+//! * work conservation: with asks of one unit the limit is used up;
+//! * sameness: the tree that ships answers as one that adds up everything anew for every ask.
+
+use std::time::Duration;
+
+use throttlekit_core::Timestamp;
+use throttlekit_core::fair::{Group, Leaf, Tree, Weight, weighted_max_min};
+use throttlekit_core::rate::Cadence;
+
+use throttlekit_conformance::Dice;
+use throttlekit_conformance::laws::{Law, Trial, Violation};
+
+/// A tree and its traffic.
+#[derive(Clone, Debug)]
+struct World {
+    limit: u64,
+    cost_max: u64,
+    /// Whether every group's weight is the sum of those below.
+    sums: bool,
+    /// Group 0 is the root; others follow their parents.
+    groups: Vec<Branch>,
+    leaves: Vec<Branch>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Branch {
+    parent: usize,
+    weight: u64,
+}
+
+throttlekit_conformance::bugs! {
+    /// What is wrong with a [`Twin`].
+    enum Bug {
+        WholeRestBelow: "Below a group that goes beyond its guarantee everything that is left above is divided.",
+        ReserveForgotten: "Below such a group nobody looks at what is reserved.",
+        OnlyOwnGroup: "Only the group that a leaf belongs to is looked at.",
+        FirstComeInside: "Inside a group it is first come, first served.",
+        GroupsEqual: "A group counts for one, whoever is in it.",
+        BeyondTwice: "Whoever has passed its guarantee may pass it again.",
+        OwnReserveTwice: "What an asker has not used of its guarantee is lent to it once more.",
+    }
+}
+
+/// The law, with the bugs that its check must find.
+pub(super) fn law() -> Law {
+    let seeded = Bug::ALL.iter().map(|&bug| {
+        (bug.name(), trial(move |world, seed| Ok(play(world, &mut Twin::new(world, Some(bug)), seed))))
+    });
+    Law { name: "fair-tree", holds: trial(played_alike), seeded: seeded.collect() }
+}
+
+fn trial(played: impl Fn(&World, u64) -> Result<Played, String> + Send + Sync + 'static) -> Trial {
+    Box::new(move |seed| {
+        let world = World::any(&mut Dice::new(seed));
+        let judged = played(&world, seed).and_then(|played| judge(&world, &played));
+        judged.map_err(|problem| Violation { seed, story: format!("{problem}\n{world:?}") })
+    })
+}
+
+fn played_alike(world: &World, seed: u64) -> Result<Played, String> {
+    let shipped = play(world, &mut Shipped::new(world), seed);
+    let twin = play(world, &mut Twin::new(world, None), seed);
+    if shipped.answers != twin.answers {
+        let first = shipped.answers.iter().zip(&twin.answers).position(|(a, b)| a != b);
+        return Err(format!("the tree and its slow twin differ at ask {first:?}"));
+    }
+    Ok(shipped)
+}
+
+impl World {
+    /// Two to five levels, one to four branches each, weights of a few sizes.
+    fn any(dice: &mut Dice) -> Self {
+        let levels = dice.between(2, 5);
+        let weight_max = dice.pick(&[1, 5, 1_000]);
+        let sums = dice.once_in(2);
+        let limit_max = dice.pick(&[10, 40, 400]);
+        let mut world = Self {
+            limit: dice.between(1, limit_max),
+            cost_max: dice.pick(&[1, 2, 3, 10, 50]),
+            sums,
+            groups: vec![Branch { parent: 0, weight: 1 }],
+            leaves: Vec::new(),
+        };
+        let mut level = vec![0];
+        for depth in 1..=levels {
+            let mut next = Vec::new();
+            for &parent in &level {
+                for child in 0..dice.between(1, 3) {
+                    let branch = Branch { parent, weight: dice.between(1, weight_max) };
+                    // The first stays a group to the last level, so that the tree is as deep as was said.
+                    if depth < levels && (child == 0 || dice.once_in(3)) {
+                        next.push(world.groups.len());
+                        world.groups.push(branch);
+                    } else {
+                        world.leaves.push(branch);
+                    }
+                }
+            }
+            level = next;
+        }
+        if sums {
+            world.sum_up();
+        }
+        world
+    }
+
+    fn sum_up(&mut self) {
+        for group in (0..self.groups.len()).rev() {
+            self.groups[group].weight = self.children(group).map(|(branch, _)| branch.weight).sum();
+        }
+    }
+
+    /// What stands below a group, and where: groups first.
+    fn children(&self, group: usize) -> impl Iterator<Item = (Branch, Place)> {
+        let groups = self.groups.iter().enumerate().skip(1).map(|(i, branch)| (*branch, Place::Group(i)));
+        let leaves = self.leaves.iter().enumerate().map(|(i, branch)| (*branch, Place::Leaf(i)));
+        groups.chain(leaves).filter(move |(branch, _)| branch.parent == group)
+    }
+
+    /// From the root's child down to a leaf.
+    fn path(&self, leaf: usize) -> Vec<(Branch, Place)> {
+        let mut path = vec![(self.leaves[leaf], Place::Leaf(leaf))];
+        while path[0].0.parent != 0 {
+            let group = path[0].0.parent;
+            path.insert(0, (self.groups[group], Place::Group(group)));
+        }
+        path
+    }
+
+    fn weights_below(&self, group: usize) -> u64 {
+        self.children(group).map(|(branch, _)| branch.weight).sum()
+    }
+
+    /// What a leaf is promised, floors taken at every level.
+    fn promise(&self, leaf: usize) -> u64 {
+        self.path(leaf)
+            .iter()
+            .fold(self.limit, |limit, (branch, _)| branch.weight * limit / self.weights_below(branch.parent))
+    }
+
+    /// A leaf's part of the limit as a fraction: above and below the line.
+    fn part(&self, leaf: usize) -> (i128, i128) {
+        self.path(leaf).iter().fold((i128::from(self.limit), 1), |(above, below), (branch, _)| {
+            (above * i128::from(branch.weight), below * i128::from(self.weights_below(branch.parent)))
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Group(usize),
+    Leaf(usize),
+}
+
+trait Subject {
+    fn admits(&mut self, leaf: usize, cost: u64) -> bool;
+}
+
+/// The tree that ships.
+struct Shipped {
+    tree: Tree,
+    leaves: Vec<Leaf>,
+}
+
+impl Shipped {
+    fn new(world: &World) -> Self {
+        let hour = Cadence::Every { length: Duration::from_secs(3_600), anchor: Timestamp::EPOCH };
+        let mut tree = Tree::new(world.limit, hour).expect("a limit of one at least");
+        tree.advance(Timestamp::from_millis(1_800_000_000_000));
+        let weight = |branch: &Branch| Weight::new(branch.weight).expect("a weight of one at least");
+        let mut groups = vec![Group::ROOT];
+        for branch in &world.groups[1..] {
+            let own = (!world.sums).then(|| weight(branch));
+            groups.push(tree.join_group(groups[branch.parent], own).expect("not too deep"));
+        }
+        let leaves = world.leaves.iter().map(|leaf| tree.join(groups[leaf.parent], weight(leaf))).collect();
+        Self { tree, leaves }
+    }
+}
+
+impl Subject for Shipped {
+    fn admits(&mut self, leaf: usize, cost: u64) -> bool {
+        self.tree.check(self.leaves[leaf], cost).decision.allowed
+    }
+}
+
+/// The same rule, all sums taken anew for every ask; or with something done wrong.
+struct Twin<'a> {
+    world: &'a World,
+    groups: Vec<u64>,
+    leaves: Vec<u64>,
+    bug: Option<Bug>,
+}
+
+impl<'a> Twin<'a> {
+    fn new(world: &'a World, bug: Option<Bug>) -> Self {
+        Self { world, groups: vec![0; world.groups.len()], leaves: vec![0; world.leaves.len()], bug }
+    }
+
+    fn used(&self, place: Place) -> u64 {
+        match place {
+            Place::Group(group) => self.groups[group],
+            Place::Leaf(leaf) => self.leaves[leaf],
+        }
+    }
+
+    fn weight(&self, branch: Branch, place: Place) -> u64 {
+        let counts_for_one = self.bug == Some(Bug::GroupsEqual) && matches!(place, Place::Group(_));
+        if counts_for_one { 1 } else { branch.weight }
+    }
+
+    fn passes(&self, leaf: usize, cost: u64) -> bool {
+        let (mut limit, mut beyond) = (self.world.limit, false);
+        for (branch, place) in self.world.path(leaf) {
+            let siblings: Vec<_> = self.world.children(branch.parent).collect();
+            let weights: u64 = siblings.iter().map(|&(branch, place)| self.weight(branch, place)).sum();
+            let promise = |branch, place| self.weight(branch, place) * limit / weights;
+            let left = limit.saturating_sub(siblings.iter().map(|&(_, place)| self.used(place)).sum());
+            let others = siblings.iter().filter(|(_, other)| *other != place);
+            let reserved: u64 = others.map(|&(b, p)| promise(b, p).saturating_sub(self.used(p))).sum();
+            let (guarantee, used) = (promise(branch, place), self.used(place));
+            let mut borrowable = left.saturating_sub(reserved);
+            if self.bug == Some(Bug::OwnReserveTwice) {
+                borrowable += guarantee.saturating_sub(used);
+            }
+            let within = used + cost <= guarantee;
+            let lends = (used <= guarantee || self.bug == Some(Bug::BeyondTwice)) && cost <= borrowable;
+            let mut passes = cost <= left && (within || lends);
+            if beyond && self.bug != Some(Bug::ReserveForgotten) {
+                passes &= cost <= borrowable;
+            }
+            let is_leaf = matches!(place, Place::Leaf(_));
+            match self.bug {
+                Some(Bug::FirstComeInside) if branch.parent != 0 => passes = cost <= left,
+                Some(Bug::ReserveForgotten) if beyond => passes = cost <= left,
+                Some(Bug::OnlyOwnGroup) if !is_leaf => passes = cost <= left,
+                _ => {}
+            }
+            if !passes {
+                return false;
+            }
+            beyond = used + cost > guarantee;
+            limit = match self.bug {
+                Some(Bug::WholeRestBelow) if beyond => used + borrowable,
+                _ => guarantee.max(used + cost),
+            };
+        }
+        true
+    }
+}
+
+impl Subject for Twin<'_> {
+    fn admits(&mut self, leaf: usize, cost: u64) -> bool {
+        let passes = self.passes(leaf, cost);
+        if passes {
+            for (_, place) in self.world.path(leaf) {
+                match place {
+                    Place::Group(group) => self.groups[group] += cost,
+                    Place::Leaf(leaf) => self.leaves[leaf] += cost,
+                }
+            }
+        }
+        passes
+    }
+}
+
+/// One world played to its end.
+struct Played {
+    answers: Vec<bool>,
+    used: Vec<u64>,
+    /// The first ask within a guarantee that was refused.
+    refused: Option<String>,
+}
+
+fn play(world: &World, subject: &mut dyn Subject, seed: u64) -> Played {
+    let mut dice = Dice::new(!seed);
+    let mut asks: Vec<u64> = world.leaves.iter().map(|_| dice.between(1, world.cost_max)).collect();
+    let promises: Vec<u64> = (0..asks.len()).map(|leaf| world.promise(leaf)).collect();
+    let mut played = Played { answers: Vec::new(), used: vec![0; asks.len()], refused: None };
+    // A leaf whose ask was denied waits until someone else's passes.
+    let mut waiting: Vec<usize> = (0..asks.len()).collect();
+    let mut denied = Vec::new();
+    while !waiting.is_empty() && played.used.iter().sum::<u64>() <= world.limit {
+        let leaf = waiting.swap_remove(dice.below(waiting.len() as u64) as usize);
+        let passes = subject.admits(leaf, asks[leaf]);
+        played.answers.push(passes);
+        if passes {
+            played.used[leaf] += asks[leaf];
+            asks[leaf] = dice.between(1, world.cost_max);
+            waiting.push(leaf);
+            waiting.append(&mut denied);
+            continue;
+        }
+        if played.used[leaf] + asks[leaf] <= promises[leaf] && played.refused.is_none() {
+            played.refused =
+                Some(format!("leaf {leaf} is refused {} within its {}", asks[leaf], promises[leaf]));
+        }
+        denied.push(leaf);
+    }
+    played
+}
+
+fn judge(world: &World, played: &Played) -> Result<(), String> {
+    let total: u64 = played.used.iter().sum();
+    if total > world.limit {
+        return Err(format!("{total} of {} admitted", world.limit));
+    }
+    if let Some(refused) = &played.refused {
+        return Err(refused.clone());
+    }
+    if world.cost_max == 1 && total < world.limit {
+        return Err(format!("{total} of {} used, though everyone asks for one", world.limit));
+    }
+    for (leaf, used) in played.used.iter().enumerate() {
+        let (above, below) = world.part(leaf);
+        let (depth, cost) = (world.path(leaf).len() as i128, i128::from(world.cost_max));
+        let off = i128::from(*used) * below - above;
+        if off > depth * cost * below || off <= -(depth + cost) * below {
+            return Err(format!("leaf {leaf} has {used} of its part {above}/{below}"));
+        }
+    }
+    if world.sums { judge_flat(world, played) } else { Ok(()) }
+}
+
+fn judge_flat(world: &World, played: &Played) -> Result<(), String> {
+    let weights: Vec<Weight> =
+        world.leaves.iter().map(|leaf| Weight::new(leaf.weight).expect("a weight of one at least")).collect();
+    let flat = weighted_max_min(&vec![u64::MAX; weights.len()], &weights, world.limit);
+    for (leaf, (&used, &ideal)) in played.used.iter().zip(&flat).enumerate() {
+        let depth = world.path(leaf).len() as u64;
+        if used > ideal + depth * world.cost_max + 1 || used + depth + world.cost_max + 1 < ideal {
+            return Err(format!("leaf {leaf} has {used}, flat weights give {ideal}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each of so many equal leaves gets of a limit if all ask for one cost until nobody passes.
+    fn equal_leaves(leaves: usize, limit: u64, asks: &[u64]) -> Vec<u64> {
+        let root = Branch { parent: 0, weight: 1 };
+        let world =
+            World { limit, cost_max: 50, sums: false, groups: vec![root], leaves: vec![root; leaves] };
+        let (mut tree, mut used) = (Shipped::new(&world), vec![0; leaves]);
+        for &cost in asks {
+            for (leaf, used) in used.iter_mut().enumerate() {
+                *used += if tree.admits(leaf, cost) { cost } else { 0 };
+            }
+        }
+        used
+    }
+
+    #[test]
+    fn at_one_level_both_bounds_are_reached_to_a_unit() {
+        // Of 101 each has one, and one of them, at a part of 101/51, takes what rounding leaves: fifty at once.
+        assert_eq!(equal_leaves(51, 101, &[1, 50])[0], 51);
+        // A part of 2549/51 is a little less than the ask: most get nothing.
+        assert_eq!(equal_leaves(51, 2_549, &[50])[50], 0);
+    }
+}

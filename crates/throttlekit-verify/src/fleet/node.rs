@@ -1,0 +1,205 @@
+//! A node: lets work in as it comes, by its share alone.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use throttlekit::fleet::{FleetGuard, OwnedFleetPermit, Split};
+use throttlekit::guard::{Ceiling, Class, GuardLimit};
+use throttlekit::store::RollStore;
+use throttlekit::{BootClock, Clock, LeaseClock, Timestamp};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+
+use super::log::Log;
+use super::post::{Bug, Limit, Order};
+use throttlekit_conformance::Dice;
+
+/// Asks come in bunches of this time.
+const TICK: Duration = Duration::from_millis(1);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The boot clock, or one that stands while the process is stopped.
+#[derive(Clone)]
+enum NodeClock {
+    Boot,
+    Awake(Arc<AtomicU64>),
+}
+
+impl Clock for NodeClock {
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::Boot => BootClock.now(),
+            Self::Awake(wound) => Timestamp::from_nanos(wound.load(SeqCst)),
+        }
+    }
+}
+
+impl LeaseClock for NodeClock {}
+
+impl NodeClock {
+    fn of(bug: Option<Bug>) -> Self {
+        if bug != Some(Bug::ClockStands) {
+            return Self::Boot;
+        }
+        let wound = Arc::new(AtomicU64::new(BootClock.now().as_nanos()));
+        let clock = Self::Awake(wound.clone());
+        std::thread::spawn(move || {
+            loop {
+                let before = BootClock.now();
+                std::thread::sleep(Duration::from_millis(1));
+                let passed = BootClock.now().since(before).min(Duration::from_millis(50));
+                wound.fetch_add(passed.as_nanos() as u64, SeqCst);
+            }
+        });
+        clock
+    }
+}
+
+/// The way to the backend: requests by number, each with whoever waits for its answer.
+#[derive(Clone)]
+struct Backend {
+    next: Arc<AtomicU64>,
+    requests: mpsc::UnboundedSender<String>,
+    waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<bool>>>>,
+}
+
+impl Backend {
+    async fn connect(port: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("the backend listens");
+        let _ = stream.set_nodelay(true);
+        let (reader, mut writer) = stream.into_split();
+        let (requests, mut to_send) = mpsc::unbounded_channel::<String>();
+        tokio::spawn(async move {
+            while let Some(request) = to_send.recv().await {
+                writer.write_all(request.as_bytes()).await.expect("the backend is there");
+            }
+        });
+        let waiting = Arc::<Mutex<HashMap<u64, oneshot::Sender<bool>>>>::default();
+        let hears = waiting.clone();
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(reader).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let Some((id, done)) = line.split_once(' ') else { continue };
+                let waits = hears.lock().unwrap_or_else(PoisonError::into_inner);
+                let waits = { waits }.remove(&id.parse().unwrap_or(0));
+                let _ = waits.map(|waits| waits.send(done == "1"));
+            }
+        });
+        Self { next: Arc::default(), requests, waiting }
+    }
+
+    /// Whether the backend did it.
+    async fn work(&self, takes: Duration, dies: Timestamp) -> bool {
+        let id = self.next.fetch_add(1, SeqCst);
+        let (told, heard) = oneshot::channel();
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, told);
+        let _ = self.requests.send(format!("{id} {} {}\n", takes.as_micros(), dies.as_nanos()));
+        heard.await.unwrap_or(false)
+    }
+}
+
+pub(super) async fn serve<R: RollStore>(order: &Order, store: R) {
+    let limit: GuardLimit = match order.limit {
+        Limit::Fixed(limit) => limit.into(),
+        Limit::Inferred(most) => Ceiling::between(4, most).starting_at(8).into(),
+    };
+    let guard = FleetGuard::builder(store, &order.name, limit)
+        .clock(NodeClock::of(order.bug))
+        .lives(order.lives)
+        .beats_every(order.lives / 4)
+        .spacing(order.lives / 40)
+        .split(if order.equal { Split::Equal } else { Split::Demand })
+        .build();
+    let (backend, log) = (Backend::connect(order.port).await, Arc::new(Mutex::new(Log::append(&order.log))));
+    let (guard, real) = (Arc::new(guard), Arc::new(AtomicU32::new(0)));
+    let asks = tokio::spawn(ask(guard.clone(), backend, order.clone(), real, log.clone()));
+    let looks = tokio::spawn(look(guard.clone(), log));
+    super::post::input_ends().await;
+    for task in [asks, looks] {
+        task.abort();
+        let _ = task.await;
+    }
+    // Every permit has the guard's parts and not the guard itself, so this is the last.
+    if let Some(guard) = Arc::into_inner(guard) {
+        guard.leave().await;
+    }
+}
+
+async fn look(guard: Arc<FleetGuard<NodeClock>>, log: Arc<Mutex<Log>>) {
+    loop {
+        log.lock().unwrap_or_else(PoisonError::into_inner).stats(BootClock.now(), &guard.stats());
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Asks come by chance, so many in the mean that those under way would be the demand; who is turned away does not come
+/// again.
+async fn ask(
+    guard: Arc<FleetGuard<NodeClock>>,
+    backend: Backend,
+    order: Order,
+    real: Arc<AtomicU32>,
+    log: Arc<Mutex<Log>>,
+) {
+    let mut dice = Dice::new(BootClock.now().as_nanos());
+    let mean_nanos = (order.work[0] + order.work[1]).as_nanos() as u64 / 2;
+    let (mut before, mut due_milli) = (BootClock.now(), 0_u64);
+    loop {
+        sleep(TICK).await;
+        let now = BootClock.now();
+        // Who was stopped does not make up for it.
+        let passed = now.since(before).min(40 * TICK).as_nanos() as u64;
+        before = now;
+        // Of a whole number of asks by chance: twice as many or none, each as likely.
+        due_milli += order.demand_milli * passed / mean_nanos * dice.below(3);
+        while due_milli >= 1_000 {
+            due_milli -= 1_000;
+            let span = (order.work[1] - order.work[0]).as_micros() as u64;
+            let takes = order.work[0] + Duration::from_micros(dice.below(span + 1));
+            let Ok(permit) = guard.try_acquire_owned(Class::FIRST) else { continue };
+            if order.bug == Some(Bug::TornReport) {
+                let limit = guard.snapshot().0;
+                let dies = permit.dies().unwrap_or_default();
+                permit.ignored();
+                if real.load(SeqCst) < limit {
+                    real.fetch_add(1, SeqCst);
+                    let (backend, real) = (backend.clone(), real.clone());
+                    tokio::spawn(async move {
+                        backend.work(takes, dies).await;
+                        real.fetch_sub(1, SeqCst);
+                    });
+                }
+                continue;
+            }
+            tokio::spawn(work(permit, backend.clone(), takes, order.bug, log.clone()));
+        }
+    }
+}
+
+async fn work(
+    permit: OwnedFleetPermit<NodeClock>,
+    backend: Backend,
+    takes: Duration,
+    bug: Option<Bug>,
+    log: Arc<Mutex<Log>>,
+) {
+    let (from, dies) = (BootClock.now(), permit.dies().unwrap_or_default());
+    let never = Timestamp::from_nanos(u64::MAX >> 1);
+    let done = match bug {
+        Some(Bug::WorkOutlives) => Ok(backend.work(takes, never).await),
+        Some(Bug::ClockStands) => permit.run(backend.work(takes, never)).await,
+        _ => permit.run(backend.work(takes, dies)).await,
+    };
+    // A slot whose grant died was held until then at the most.
+    let to = if done.is_ok() { BootClock.now() } else { BootClock.now().min(dies) };
+    log.lock().unwrap_or_else(PoisonError::into_inner).held(from, to.max(from));
+    match done {
+        Ok(true) => permit.success(),
+        Ok(false) => permit.dropped(),
+        Err(_) => drop(permit),
+    }
+}

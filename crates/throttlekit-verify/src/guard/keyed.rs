@@ -1,0 +1,187 @@
+//! `slots-keyed`: no key ever has more in flight than its ceiling, whoever is dropped to make room, and memory is flat.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use throttlekit::KeyedGuard;
+use throttlekit::guard::KeyedPermit;
+
+use throttlekit_conformance::Dice;
+use throttlekit_conformance::bugs::Found;
+use throttlekit_conformance::check::{Check, ensure};
+
+const LIMIT: usize = 2;
+const PLACES: usize = 6;
+const KEYS: u64 = 18;
+const STEPS: usize = 400;
+
+/// Lets so many of each key in, with a guard each for a few of them.
+pub trait HoldsKeys {
+    /// What proves an admission.
+    type Permit;
+    /// A slot of a key.
+    fn ask(&mut self, key: u64) -> Option<Self::Permit>;
+    /// One goes away.
+    fn go(&mut self, permit: Self::Permit);
+    /// How many keys are kept.
+    fn keys(&self) -> usize;
+}
+
+impl HoldsKeys for KeyedGuard {
+    type Permit = KeyedPermit;
+
+    fn ask(&mut self, key: u64) -> Option<KeyedPermit> {
+        self.try_acquire(key.to_le_bytes()).ok()
+    }
+
+    fn go(&mut self, permit: KeyedPermit) {
+        permit.success();
+    }
+
+    fn keys(&self) -> usize {
+        KeyedGuard::keys(self)
+    }
+}
+
+/// The keyed guard that ships.
+pub fn shipped() -> KeyedGuard {
+    KeyedGuard::builder(LIMIT as u32).keys_max(PLACES).build()
+}
+
+/// Plays so many worlds; what went wrong in the first few.
+pub fn examine<S: HoldsKeys>(worlds: u64, make: impl Fn() -> S) -> Vec<String> {
+    (0..worlds).filter_map(|seed| play(seed, make()).err()).take(3).collect()
+}
+
+/// Looks for the seeded bugs in these worlds.
+pub fn find_seeded(worlds: u64) -> Found {
+    Found::all(|bug: KeyedBug| !examine(worlds, || Seeded::new(bug)).is_empty())
+}
+
+/// Keys come in bursts, each holds what it gets for a while.
+fn play<S: HoldsKeys>(seed: u64, mut subject: S) -> Check {
+    let mut dice = Dice::new(seed);
+    let mut held: Vec<(u64, S::Permit)> = Vec::new();
+    let busy_max = dice.between(1, 2 * PLACES as u64) as usize;
+    for step in 0..STEPS {
+        if held.len() >= busy_max || dice.once_in(3) && !held.is_empty() {
+            let (_, permit) = held.swap_remove(dice.below(held.len() as u64) as usize);
+            subject.go(permit);
+            continue;
+        }
+        let key = dice.below(KEYS);
+        let had = held.iter().filter(|(holder, _)| *holder == key).count();
+        let busy = held.iter().map(|(holder, _)| holder).collect::<BTreeSet<_>>();
+        let (idle, crowded) = (!busy.contains(&key), busy.len() >= PLACES);
+        let permit = subject.ask(key);
+        ensure(had < LIMIT || permit.is_none(), || {
+            format!("world {seed}, step {step}: key {key} has {} of {LIMIT}", had + 1)
+        })?;
+        ensure(permit.is_some() || !idle || crowded, || {
+            format!(
+                "world {seed}, step {step}: key {key} has nothing and gets nothing, {} keys are busy",
+                busy.len()
+            )
+        })?;
+        held.extend(permit.map(|permit| (key, permit)));
+        ensure(subject.keys() <= PLACES, || format!("world {seed}: {} keys are kept", subject.keys()))?;
+    }
+    let strangers = held.iter().map(|(key, _)| key).collect::<BTreeSet<_>>().len().saturating_sub(PLACES);
+    let most = PLACES * LIMIT + LIMIT;
+    ensure(held.len() <= most, || {
+        format!("world {seed}: {} in flight, {strangers} without place", held.len())
+    })
+}
+
+throttlekit_conformance::bugs! {
+    /// What is wrong with a keyed guard.
+    pub enum KeyedBug {
+        EvictsBusy: "A key that holds slots is dropped to make room.",
+        FreshBeyondCap: "Every newcomer beyond the cap has a ceiling of its own.",
+        TwoCeilings: "A key gets a place while it still holds slots in the shared guard.",
+        NeverEvicts: "Nobody is dropped to make room.",
+        Unbounded: "No cap.",
+    }
+}
+
+/// Counts by key, in a map, with one bug.
+struct Seeded {
+    bug: KeyedBug,
+    /// Of each key that has a place: which place it is, and how many are in flight.
+    places: BTreeMap<u64, (u64, usize)>,
+    shared: Vec<u64>,
+    given: u64,
+}
+
+/// Where a slot was had: the place, or the shared guard.
+struct Had {
+    key: u64,
+    place: Option<u64>,
+}
+
+impl Seeded {
+    fn new(bug: KeyedBug) -> Self {
+        Self { bug, places: BTreeMap::new(), shared: Vec::new(), given: 0 }
+    }
+
+    fn make_room(&mut self) {
+        let evicts_busy = self.bug == KeyedBug::EvictsBusy;
+        let gone = self.places.iter().find(|(_, (_, held))| *held == 0 || evicts_busy).map(|(key, _)| *key);
+        if let Some(gone) = gone.filter(|_| self.bug != KeyedBug::NeverEvicts) {
+            self.places.remove(&gone);
+        }
+    }
+
+    fn has_place(&mut self, key: u64) -> bool {
+        if self.places.contains_key(&key) {
+            return true;
+        }
+        if self.shared.contains(&key) && self.bug != KeyedBug::TwoCeilings {
+            return false;
+        }
+        if self.places.len() >= PLACES && self.bug != KeyedBug::Unbounded {
+            self.make_room();
+        }
+        let room = self.places.len() < PLACES || self.bug == KeyedBug::Unbounded;
+        if room {
+            self.given += 1;
+            self.places.insert(key, (self.given, 0));
+        }
+        room
+    }
+}
+
+impl HoldsKeys for Seeded {
+    type Permit = Had;
+
+    fn ask(&mut self, key: u64) -> Option<Had> {
+        if self.has_place(key) {
+            let (place, held) = self.places.get_mut(&key)?;
+            let room = *held < LIMIT;
+            *held += usize::from(room);
+            return room.then_some(Had { key, place: Some(*place) });
+        }
+        let fresh = self.bug == KeyedBug::FreshBeyondCap;
+        let room = fresh || self.shared.len() < LIMIT;
+        room.then(|| {
+            self.shared.push(key);
+            Had { key, place: None }
+        })
+    }
+
+    fn go(&mut self, permit: Had) {
+        match permit.place {
+            Some(place) => {
+                let held = self.places.get_mut(&permit.key).filter(|(given, _)| *given == place);
+                held.into_iter().for_each(|(_, held)| *held -= 1);
+            }
+            None => {
+                let at = self.shared.iter().position(|key| *key == permit.key);
+                at.into_iter().for_each(|at| _ = self.shared.swap_remove(at));
+            }
+        }
+    }
+
+    fn keys(&self) -> usize {
+        self.places.len()
+    }
+}

@@ -1,0 +1,89 @@
+//! What a trace of completions says of the ceiling.
+
+use throttlekit_core::concurrency::Ending;
+
+use super::{Point, World};
+use throttlekit_conformance::check::{Check, ensure};
+
+/// The mean of the ceiling over time lies within this part of the best.
+pub const MEAN_BAR: f64 = 0.2;
+/// The ceiling lies within this part of the best for [`NEAR_SHARE`] of the time.
+pub const NEAR_BAR: f64 = 0.3;
+/// Of the time, on average over the worlds of a shape.
+pub const NEAR_SHARE: f64 = 0.9;
+/// Whatever service times are like, the mean never exceeds this many times the best.
+pub const RUNAWAY_BAR: f64 = 2.0;
+/// Of what the backend could do, on average over the worlds of a shape; a single world may idle a little more.
+pub const THROUGHPUT_BAR: f64 = 0.95;
+const THROUGHPUT_MIN: f64 = 0.9;
+/// Times the latency without any queue.
+pub const LATENCY_BAR: f64 = 1.3;
+/// How many completions a ceiling may take to recover from a step.
+pub const RECOVERY_BAR: u64 = 200;
+
+/// How a ceiling did over a stretch, beside the best.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stretch {
+    /// Its mean over time, as a part of the best.
+    pub mean: f64,
+    /// For which part of the time it lay within [`NEAR_BAR`] of the best.
+    pub near: f64,
+    /// What was done, as a part of what the backend could do.
+    pub throughput: f64,
+    /// How long it took, times the latency without any queue.
+    pub latency: f64,
+}
+
+impl Stretch {
+    /// Of these completions in this world.
+    pub fn of(points: &[Point], world: &World) -> Self {
+        let (best, alone_ns) = (world.best(), world.alone_ns());
+        let done = points.iter().filter(|point| point.ending == Ending::Success);
+        let (calls, took_ns) =
+            done.fold((0.0, 0.0), |(calls, ns), point| (calls + 1.0, ns + point.latency_ns as f64));
+        let lasted_ns = (points[points.len() - 1].at_ns - points[0].at_ns) as f64;
+        Self {
+            mean: over_time(points, f64::from) / best,
+            near: over_time(points, |limit| f64::from(is_near(limit, best, NEAR_BAR))),
+            throughput: calls * alone_ns / lasted_ns / best,
+            latency: took_ns / f64::max(calls, 1.0) / alone_ns,
+        }
+    }
+
+    /// Law `inference_settles`: within [`MEAN_BAR`] on average, without idling and without a queue.
+    pub fn check(&self) -> Check {
+        ensure((self.mean - 1.0).abs() <= MEAN_BAR, || format!("settled at {:.2} of the best", self.mean))?;
+        ensure(self.throughput >= THROUGHPUT_MIN, || format!("throughput {:.3}", self.throughput))?;
+        ensure(self.latency <= LATENCY_BAR, || format!("latency {:.2} of the no-load latency", self.latency))
+    }
+}
+
+/// After how many completions since the step the ceiling came within a fifth of the new best and on average stayed
+/// there, for as long as about ten rounds.
+pub fn recovery(points: &[Point], world: &World) -> Option<u64> {
+    let (at, _) = world.step?;
+    let (after, best) = (points.get(at as usize..)?, world.best());
+    let stays = 400 + 5 * world.capacity as usize;
+    let holds = |from: usize| {
+        let mean = over_time(&after[from..from + stays], f64::from) / best;
+        is_near(after[from].limit, best, MEAN_BAR) && (mean - 1.0).abs() <= MEAN_BAR
+    };
+    (0..after.len().checked_sub(stays)?).find(|from| holds(*from)).map(|from| from as u64)
+}
+
+/// How many completions a trace needs after the step for [`recovery`] to be told up to `most`.
+pub(super) fn tail(world: &World, most: u64) -> u64 {
+    most + 401 + 5 * u64::from(world.capacity)
+}
+
+fn is_near(limit: u32, best: f64, by: f64) -> bool {
+    (f64::from(limit) / best - 1.0).abs() <= by + 1e-9
+}
+
+fn over_time(points: &[Point], of: impl Fn(u32) -> f64) -> f64 {
+    let (sum, time) = points.windows(2).fold((0.0, 0.0), |(sum, time), pair| {
+        let lasts = (pair[1].at_ns - pair[0].at_ns) as f64;
+        (sum + of(pair[0].limit) * lasts, time + lasts)
+    });
+    sum / f64::max(time, 1.0)
+}

@@ -1,0 +1,157 @@
+//! Many schedules at once, since they mostly wait; and what is found, found again.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use super::memory::MemoryBench;
+use super::run::{Tally, run};
+use super::schedule::{Engine, Kind, Schedule};
+use super::seeded::Bug;
+use super::shared::Bench;
+use throttlekit_conformance::laws::Violation;
+
+/// How often a schedule is run again before what was found there is put down to the machine.
+const AGAIN_MAX: u32 = 2;
+/// How many are run again, and how many at a time: fewer than before, so that the machine is less busy.
+const CONFIRMED_MAX: usize = 48;
+const CONFIRMED_AT_ONCE: usize = 4;
+
+/// Gives each schedule what it stands on.
+pub type Benches<'a> = &'a (dyn Fn(&Schedule) -> Result<Box<dyn Bench>, String> + Sync);
+
+/// What came of many schedules.
+#[derive(Debug, Default)]
+pub struct Examined {
+    /// How many there were.
+    pub schedules: u64,
+    /// What they did, where nothing was found.
+    pub tally: Tally,
+    /// What was found, and found again by the same seed.
+    pub confirmed: Vec<Violation>,
+    /// What was found and not again, twice.
+    pub unconfirmed: Vec<Violation>,
+    /// What was found and not looked for again: there was too much.
+    pub unchecked: Vec<Violation>,
+}
+
+impl Examined {
+    /// The numbers of it.
+    pub fn figure(&self) -> serde_json::Value {
+        let Tally { calls, answered, outages, breakers, excused, full_blocks } = self.tally;
+        serde_json::json!({
+            "schedules": self.schedules,
+            "calls": calls,
+            "answered": answered,
+            "outages_explained": outages,
+            "breakers_closed": breakers,
+            "excused": excused,
+            "blocked_3s": full_blocks,
+            "violations": self.confirmed.len() + self.unchecked.len(),
+            "unconfirmed": self.unconfirmed.len(),
+        })
+    }
+
+    /// Everything that was found.
+    pub fn found(&self) -> usize {
+        self.confirmed.len() + self.unconfirmed.len() + self.unchecked.len()
+    }
+}
+
+/// Runs the schedules of these seeds on one engine, so many at a time. `progress` hears of each that is done.
+pub fn examine(
+    engine: Engine,
+    kinds: &[Kind],
+    seeds: std::ops::Range<u64>,
+    at_once: usize,
+    benches: Benches<'_>,
+    progress: &(dyn Fn() + Sync),
+) -> Examined {
+    let all: Vec<Schedule> = seeds.map(|seed| Schedule::of(seed, engine, kinds)).collect();
+    let (tally, mut found) = run_all(&all, at_once, benches, progress);
+    let unchecked = found.split_off(found.len().min(CONFIRMED_MAX));
+    let (confirmed, unconfirmed) = confirm(&found, benches);
+    Examined {
+        schedules: all.len() as u64,
+        tally,
+        confirmed,
+        unconfirmed,
+        unchecked: unchecked.into_iter().map(|(_, violation)| violation).collect(),
+    }
+}
+
+type Found = Vec<(Schedule, Violation)>;
+
+fn run_all(
+    all: &[Schedule],
+    at_once: usize,
+    benches: Benches<'_>,
+    progress: &(dyn Fn() + Sync),
+) -> (Tally, Found) {
+    let (next, done) = (AtomicU64::new(0), Mutex::new((Tally::default(), Found::new())));
+    let work = || {
+        while let Some(schedule) = all.get(next.fetch_add(1, Relaxed) as usize) {
+            let came = one(schedule, benches);
+            let mut done = done.lock().expect("nobody panics with it");
+            match came {
+                Ok(tally) => done.0 = done.0.plus(tally),
+                Err(violation) => done.1.push((schedule.clone(), violation)),
+            }
+            drop(done);
+            progress();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(work);
+        }
+    });
+    done.into_inner().expect("nobody panicked")
+}
+
+/// Runs one schedule.
+pub fn one(schedule: &Schedule, benches: Benches<'_>) -> Result<Tally, Violation> {
+    let came = benches(schedule).and_then(|bench| run(schedule, &*bench));
+    came.map_err(|wrong| Violation { seed: schedule.seed, story: format!("{schedule}\n    {wrong}") })
+}
+
+/// A real fault repeats; a thread that a busy machine woke up late does not.
+fn confirm(found: &[(Schedule, Violation)], benches: Benches<'_>) -> (Vec<Violation>, Vec<Violation>) {
+    let mut split = (Vec::new(), Vec::new());
+    for part in found.chunks(CONFIRMED_AT_ONCE) {
+        let again = |schedule: &Schedule| (0..AGAIN_MAX).any(|_| one(schedule, benches).is_err());
+        let repeats: Vec<bool> = thread::scope(|scope| {
+            let runs: Vec<_> = part.iter().map(|(schedule, _)| scope.spawn(|| again(schedule))).collect();
+            runs.into_iter().map(|run| run.join().unwrap_or(true)).collect()
+        });
+        for ((_, violation), repeats) in part.iter().zip(repeats) {
+            (if repeats { &mut split.0 } else { &mut split.1 }).push(violation.clone());
+        }
+    }
+    split
+}
+
+/// Looks for a seeded bug in schedules that could show it, so many at a time: what was found, found again by its seed,
+/// and not found there without the bug; and after how many.
+pub fn find(bug: Bug, schedules_max: u64, at_once: usize) -> Option<(u64, Violation)> {
+    let benches = |schedule: &Schedule| seeded(schedule, Some(bug));
+    let of = |seed| Schedule::of(seed, Engine::Memory, &Kind::ON_STORES);
+    let mut suited = (0..).map(of).filter(|schedule| bug.could_show_in(schedule));
+    let mut tried = 0;
+    while tried < schedules_max {
+        let part: Vec<Schedule> = suited.by_ref().take(at_once).collect();
+        tried += part.len() as u64;
+        let (_, found) = run_all(&part, at_once, &benches, &|| {});
+        for violation in confirm(&found, &benches).0 {
+            let without = |schedule: &Schedule| seeded(schedule, None);
+            if bug == Bug::Control || one(&of(violation.seed), &without).is_ok() {
+                return Some((tried, violation));
+            }
+        }
+    }
+    None
+}
+
+fn seeded(schedule: &Schedule, bug: Option<Bug>) -> Result<Box<dyn Bench>, String> {
+    Ok(Box::new(MemoryBench::new(schedule, bug)))
+}

@@ -1,0 +1,317 @@
+//! Every shared type over any store, each wait beside the deadline that its documentation states.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throttlekit::admission::{Axis, Call, SharedPolicy};
+use throttlekit::budget::Reserve;
+use throttlekit::fair::{Budget, Quanta, Region};
+use throttlekit::fleet::NotLetIn;
+use throttlekit::guard::Ending;
+use throttlekit::store::{RegionPool, RollStore, SlotStore, Store, StoreError};
+use throttlekit::tier::{Batch, Mode};
+use throttlekit::{
+    Answer, Ask, FleetGuard, Limit, SharedFairLimiter, SharedLimiter, SharedSlots, TokenBudget, TwoTier,
+};
+use tokio::time::sleep;
+
+use super::schedule::{Kind, Schedule, Timing};
+use super::shared::{Boxed, Seen, Shared, Step};
+use throttlekit_conformance::Dice;
+
+/// How often, and how long apart, a node that has just joined is looked at until it has a share.
+const JOIN_LOOKS: u32 = 400;
+const JOIN_PAUSE: Duration = Duration::from_millis(5);
+
+/// A store on which every type can stand.
+pub trait AnyStore: Store + SlotStore + RollStore + RegionPool {}
+impl<S: Store + SlotStore + RollStore + RegionPool> AnyStore for S {}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+/// Nobody is ever denied for want of units: what is looked at is whether anyone answers.
+const UNITS: u64 = 1 << 40;
+/// Small, so that units are fetched again and again.
+const BATCH: u64 = 3;
+const KEYS: [&str; 2] = ["a", "b"];
+/// More than ever are held at a time.
+const SLOTS: u32 = 64;
+const CEILING: u32 = 64;
+/// A release is sent three times, 100 ms apart.
+const RELEASE_PAUSES: Duration = Duration::from_millis(200);
+/// A return is sent four times, 100 ms apart.
+const RETURN_PAUSES: Duration = Duration::from_millis(300);
+
+/// The value that a schedule's callers share, over this store.
+pub async fn over<S: AnyStore>(store: Arc<S>, schedule: &Schedule) -> Result<Arc<dyn Shared>, String> {
+    let (name, timing) = (format!("isolation-{}", schedule.seed), schedule.timing);
+    if schedule.kind == Kind::Ceiling {
+        return Ok(ceiling(store, &name, timing).await);
+    }
+    build(store, schedule.kind, &name, timing).map_err(|error| error.to_string())
+}
+
+/// A node that has joined its fleet, unless it does not come to that.
+async fn ceiling<S: AnyStore>(store: Arc<S>, name: &str, timing: Timing) -> Arc<dyn Shared> {
+    let guard = FleetGuard::builder(store, name, CEILING).lives(timing.lives);
+    let guard = guard.beats_every(timing.lives / 6).deadline(timing.deadline).build();
+    for _ in 0..JOIN_LOOKS {
+        if guard.try_acquire().is_ok() {
+            break;
+        }
+        sleep(JOIN_PAUSE).await;
+    }
+    Arc::new(Ceiling { guard })
+}
+
+fn build<S: AnyStore>(
+    store: Arc<S>,
+    kind: Kind,
+    name: &str,
+    timing: Timing,
+) -> Result<Arc<dyn Shared>, Box<dyn std::error::Error>> {
+    let window = Limit::fixed_window(UNITS, HOUR)?;
+    Ok(match kind {
+        Kind::Strict => Arc::new(Strict { limiter: SharedLimiter::new(store, name, window)?, timing }),
+        Kind::Leased => {
+            let leased = TwoTier::builder(store, name, window).mode(Mode::Leased).batch(Batch::Fixed(BATCH));
+            let leased = leased.return_after(Some(Duration::from_millis(50))).build()?;
+            Arc::new(Leased { leased, timing })
+        }
+        Kind::Fair => {
+            let fair = SharedFairLimiter::by_quanta(store, name, window).quantum(BATCH).build()?;
+            Arc::new(Fair::<Quanta<Arc<S>>> { fair, timing })
+        }
+        Kind::FairRegion => {
+            let fair = SharedFairLimiter::in_region(store, name, "here", window).quantum(BATCH).build()?;
+            Arc::new(Fair::<Region<Arc<S>>> { fair, timing })
+        }
+        Kind::Slots => {
+            let slots = SharedSlots::builder(store, name, SLOTS).lives(timing.lives).build()?;
+            Arc::new(Slots { slots, timing })
+        }
+        Kind::Budget => {
+            let budget = TokenBudget::builder(store, name, Limit::token_budget(UNITS, HOUR)?);
+            Arc::new(Tokens { budget: budget.reserve(Reserve::Fixed(BATCH)).build()?, timing })
+        }
+        Kind::Policy => Arc::new(Policy { policy: policy(store, name, timing)?, timing }),
+        Kind::Ceiling | Kind::Remote | Kind::RemoteLeased => {
+            return Err(format!("{kind:?} is not built over a store here").into());
+        }
+    })
+}
+
+fn policy<S: AnyStore>(
+    store: Arc<S>,
+    name: &str,
+    timing: Timing,
+) -> Result<SharedPolicy, Box<dyn std::error::Error>> {
+    let slots = SharedSlots::builder(store.clone(), name, SLOTS).lives(timing.lives).build()?;
+    let limits =
+        [("calls", Limit::fixed_window(UNITS, HOUR)?), ("tokens", Limit::token_budget(UNITS, HOUR)?)];
+    let limits = SharedLimiter::all(store, name, limits)?.home(0);
+    let builder = SharedPolicy::builder(name).concurrency(slots);
+    Ok(builder.together(limits, [Axis::Rate, Axis::Cost]).build()?)
+}
+
+/// What an answer of any limiter says of its store.
+fn seen(answer: Option<Result<Answer, StoreError>>) -> Seen {
+    match answer {
+        None => Seen::GaveUp,
+        Some(Ok(Answer { outage: Some(outage), .. })) => Seen::Outage(outage.to_string()),
+        Some(Ok(_)) => Seen::Answer,
+        Some(Err(error)) => Seen::Error(error.to_string()),
+    }
+}
+
+fn key_of(dice: &mut Dice) -> &'static str {
+    dice.pick(&KEYS)
+}
+
+struct Strict<S> {
+    limiter: SharedLimiter<S>,
+    timing: Timing,
+}
+
+/// `SharedLimiter::check` is one call to the store.
+impl<S: Store> Shared for Strict<S> {
+    fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
+        Box::pin(async move {
+            let ask = Ask::of(key_of(&mut Dice::new(step.dice)));
+            seen(step.watch.within("a check", self.timing.deadline, self.limiter.check(ask)).await)
+        })
+    }
+}
+
+struct Leased<S> {
+    leased: TwoTier<S>,
+    timing: Timing,
+}
+
+/// `TwoTier::check` waits for up to nine deadlines of the store.
+impl<S: Store> Shared for Leased<S> {
+    fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
+        Box::pin(async move {
+            let ask = Ask::of(key_of(&mut Dice::new(step.dice)));
+            let bound = self.timing.deadline * 9;
+            seen(step.watch.within("a leased check", bound, self.leased.check(ask)).await)
+        })
+    }
+}
+
+struct Fair<B: Budget> {
+    fair: SharedFairLimiter<B>,
+    timing: Timing,
+}
+
+/// `SharedFairLimiter::check` waits for requests of its own and of others: with so few callers, for no more than nine.
+impl<B: Budget> Shared for Fair<B> {
+    fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
+        Box::pin(async move {
+            let ask = Ask::of(key_of(&mut Dice::new(step.dice)));
+            let bound = self.timing.deadline * 9;
+            seen(step.watch.within("a fair check", bound, self.fair.check(ask)).await)
+        })
+    }
+}
+
+struct Slots<S> {
+    slots: SharedSlots<S>,
+    timing: Timing,
+}
+
+/// `SharedSlots::admit` is one call; a release up to three; work is not fenced while the store answers.
+impl<S: SlotStore> Shared for Slots<S> {
+    fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
+        Box::pin(async move {
+            let mut dice = Dice::new(step.dice);
+            let deadline = self.timing.deadline;
+            let admitted = step.watch.within("an admission", deadline, self.slots.admit(key_of(&mut dice)));
+            let admission = match admitted.await {
+                None => return Seen::GaveUp,
+                Some(Err(error)) => return Seen::Error(error.to_string()),
+                Some(Ok(admission)) => admission,
+            };
+            if let Some(outage) = admission.outage {
+                return Seen::Outage(outage.to_string());
+            }
+            let Some(slot) = admission.slot else { return Seen::Answer };
+            step.watch.leased("in a slot", slot.run(sleep(step.work))).await;
+            if dice.once_in(2) {
+                let bound = deadline * 3 + RELEASE_PAUSES;
+                step.watch.patiently("a release", bound, slot.release()).await;
+            }
+            Seen::Answer
+        })
+    }
+
+    fn left_behind(&self) -> Option<String> {
+        let held = self.slots.stats().held;
+        (held > 0).then(|| format!("{held} slots are held by nobody"))
+    }
+}
+
+struct Ceiling {
+    guard: FleetGuard,
+}
+
+/// `FleetGuard::try_acquire` makes no call; a node that hears of its fleet has a share.
+impl Shared for Ceiling {
+    fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
+        Box::pin(async move {
+            let permit = match self.guard.try_acquire() {
+                Ok(permit) => permit,
+                Err(NotLetIn::Full(_)) => return Seen::Answer,
+                Err(NotLetIn::Fenced) => return Seen::Outage(NotLetIn::Fenced.to_string()),
+            };
+            step.watch.leased("under the ceiling", permit.run(sleep(step.work))).await;
+            permit.success();
+            Seen::Answer
+        })
+    }
+
+    fn left_behind(&self) -> Option<String> {
+        let (_, in_flight) = self.guard.snapshot();
+        (in_flight > 0).then(|| format!("{in_flight} are in flight of which nobody knows"))
+    }
+}
+
+struct Tokens<S> {
+    budget: TokenBudget<S>,
+    timing: Timing,
+}
+
+/// `TokenBudget::open` is one call, a debit up to three, settling up to four.
+impl<S: Store> Shared for Tokens<S> {
+    fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
+        Box::pin(async move {
+            let mut dice = Dice::new(step.dice);
+            let deadline = self.timing.deadline;
+            let opening = self.budget.open(key_of(&mut dice), None);
+            let opened = match step.watch.within("opening a stream", deadline, opening).await {
+                None => return Seen::GaveUp,
+                Some(Err(error)) => return Seen::Error(error.to_string()),
+                Some(Ok(opened)) => opened,
+            };
+            if let Some(outage) = opened.answer.outage {
+                return Seen::Outage(outage.to_string());
+            }
+            let Some(mut stream) = opened.stream else { return Seen::Answer };
+            for _ in 0..dice.below(3) {
+                let debit = stream.debit(2);
+                let debited = seen(step.watch.patiently("a debit", deadline * 3, debit).await);
+                if debited != Seen::Answer {
+                    return debited;
+                }
+            }
+            if dice.once_in(2) {
+                let bound = deadline * 4 + RETURN_PAUSES;
+                step.watch.patiently("settling a stream", bound, stream.settle()).await;
+            }
+            Seen::Answer
+        })
+    }
+
+    fn left_behind(&self) -> Option<String> {
+        let open = self.budget.stats().open;
+        (open > 0).then(|| format!("{open} streams are open of which nobody knows"))
+    }
+}
+
+struct Policy {
+    policy: SharedPolicy,
+    timing: Timing,
+}
+
+/// `SharedPolicy::admit` is a call for the slot and one for the limits; what a denial gives back, one try more and a
+/// release.
+impl Shared for Policy {
+    fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
+        Box::pin(async move {
+            let mut dice = Dice::new(step.dice);
+            let bound = self.timing.deadline * 6 + RELEASE_PAUSES;
+            let call = Call::by(key_of(&mut dice)).cost(dice.between(1, 20));
+            let admission = match step.watch.within("an admission", bound, self.policy.admit(call)).await {
+                None => return Seen::GaveUp,
+                Some(Err(error)) => return Seen::Error(error.to_string()),
+                Some(Ok(admission)) => admission,
+            };
+            if let Some(outage) = admission.outage {
+                return Seen::Outage(outage.to_string());
+            }
+            let Some(permit) = admission.permit else { return Seen::Answer };
+            step.watch.leased("under a policy", permit.run(sleep(step.work))).await;
+            match dice.pick(&[Ending::Success, Ending::Dropped, Ending::Ignored]) {
+                Ending::Success => permit.success(),
+                Ending::Dropped => permit.dropped(),
+                Ending::Ignored => permit.ignored(),
+            }
+            Seen::Answer
+        })
+    }
+
+    fn left_behind(&self) -> Option<String> {
+        let settled = self.policy.settlements();
+        let wrong = settled.lost > 0 || settled.waiting > 0;
+        wrong.then(|| format!("settlements were left behind: {settled:?}"))
+    }
+}

@@ -1,0 +1,437 @@
+//! One schedule: which type is shared, by which runtimes, which of them misbehaves and how, and what its store does.
+
+use std::fmt;
+use std::time::Duration;
+
+use throttlekit_conformance::Dice;
+
+/// The fewest and the most runtimes of one schedule. The first is the one that misbehaves.
+pub const RUNTIMES: [u64; 2] = [2, 4];
+/// How long a thread is blocked at full scale.
+pub const BLOCK_FULL: Duration = Duration::from_secs(3);
+/// The same at a reduced scale. Longer than any response may take with the deadlines of that scale.
+const BLOCK_SMALL: Duration = Duration::from_millis(1_600);
+/// How long a node that is set up wrongly is taken to be so, as `throttlekit-redis` documents it.
+const REDIS_UNUSABLE_FOR: Duration = Duration::from_secs(1);
+/// One schedule in `n` runs with a block of three seconds.
+const FULL_ONE_IN: u64 = 24;
+/// Every future of one that cancels is dropped after fewer polls than this.
+const POLLS_MAX: u64 = 6;
+
+/// A type whose value callers share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `SharedLimiter`: one call for each request.
+    Strict,
+    /// `TwoTier`: leased units.
+    Leased,
+    /// `SharedFairLimiter`, by quanta.
+    Fair,
+    /// `SharedFairLimiter`, as a region of a pool.
+    FairRegion,
+    /// `SharedSlots`.
+    Slots,
+    /// `FleetGuard`.
+    Ceiling,
+    /// `TokenBudget`.
+    Budget,
+    /// `SharedPolicy` over slots and limits of one store.
+    Policy,
+    /// `RemoteLimiter` of the client.
+    Remote,
+    /// `FleetLimiter` of the client.
+    RemoteLeased,
+}
+
+impl Kind {
+    /// All types that stand on a store of the library's.
+    pub const ON_STORES: [Self; 8] = [
+        Self::Strict,
+        Self::Leased,
+        Self::Fair,
+        Self::FairRegion,
+        Self::Slots,
+        Self::Ceiling,
+        Self::Budget,
+        Self::Policy,
+    ];
+    /// All types of the remote client.
+    pub const REMOTE: [Self; 2] = [Self::Remote, Self::RemoteLeased];
+
+    /// Whether work is held under a lease, which a long outage of the store ends rightly.
+    pub fn holds_work(self) -> bool {
+        matches!(self, Self::Slots | Self::Ceiling | Self::Policy)
+    }
+}
+
+/// The store that the shared value stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Engine {
+    /// In process, behind a connection and a circuit breaker as an engine's would be.
+    Memory,
+    /// A Redis server.
+    Redis,
+    /// A PostgreSQL server.
+    Postgres,
+    /// A ThrottleKit server.
+    Server,
+}
+
+impl Engine {
+    /// What can go wrong with it.
+    fn faults(self) -> &'static [Trouble] {
+        match self {
+            Self::Memory | Self::Redis => {
+                &[Trouble::Refuses, Trouble::Hangs, Trouble::Silent, Trouble::Unusable]
+            }
+            // A connection that is given up counts there until the peer has closed it, and a silent one never does: to open
+            // others instead would take the server's connections from everybody while its commits hang.
+            Self::Postgres => &[Trouble::Refuses, Trouble::Hangs],
+            Self::Server => &[Trouble::Refuses, Trouble::Hangs, Trouble::Silent],
+        }
+    }
+}
+
+/// A Tokio runtime, driven by a thread of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuntimeKind {
+    /// One thread, which is driven only while something is blocked on.
+    CurrentThread,
+    /// So many worker threads.
+    MultiThread(usize),
+}
+
+/// How one runtime hurts the others, if anything shared lives on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misbehaviour {
+    /// The runtime is dropped.
+    Dropped,
+    /// The runtime is alive and nobody drives it. The last call's future is dropped, or kept where it stands.
+    Idle {
+        /// Whether the last future is kept.
+        keeps_future: bool,
+    },
+    /// Every thread of the runtime computes for so long.
+    Blocked(Duration),
+    /// Every future is dropped after a few polls.
+    Cancels,
+}
+
+/// What is wrong with a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Trouble {
+    /// Connections are refused and broken.
+    Refuses,
+    /// Nothing is answered until it is well again; then everything is.
+    Hangs,
+    /// Connections that are open fall silent for ever. New ones work.
+    Silent,
+    /// It answers that it may not be used, until that is changed.
+    Unusable,
+}
+
+/// A fault of the store, by the time since the schedule began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What is wrong.
+    pub trouble: Trouble,
+    /// From when on.
+    pub from: Duration,
+    /// Until when.
+    pub until: Duration,
+}
+
+/// The times that the shared value is built with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long a call to the store may take.
+    pub deadline: Duration,
+    /// The probe interval of the circuit breaker.
+    pub probe_every: Duration,
+    /// How many outages in a row open it.
+    pub opens_after: u32,
+    /// How long a lease of a slot, or a grant of a share, lives.
+    pub lives: Duration,
+}
+
+/// One caller, on the runtime of its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Decides on keys and costs.
+    pub seed: u64,
+    /// When it begins.
+    pub starts: Duration,
+    /// How long it rests between calls.
+    pub pause: Duration,
+    /// After how long it gives a call up by itself.
+    pub own_timeout: Option<Duration>,
+    /// How many polls its futures get, if it cancels.
+    pub polls: Option<u64>,
+}
+
+/// Everything that one seed decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Replays it, together with the engine.
+    pub seed: u64,
+    /// What is shared.
+    pub kind: Kind,
+    /// On which store.
+    pub engine: Engine,
+    /// The runtimes, that which misbehaves first.
+    pub runtimes: Vec<RuntimeKind>,
+    /// One for each runtime.
+    pub callers: Vec<Caller>,
+    /// How the first misbehaves.
+    pub misbehaviour: Misbehaviour,
+    /// From when on.
+    pub at: Duration,
+    /// Whether the first also builds what is shared, connections included.
+    pub rogue_builds: bool,
+    /// What the store does.
+    pub fault: Option<Fault>,
+    /// With which times.
+    pub timing: Timing,
+    /// When callers stop.
+    pub ends: Duration,
+}
+
+impl Schedule {
+    /// The schedule of a seed on an engine, of one of these kinds.
+    pub fn of(seed: u64, engine: Engine, kinds: &[Kind]) -> Self {
+        let mut dice = Dice::new(seed ^ ((engine as u64) << 56));
+        let kind = dice.pick(kinds);
+        let is_full = dice.once_in(FULL_ONE_IN);
+        let misbehaviour = misbehaviour(&mut dice, is_full);
+        let timing = timing(&mut dice, engine, is_full);
+        let calm = ms(dice.between(20, 120));
+        let fault = (!dice.once_in(3)).then(|| fault(&mut dice, engine, kind, calm, timing));
+        let at = at(&mut dice, calm, fault);
+        let count = dice.between(RUNTIMES[0], RUNTIMES[1]) as usize;
+        let runtimes = runtimes(&mut dice, misbehaviour, count);
+        let callers = callers(&mut dice, misbehaviour, at, timing, count);
+        let recovered = recovered(engine, kind, fault, timing, &callers);
+        let mut ends = ends(at, recovered, misbehaviour, timing, &callers);
+        if kind.holds_work() {
+            ends = ends.max(callers[1].starts + work_of(timing) + ms(200));
+        }
+        let rogue_builds = !dice.once_in(3);
+        Self { seed, kind, engine, runtimes, callers, misbehaviour, at, rogue_builds, fault, timing, ends }
+    }
+
+    /// Whether a lease outlives what is wrong with the store: a quarter of its life at the most.
+    pub fn leases_survive(&self) -> bool {
+        let away = self.fault.map_or(Duration::ZERO, |fault| self.recovered().saturating_sub(fault.from));
+        away <= self.timing.lives / 4
+    }
+
+    /// From when on the store answers those who call it: at once where it never failed.
+    ///
+    /// A connection that fell silent has to be found out first, by as many calls in a row as open the breaker.
+    pub fn recovered(&self) -> Duration {
+        recovered(self.engine, self.kind, self.fault, self.timing, &self.callers)
+    }
+}
+
+fn recovered(
+    engine: Engine,
+    kind: Kind,
+    fault: Option<Fault>,
+    timing: Timing,
+    callers: &[Caller],
+) -> Duration {
+    match fault {
+        None => Duration::ZERO,
+        Some(Fault { trouble: Trouble::Silent, from, .. }) => from + found_out(kind, timing, callers),
+        Some(Fault { trouble: Trouble::Unusable, until, .. }) if engine == Engine::Redis => {
+            until + REDIS_UNUSABLE_FOR
+        }
+        Some(fault) => fault.until,
+    }
+}
+
+/// As many calls in a row as open the breaker, one after the other, by the most patient caller. While work is held, only
+/// heartbeats may call: each third of a lease.
+fn found_out(kind: Kind, timing: Timing, callers: &[Caller]) -> Duration {
+    let beats = if kind.holds_work() { timing.lives / 3 } else { Duration::ZERO };
+    let pause = callers.iter().map(|caller| caller.pause).max().unwrap_or_default().max(beats);
+    let starts = callers.iter().map(|caller| caller.starts).max().unwrap_or_default();
+    starts + (timing.deadline + pause) * (timing.opens_after + 1)
+}
+
+/// How long the longest work of a schedule takes: longer than a lease that nobody renews.
+pub(super) fn work_of(timing: Timing) -> Duration {
+    timing.lives * 5 / 4
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn misbehaviour(dice: &mut Dice, is_full: bool) -> Misbehaviour {
+    match dice.below(4) {
+        _ if is_full => Misbehaviour::Blocked(BLOCK_FULL),
+        0 => Misbehaviour::Dropped,
+        1 => Misbehaviour::Idle { keeps_future: dice.once_in(3) },
+        2 => Misbehaviour::Blocked(BLOCK_SMALL),
+        _ => Misbehaviour::Cancels,
+    }
+}
+
+fn timing(dice: &mut Dice, engine: Engine, is_full: bool) -> Timing {
+    let deadline = match engine {
+        _ if is_full => ms(100),
+        Engine::Memory => ms(dice.between(50, 90)),
+        // A session is a process there.
+        Engine::Postgres => ms(dice.between(110, 130)),
+        Engine::Redis | Engine::Server => ms(dice.between(60, 90)),
+    };
+    Timing {
+        deadline,
+        probe_every: ms(dice.between(20, 60)),
+        opens_after: dice.between(2, 5) as u32,
+        lives: ms(dice.between(900, 1_200)),
+    }
+}
+
+fn fault(dice: &mut Dice, engine: Engine, kind: Kind, calm: Duration, timing: Timing) -> Fault {
+    let trouble = dice.pick(engine.faults());
+    let from = calm + ms(dice.between(0, 60));
+    // A lease survives an outage of a quarter of its life: beats come each third.
+    let most = if kind.holds_work() { timing.lives / 4 } else { ms(600) };
+    let lasts = match trouble {
+        Trouble::Silent => Duration::ZERO,
+        _ => ms(dice.between(100, (most.as_millis() as u64).max(100))),
+    };
+    Fault { trouble, from, until: from + lasts }
+}
+
+/// Before anyone else has called, in calm, or when the store has been away for a while.
+fn at(dice: &mut Dice, calm: Duration, fault: Option<Fault>) -> Duration {
+    match (dice.below(3), fault) {
+        (0, _) => Duration::ZERO,
+        (1, Some(fault)) => fault.until.saturating_sub(ms(dice.between(0, 40))).max(fault.from),
+        _ => ms(dice.below(calm.as_millis() as u64 + 40)),
+    }
+}
+
+fn runtimes(dice: &mut Dice, misbehaviour: Misbehaviour, count: usize) -> Vec<RuntimeKind> {
+    let any = |dice: &mut Dice| match dice.below(4) {
+        0 | 1 => RuntimeKind::CurrentThread,
+        2 => RuntimeKind::MultiThread(1),
+        _ => RuntimeKind::MultiThread(2),
+    };
+    let mut all: Vec<_> = (0..count).map(|_| any(dice)).collect();
+    // Workers of their own drive themselves: only a current-thread runtime can be left idle.
+    if let Misbehaviour::Idle { .. } = misbehaviour {
+        all[0] = RuntimeKind::CurrentThread;
+    }
+    all
+}
+
+fn callers(
+    dice: &mut Dice,
+    misbehaviour: Misbehaviour,
+    at: Duration,
+    timing: Timing,
+    count: usize,
+) -> Vec<Caller> {
+    let patient = dice.once_in(2);
+    let short = dice.once_in(3);
+    let one = |number: usize, dice: &mut Dice| {
+        let is_rogue = number == 0;
+        let starts = match is_rogue {
+            true => Duration::ZERO,
+            // Whoever comes first decides where shared work lives.
+            false if patient => at + ms(dice.between(5, 30)),
+            false => ms(dice.between(5, 60)),
+        };
+        let own = || timing.deadline * 3 / 4;
+        Caller {
+            seed: dice.roll(),
+            starts,
+            pause: ms(dice.between(3, 20)),
+            own_timeout: if is_rogue { dice.once_in(3).then(own) } else { short.then(own) },
+            polls: (is_rogue && (misbehaviour == Misbehaviour::Cancels || dice.once_in(2)))
+                .then(|| dice.between(1, POLLS_MAX)),
+        }
+    };
+    (0..count).map(|number| one(number, dice)).collect()
+}
+
+/// Long enough that every way to misbehave, and the recovery from every fault, lies within.
+fn ends(
+    at: Duration,
+    recovered: Duration,
+    misbehaviour: Misbehaviour,
+    timing: Timing,
+    callers: &[Caller],
+) -> Duration {
+    let hurt = match misbehaviour {
+        Misbehaviour::Blocked(lasts) => at + lasts,
+        _ => at + ms(700),
+    };
+    let starts = callers.iter().map(|caller| caller.starts).max().unwrap_or_default();
+    (recovered + timing.probe_every * 2 + ms(800)).max(hurt).max(starts + ms(500))
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, engine, runtimes, misbehaviour, at, fault, timing, .. } = self;
+        write!(f, "{kind:?} on {engine:?}, deadline {:?}: ", timing.deadline)?;
+        let polls = self.callers[0].polls;
+        write!(f, "{:?} {misbehaviour:?} at {at:?}", runtimes[0])?;
+        if let Some(polls) = polls {
+            write!(f, ", futures dropped after {polls} polls")?;
+        }
+        if self.rogue_builds {
+            write!(f, ", built there")?;
+        }
+        if let Some(own) = self.callers[1].own_timeout {
+            write!(f, "; callers give up after {own:?}")?;
+        }
+        match fault {
+            None => write!(f, "; no fault of the store"),
+            Some(Fault { trouble, from, until }) => {
+                write!(f, "; store {trouble:?} from {from:?} to {until:?}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_schedule_again_and_another_seed_another() {
+        let of = |seed| Schedule::of(seed, Engine::Memory, &Kind::ON_STORES);
+        assert_eq!(of(7), of(7));
+        assert_ne!(of(7), of(8));
+    }
+
+    #[test]
+    fn every_kind_misbehaviour_and_fault_comes_up() {
+        let all: Vec<_> =
+            (0..2_000).map(|seed| Schedule::of(seed, Engine::Memory, &Kind::ON_STORES)).collect();
+        for kind in Kind::ON_STORES {
+            assert!(all.iter().any(|schedule| schedule.kind == kind), "{kind:?}");
+        }
+        for trouble in Engine::Memory.faults() {
+            assert!(all.iter().any(|schedule| schedule.fault.is_some_and(|f| f.trouble == *trouble)));
+        }
+        let blocked = |schedule: &&Schedule| schedule.misbehaviour == Misbehaviour::Blocked(BLOCK_FULL);
+        assert!(all.iter().filter(blocked).count() > 40, "some block for three seconds");
+        assert!(all.iter().all(|s| (2..=4).contains(&s.runtimes.len())));
+    }
+
+    #[test]
+    fn a_lease_outlives_every_outage_that_it_must_survive() {
+        for seed in 0..2_000 {
+            let schedule = Schedule::of(seed, Engine::Memory, &Kind::ON_STORES);
+            if let (true, Some(fault)) = (schedule.kind.holds_work(), schedule.fault) {
+                assert!(fault.until - fault.from <= schedule.timing.lives / 4);
+            }
+        }
+    }
+}

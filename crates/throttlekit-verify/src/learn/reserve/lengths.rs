@@ -1,0 +1,114 @@
+//! How long streams are: families that a reservation may meet.
+
+use throttlekit_core::learn::ReservationOptions;
+
+use throttlekit_conformance::Dice;
+
+/// Makes the length of one stream after another. One looks at the reservation first, as an adversary would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names and `next` say it")]
+pub enum Family {
+    HeavyTailed,
+    Constant,
+    Bimodal,
+    Uniform,
+    Alternating,
+    Adversary,
+    Drift,
+}
+
+/// Every family.
+pub const FAMILIES: [Family; 7] = [
+    Family::HeavyTailed,
+    Family::Constant,
+    Family::Bimodal,
+    Family::Uniform,
+    Family::Alternating,
+    Family::Adversary,
+    Family::Drift,
+];
+
+/// Lengths as gateways see them: mean 211, median 129, one stream in a hundred above 601 tokens, and of these one in a
+/// hundred above 6,010. Straight between the quantiles below, then a Pareto law of exponent 2.
+pub fn heavy_tailed(dice: &mut Dice) -> u64 {
+    const QUANTILES: [(f64, f64); 4] = [(0.0, 7.0), (0.5, 129.0), (0.9, 456.0), (0.99, 601.0)];
+    let at = unit(dice);
+    let above = QUANTILES.iter().position(|(part, _)| at <= *part);
+    let length = match above {
+        Some(i) => {
+            let ((from, low), (to, high)) = (QUANTILES[i.max(1) - 1], QUANTILES[i.max(1)]);
+            low + (high - low) * (at - from) / (to - from)
+        }
+        // Beyond the last quantile: above x with a probability of (601/x)² of what is left.
+        None => 601.0 / unit(dice).sqrt(),
+    };
+    length.round() as u64
+}
+
+/// Above 0, at most 1.
+fn unit(dice: &mut Dice) -> f64 {
+    (dice.below(1 << 52) + 1) as f64 / (1u64 << 52) as f64
+}
+
+/// A sequence of one family.
+#[derive(Clone, Debug)]
+pub struct Lengths {
+    family: Family,
+    dice: Dice,
+    max: u64,
+    stream: u64,
+    streams: u64,
+}
+
+impl Lengths {
+    /// The sequence of this seed, made for so many streams and for reservations by these options.
+    pub fn new(family: Family, seed: u64, streams: u64, options: &ReservationOptions) -> Self {
+        Self { family, dice: Dice::new(seed), max: options.max, stream: 0, streams }
+    }
+
+    /// The length of the next stream, for which `reserved` is set aside.
+    pub fn next(&mut self, reserved: u64) -> u64 {
+        self.stream += 1;
+        match self.family {
+            Family::HeavyTailed => heavy_tailed(&mut self.dice),
+            Family::Constant => 170,
+            Family::Bimodal => {
+                if self.dice.below(10) < 7 {
+                    self.dice.between(10, 30)
+                } else {
+                    self.dice.between(800, 1_000)
+                }
+            }
+            Family::Uniform => self.dice.between(0, self.max),
+            Family::Alternating => [0, self.max][(self.stream % 2) as usize],
+            // Whichever end is farther, so that no reservation is right twice.
+            Family::Adversary => {
+                if reserved > self.max / 2 {
+                    0
+                } else {
+                    self.max
+                }
+            }
+            Family::Drift => {
+                let grown = 1.0 + 9.0 * self.stream as f64 / self.streams as f64;
+                (heavy_tailed(&mut self.dice) as f64 * grown / 3.0) as u64
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heavy_tails_have_the_published_mean_median_and_top_percent() {
+        let mut dice = Dice::new(7);
+        let mut lengths: Vec<u64> = (0..1_000_000).map(|_| heavy_tailed(&mut dice)).collect();
+        lengths.sort_unstable();
+        let mean = lengths.iter().sum::<u64>() as f64 / 1e6;
+        assert!((mean - 211.0).abs() < 2.0, "{mean}");
+        assert!(lengths[500_000].abs_diff(129) <= 1 && lengths[990_000].abs_diff(601) <= 2);
+        assert!(lengths[999_900] > 5_000, "the last ten thousandth is far out");
+    }
+}

@@ -1,0 +1,96 @@
+//! Streams that want to produce tokens, and a meter that lets them or not.
+
+use super::Meter;
+use throttlekit_conformance::Dice;
+use crate::learn::reserve::heavy_tailed;
+
+/// How large a world is.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Tokens in each window.
+    pub budget: u64,
+    /// How many streams run at once.
+    pub streams: usize,
+    /// How many windows, one after another.
+    pub windows: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { budget: 100_000, streams: 32, windows: 8 }
+    }
+}
+
+/// What happened in one window.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// Tokens that were passed on.
+    pub served: u64,
+    /// Streams that began.
+    pub begun: u64,
+    /// Of them, those that were cut short.
+    pub aborted: u64,
+}
+
+impl Outcome {
+    /// A meter that lets pass so much, or lets begin what it then cuts short, would go on for ever.
+    fn is_out_of_hand(&self, setup: &Setup) -> bool {
+        self.served > 4 * setup.budget || self.begun > setup.budget
+    }
+}
+
+struct Stream {
+    length: u64,
+    produced: u64,
+    /// What the meter gave it, to be handed back to it.
+    ticket: u64,
+}
+
+/// Plays the windows of a seed. In each there is always another stream that wants in, until none runs and none is let in.
+pub fn play(meter: &mut dyn Meter, chunk: u64, cap: u64, seed: u64, setup: &Setup) -> Vec<Outcome> {
+    let mut dice = Dice::new(seed);
+    (0..setup.windows).map(|window| play_window(meter, chunk, cap, window, &mut dice, setup)).collect()
+}
+
+fn play_window(
+    meter: &mut dyn Meter,
+    chunk: u64,
+    cap: u64,
+    window: u64,
+    dice: &mut Dice,
+    setup: &Setup,
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut running: Vec<Stream> = Vec::new();
+    let mut next = heavy_tailed(dice).clamp(1, cap);
+    meter.begin(window);
+    loop {
+        while running.len() < setup.streams
+            && let Some(ticket) = meter.open()
+        {
+            outcome.begun += 1;
+            running.push(Stream { length: next, produced: 0, ticket });
+            next = heavy_tailed(dice).clamp(1, cap);
+        }
+        if running.is_empty() || outcome.is_out_of_hand(setup) {
+            running.iter().for_each(|stream| meter.end(stream.ticket, stream.produced));
+            return outcome;
+        }
+        // Each in turn produces one chunk, or what is left to it.
+        running.retain_mut(|stream| {
+            let tokens = chunk.min(stream.length - stream.produced);
+            let passes = meter.debit(&mut stream.ticket, tokens);
+            if passes {
+                stream.produced += tokens;
+                outcome.served += tokens;
+            } else {
+                outcome.aborted += 1;
+            }
+            let goes_on = passes && stream.produced < stream.length;
+            if !goes_on {
+                meter.end(stream.ticket, stream.produced);
+            }
+            goes_on
+        });
+    }
+}

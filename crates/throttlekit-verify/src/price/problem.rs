@@ -1,0 +1,94 @@
+//! Fluid problems to solve: ordinary ones, and such as have many optimal duals.
+
+use throttlekit_core::price::{Budgets, KINDS_MAX, Kind};
+
+use throttlekit_conformance::Dice;
+
+/// What is to be solved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    /// From which family.
+    pub family: Family,
+    /// What comes.
+    pub kinds: Vec<Kind>,
+    /// What there is to spend.
+    pub budgets: Budgets,
+}
+
+/// Where a problem is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Any numbers, a dozen kinds at most.
+    Any,
+    /// Numbers of six orders of magnitude, 64 kinds at most.
+    Scales,
+    /// Small whole numbers: kinds that are equal, worthless or free, budgets of nothing.
+    Whole,
+    /// Small whole numbers, and budgets that some of the kinds fill to the last unit.
+    Filled,
+}
+
+/// All of them.
+pub const FAMILIES: [Family; 4] = [Family::Any, Family::Scales, Family::Whole, Family::Filled];
+
+impl Problem {
+    /// The problem of this seed: families by turns, with two axes or three.
+    pub fn roll(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let family = FAMILIES[(seed % 4) as usize];
+        let most = match family {
+            Family::Any => 12,
+            Family::Scales => KINDS_MAX as u64,
+            Family::Whole | Family::Filled => 7,
+        };
+        let kinds = dice.between(1, most);
+        Self::of(family, kinds, seed % 8 >= 4, &mut dice)
+    }
+
+    /// A problem of this family as large as they get.
+    pub fn largest(family: Family, seed: u64) -> Self {
+        Self::of(family, KINDS_MAX as u64, true, &mut Dice::new(seed))
+    }
+
+    fn of(family: Family, kinds: u64, third: bool, dice: &mut Dice) -> Self {
+        let kinds: Vec<Kind> = (0..kinds).map(|_| family.kind(dice)).collect();
+        // Where kinds fill a budget, the same ones fill all of them as often as not.
+        let same = dice.once_in(2).then(|| dice.below(kinds.len() as u64 + 1));
+        let mut budget = |of: fn(&Kind) -> f64| family.budget(dice, &kinds, same, of);
+        let [rate, cost, hold] = [budget(|_| 1.0), budget(|kind| kind.cost), budget(|kind| kind.hold)];
+        Self { family, kinds, budgets: Budgets { rate, cost, hold: third.then_some(hold) } }
+    }
+
+    /// Whether every number is a small whole one.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.family, Family::Whole | Family::Filled)
+    }
+}
+
+impl Family {
+    fn kind(self, dice: &mut Dice) -> Kind {
+        let mut number = |least: u64| match self {
+            Self::Any => unit(dice) * 10.0,
+            Self::Scales => 10f64.powf(6.0 * unit(dice) - 3.0),
+            Self::Whole | Self::Filled => dice.between(least, 4) as f64,
+        };
+        Kind { weight: number(1), value: number(0), cost: number(0), hold: number(0) }
+    }
+
+    fn budget(self, dice: &mut Dice, kinds: &[Kind], same: Option<u64>, of: fn(&Kind) -> f64) -> f64 {
+        let whole: f64 = kinds.iter().map(|kind| kind.weight * of(kind)).sum();
+        match self {
+            Self::Any | Self::Scales => whole * 1.2 * unit(dice),
+            Self::Whole => dice.below(whole as u64 + 3) as f64,
+            Self::Filled => {
+                let first = same.unwrap_or_else(|| dice.below(kinds.len() as u64 + 1));
+                kinds[..first as usize].iter().map(|kind| kind.weight * of(kind)).sum()
+            }
+        }
+    }
+}
+
+/// From 0 to 1.
+pub(super) fn unit(dice: &mut Dice) -> f64 {
+    dice.below(1 << 52) as f64 / (1u64 << 52) as f64
+}

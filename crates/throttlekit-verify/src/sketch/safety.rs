@@ -1,0 +1,131 @@
+//! What no traffic may bring about, with exact counts kept beside.
+
+use std::collections::HashMap;
+
+use throttlekit::{Decision, Retry, Timestamp};
+
+use super::traffic::{Asked, Traffic};
+use super::{Check, Config, Shield, ensure};
+use throttlekit_conformance::Dice;
+
+/// What was asked for, and what became of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Asks.
+    pub asks: u64,
+    /// Units asked for where the limit is at most [`Tally::ORDINARY`]. Those of asks that can never pass count as one.
+    pub offered: u64,
+    /// Units admitted there.
+    pub admitted: u64,
+    /// Windows that began.
+    pub windows: u64,
+    /// Asks that an exact count would have allowed.
+    pub early: u64,
+}
+
+impl Tally {
+    /// Above it an ask may cost millions, and units say little about how much was tried.
+    pub const ORDINARY: u64 = 1_000;
+
+    /// Adds another.
+    pub fn add(&mut self, more: Self) {
+        self.asks += more.asks;
+        self.offered += more.offered;
+        self.admitted += more.admitted;
+        self.windows += more.windows;
+        self.early += more.early;
+    }
+}
+
+/// The truth: what each key was admitted in the window that the limiter is in.
+struct Truth {
+    limit: u64,
+    ends_at: Timestamp,
+    admitted: HashMap<u64, u64>,
+    tally: Tally,
+}
+
+/// Plays random traffic: nobody is admitted more than the limit in a window, windows follow each other in time, and
+/// the answer never shows more units than are left.
+pub fn check_world(
+    config: &Config,
+    shield: &mut dyn Shield,
+    dice: &mut Dice,
+    asks: u64,
+) -> Result<Tally, String> {
+    let mut traffic = Traffic::new(config, dice);
+    let mut truth = Truth {
+        limit: u64::from(config.limit.units()),
+        ends_at: Timestamp::EPOCH,
+        admitted: HashMap::new(),
+        tally: Tally::default(),
+    };
+    for _ in 0..asks {
+        let asked = traffic.next();
+        let answer = shield.check(asked.key, asked.cost, asked.now);
+        truth.judge(asked, answer).map_err(|story| format!("{story}: {asked:?}, {answer:?}, {config:?}"))?;
+    }
+    Ok(truth.tally)
+}
+
+impl Truth {
+    fn judge(&mut self, asked: Asked, answer: Decision) -> Check {
+        let Asked { key, cost, now } = asked;
+        self.enter(answer.reset_at, now)?;
+        let used = self.admitted.get(&key).copied().unwrap_or(0);
+        let fits = cost <= self.limit - used;
+        ensure(!answer.allowed || fits, || format!("admitted beyond the limit, after {used}"))?;
+        let used = if answer.allowed { used + cost } else { used };
+        ensure(answer.remaining <= self.limit - used, || format!("shows more than {}", self.limit - used))?;
+        let wait = match answer.allowed {
+            true => Retry::Now,
+            false if cost > self.limit => Retry::Never,
+            false => Retry::after(answer.reset_at.since(now)),
+        };
+        ensure(answer.retry_after == wait, || format!("a wait that should be {wait:?}"))?;
+        if answer.allowed && cost > 0 {
+            self.admitted.insert(key, used);
+        }
+        self.tally.asks += 1;
+        if self.limit <= Tally::ORDINARY {
+            self.tally.offered += if cost > self.limit { 1 } else { cost };
+            self.tally.admitted += if answer.allowed { cost } else { 0 };
+        }
+        self.tally.early += u64::from(fits && !answer.allowed);
+        Ok(())
+    }
+
+    /// The window that the answer names: the same, or the one that `now` lies in once the last is over.
+    fn enter(&mut self, ends_at: Timestamp, now: Timestamp) -> Check {
+        if ends_at == self.ends_at {
+            return ensure(now < ends_at, || "a window that is over goes on".into());
+        }
+        ensure(ends_at > self.ends_at, || format!("back to a window before {}", self.ends_at))?;
+        ensure(now >= self.ends_at && now < ends_at, || format!("left a window before {}", self.ends_at))?;
+        self.ends_at = ends_at;
+        self.admitted.clear();
+        self.tally.windows += 1;
+        Ok(())
+    }
+}
+
+/// A key that is alone in a sketch is answered as if it were counted by itself: what was denied is not counted, and a
+/// window begins with nothing.
+pub fn check_alone(config: &Config, shield: &mut dyn Shield, dice: &mut Dice) -> Check {
+    let limit = u64::from(config.limit.units());
+    let (mut used, mut now) = (0, Timestamp::from_millis(1_800_000_000_000));
+    for _ in 0..100 {
+        if dice.once_in(20) {
+            now = config.limit.ends_at(now);
+            used = 0;
+        }
+        let most = limit.div_ceil(dice.between(1, 4));
+        let cost = dice.between(0, most);
+        let answer = shield.check(7, cost, now);
+        let fits = used + cost <= limit;
+        used += if fits { cost } else { 0 };
+        let holds = (answer.allowed, answer.remaining) == (fits, limit - used);
+        ensure(holds, || format!("alone, after {used} of {limit}, cost {cost}: {answer:?}"))?;
+    }
+    Ok(())
+}

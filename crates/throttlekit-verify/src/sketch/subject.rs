@@ -1,0 +1,147 @@
+//! What is examined: limiters over a sketch, on one thread and shared by two.
+
+use std::time::Duration;
+
+use throttlekit::overload::{Shape, SketchLimit};
+use throttlekit::{Ask, Decision, FloodLimiter, ManualClock, SecretHash, SketchLimiter, Timestamp};
+
+use throttlekit_conformance::Dice;
+
+/// Which limiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Kind {
+    Sketch,
+    Flood,
+}
+
+impl Kind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Sketch, Self::Flood];
+}
+
+/// The numbers of a limiter.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Its limit.
+    pub limit: SketchLimit,
+    /// Its sketch.
+    pub shape: Shape,
+    /// Keys that a [`Kind::Flood`] counts one by one.
+    pub hot_keys: usize,
+    /// Its secret.
+    pub seed: [u8; 16],
+}
+
+impl Config {
+    /// Any numbers: mostly sketches so small that keys share counters.
+    pub fn random(kind: Kind, dice: &mut Dice) -> Self {
+        let width = match dice.below(4) {
+            0 => dice.between(1, 4),
+            1 => dice.between(5, 64),
+            2 => 1 << dice.below(10),
+            _ => 272,
+        };
+        let shape = Shape::new(width as u32, dice.between(1, 9) as u32).expect("a shape");
+        let units = match dice.below(8) {
+            0 => 1,
+            // Costs that bring counters to their end.
+            1 => u64::from(u32::MAX) - dice.below(3),
+            _ => dice.between(2, 200),
+        };
+        let length = Duration::from_nanos(dice.any_size(3_600_000_000_000).max(1));
+        let hot_keys = if kind == Kind::Flood { dice.between(1, 40) as usize } else { 0 };
+        let limit = SketchLimit::new(units, length).expect("a limit");
+        Self { limit, shape, hot_keys, seed: seed_of(dice.roll()) }
+    }
+
+    /// How this limiter hashes a key.
+    pub fn hash(&self) -> SecretHash {
+        SecretHash::with_seed(self.seed)
+    }
+}
+
+/// A secret that one number stands for.
+pub(super) fn seed_of(number: u64) -> [u8; 16] {
+    let mut dice = Dice::new(number);
+    let mut seed = [0; 16];
+    seed[..8].copy_from_slice(&dice.roll().to_le_bytes());
+    seed[8..].copy_from_slice(&dice.roll().to_le_bytes());
+    seed
+}
+
+/// A limiter that one thread asks.
+pub trait Shield {
+    /// Answers an ask.
+    fn check(&mut self, key: u64, cost: u64, now: Timestamp) -> Decision;
+}
+
+/// A limiter that threads share, with the clock that it reads.
+pub trait SharedShield: Sync {
+    /// Answers an ask.
+    fn check(&self, key: u64, cost: u64) -> Decision;
+    /// The clock.
+    fn clock(&self) -> &ManualClock;
+}
+
+struct Shipped<L> {
+    limiter: L,
+    clock: ManualClock,
+}
+
+type Sketch = SketchLimiter<ManualClock, SecretHash>;
+type Flood = FloodLimiter<ManualClock, SecretHash>;
+
+fn sketch(config: &Config) -> Shipped<Sketch> {
+    let clock = ManualClock::default();
+    let builder = SketchLimiter::builder(u64::from(config.limit.units()), config.limit.length());
+    let limiter = builder.shape(config.shape).clock(clock.clone()).seed(config.seed).build();
+    Shipped { limiter: limiter.expect("a limiter"), clock }
+}
+
+fn flood(config: &Config) -> Shipped<Flood> {
+    let clock = ManualClock::default();
+    let builder = FloodLimiter::builder(u64::from(config.limit.units()), config.limit.length());
+    let builder = builder.shape(config.shape).hot_keys(config.hot_keys.max(1));
+    let limiter = builder.clock(clock.clone()).seed(config.seed).build();
+    Shipped { limiter: limiter.expect("a limiter"), clock }
+}
+
+/// The limiter that ships, with these numbers.
+pub fn shipped(kind: Kind, config: &Config) -> Box<dyn Shield> {
+    match kind {
+        Kind::Sketch => Box::new(sketch(config)),
+        Kind::Flood => Box::new(flood(config)),
+    }
+}
+
+/// The same, shared by threads.
+pub(super) fn shared(kind: Kind, config: &Config) -> Box<dyn SharedShield> {
+    match kind {
+        Kind::Sketch => Box::new(sketch(config)),
+        Kind::Flood => Box::new(flood(config)),
+    }
+}
+
+macro_rules! shields {
+    ($limiter:ty) => {
+        impl Shield for Shipped<$limiter> {
+            fn check(&mut self, key: u64, cost: u64, now: Timestamp) -> Decision {
+                self.clock.set(now);
+                self.limiter.check(Ask::of(&key.to_le_bytes()).cost(cost))
+            }
+        }
+
+        impl SharedShield for Shipped<$limiter> {
+            fn check(&self, key: u64, cost: u64) -> Decision {
+                self.limiter.check(Ask::of(&key.to_le_bytes()).cost(cost))
+            }
+
+            fn clock(&self) -> &ManualClock {
+                &self.clock
+            }
+        }
+    };
+}
+shields!(Sketch);
+shields!(Flood);

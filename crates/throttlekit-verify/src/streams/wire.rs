@@ -1,0 +1,176 @@
+//! The way to a store: replies get lost, returns arrive twice, and bugs are seeded.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use throttlekit::ManualClock;
+use throttlekit::store::{
+    Background, Charge, Charges, Debit, DebitId, Debited, GiveBack, LeaseAsk, Lent, MemoryStore,
+};
+use throttlekit::store::{Outcome, ReturnId, Settlement, Sight, Store, StoreError};
+use throttlekit_core::rate::shared::SharedForm;
+
+use throttlekit_conformance::Dice;
+
+throttlekit_conformance::bugs! {
+    /// What is wrong between the streams and the store.
+    pub enum StreamBug {
+        ReservationCrosses: "A reservation may cross the edge of the budget.",
+        ReservationIsFree: "A reservation is not charged.",
+        ReservationOutlives: "A reservation lives twice as long as its window.",
+        DebitHasNoName: "Each attempt of a debit has an ID of its own.",
+        DebitIsFree: "A debit is not charged.",
+        ReturnCountsTwice: "A return counts twice.",
+        ReturnIsDropped: "A return is acknowledged and not made.",
+    }
+}
+
+/// A store that several gateways reach by a bad wire.
+#[derive(Clone)]
+pub struct Wire {
+    kept: Arc<MemoryStore<ManualClock>>,
+    /// The budget, whose edge a reservation must not cross.
+    budget: SharedForm,
+    bug: Option<StreamBug>,
+    chance: Arc<Mutex<Chance>>,
+}
+
+struct Chance {
+    dice: Dice,
+    /// Replies lost in a row. A debit is sent three times, so that every third arrives.
+    lost: u32,
+    /// What was lent by replies that were lost since the last look, by key.
+    stranded: Vec<(String, u64)>,
+    /// Names nobody else has.
+    names: u128,
+}
+
+const LOST: StoreError = StoreError::Deadline(Duration::from_millis(100));
+
+impl Wire {
+    /// A wire to this store.
+    pub fn new(
+        kept: Arc<MemoryStore<ManualClock>>,
+        budget: SharedForm,
+        seed: u64,
+        bug: Option<StreamBug>,
+    ) -> Self {
+        let chance = Chance { dice: Dice::new(seed), lost: 0, stranded: Vec::new(), names: 1 << 100 };
+        Self { kept, budget, bug, chance: Arc::new(Mutex::new(chance)) }
+    }
+
+    /// What was lent by replies that were lost, by key, since this was last asked.
+    pub fn take_stranded(&self) -> Vec<(String, u64)> {
+        self.chance(|chance| std::mem::take(&mut chance.stranded))
+    }
+
+    fn chance<T>(&self, of: impl FnOnce(&mut Chance) -> T) -> T {
+        of(&mut self.chance.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn loses(&self) -> bool {
+        self.chance(|chance| {
+            let loses = chance.lost < 2 && chance.dice.once_in(4);
+            chance.lost = if loses { chance.lost + 1 } else { 0 };
+            loses
+        })
+    }
+
+    fn new_name(&self) -> u128 {
+        self.chance(|chance| {
+            chance.names += 1;
+            chance.names
+        })
+    }
+
+    async fn free(&self, key: &str, form: &SharedForm, lent: &Lent) {
+        let back = throttlekit::store::Return { epoch: lent.loan.epoch, units: lent.loan.granted };
+        let given = GiveBack { key, form, id: ReturnId(self.new_name()), back };
+        self.kept.give_back(&[given]).await.expect("memory answers");
+    }
+}
+
+impl Store for Wire {
+    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        self.kept.admit(asks).await
+    }
+
+    async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
+        let rename = |debit: &Debit<'_>| match self.bug {
+            Some(StreamBug::DebitHasNoName) => DebitId { stream: self.new_name(), ..debit.id },
+            _ => debit.id,
+        };
+        let cost =
+            |debit: &Debit<'_>| if self.bug == Some(StreamBug::DebitIsFree) { 0 } else { debit.charge.cost };
+        let sent: Vec<_> = debits
+            .iter()
+            .map(|debit| Debit {
+                id: rename(debit),
+                charge: Charge { cost: cost(debit), ..debit.charge },
+                ..*debit
+            })
+            .collect();
+        let answers = self.kept.debit(&sent).await;
+        answers.into_iter().map(|answer| if self.loses() { Err(LOST) } else { answer }).collect()
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+        self.kept.peek(charges).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
+        self.kept.settle(settlements).await
+    }
+
+    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+        let mut answers = Vec::new();
+        for ask in asks {
+            let crosses = self.bug == Some(StreamBug::ReservationCrosses);
+            let form = if crosses { &self.budget } else { ask.form };
+            let mut lent = self.kept.lease(&[LeaseAsk { form, ..*ask }]).await.pop().expect("one answer");
+            if let Ok(lent) = &mut lent {
+                match self.bug {
+                    Some(StreamBug::ReservationIsFree) => self.free(ask.key, ask.form, lent).await,
+                    Some(StreamBug::ReservationOutlives) => {
+                        lent.loan.lives = lent.loan.lives.map(|lives| lives * 2);
+                    }
+                    _ => {}
+                }
+                if self.loses() {
+                    let granted = lent.loan.granted;
+                    self.chance(|chance| chance.stranded.push((ask.key.to_owned(), granted)));
+                    answers.push(Err(LOST));
+                    continue;
+                }
+            }
+            answers.push(lent);
+        }
+        answers
+    }
+
+    /// Each return arrives, and some arrive again.
+    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+        if self.bug == Some(StreamBug::ReturnIsDropped) {
+            return Ok(());
+        }
+        self.kept.give_back(backs).await?;
+        for given in backs {
+            let renamed = GiveBack { id: ReturnId(self.new_name()), ..*given };
+            match self.bug {
+                Some(StreamBug::ReturnCountsTwice) => self.kept.give_back(&[renamed]).await?,
+                _ if self.chance(|chance| chance.dice.once_in(2)) => self.kept.give_back(&[*given]).await?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
+        self.kept.reset(keys).await
+    }
+
+    /// The world's own runtime, so that what streams leave behind is done between two steps.
+    fn background(&self) -> Background {
+        self.kept.background()
+    }
+}

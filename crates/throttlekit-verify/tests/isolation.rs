@@ -1,0 +1,33 @@
+//! Guarantee `isolated-callers` over memory at a small size. `cargo xtask prove isolated-callers` runs it at its full size,
+//! over real engines, and looks for every seeded bug.
+
+#![cfg(not(loom))]
+
+use throttlekit_verify::isolation::{Bench, Bug, Engine, Kind, MemoryBench, Schedule, examine, find};
+
+const AT_ONCE: usize = 16;
+
+fn memory(schedule: &Schedule) -> Result<Box<dyn Bench>, String> {
+    Ok(Box::new(MemoryBench::new(schedule, None)))
+}
+
+#[test]
+fn isolated_callers_over_memory() {
+    let examined = examine(Engine::Memory, &Kind::ON_STORES, 0..48, AT_ONCE, &memory, &|| {});
+    let found: Vec<_> = examined.confirmed.iter().chain(&examined.unchecked).collect();
+    assert!(found.is_empty(), "{found:#?}");
+    assert!(examined.tally.answered > 48 * 8, "nothing was examined: {:?}", examined.tally);
+}
+
+/// One of each sort: a hang, an outage that nobody else has, work that is fenced, a leak. The others take longer to find.
+#[test]
+fn seeded_bugs_are_found() {
+    for bug in [
+        Bug::NoDeadline,
+        Bug::ImpatienceOpensTheBreaker,
+        Bug::HeartbeatNeverAnswered,
+        Bug::ConnectionPerAbandonedCall,
+    ] {
+        assert!(find(bug, 64, AT_ONCE).is_some(), "blind to {bug:?}");
+    }
+}
