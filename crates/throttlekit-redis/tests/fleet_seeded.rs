@@ -29,19 +29,19 @@ async fn is_caught(name: &str, test: &'static str, broken: Broken, faults: &'sta
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_runs_slow_is_caught() {
-    is_caught("slow-clock", "fleet_planted::a_clock_that_runs_slow_is_caught", Broken::SlowClock(2), &[])
+    is_caught("slow-clock", "fleet_seeded::a_clock_that_runs_slow_is_caught", Broken::SlowClock(2), &[])
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_stops_with_its_process_is_caught() {
-    let test = "fleet_planted::a_clock_that_stops_with_its_process_is_caught";
+    let test = "fleet_seeded::a_clock_that_stops_with_its_process_is_caught";
     is_caught("frozen-clock", test, Broken::FrozenClock, &[Fault::Stop]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn units_that_live_from_the_reply_on_are_caught() {
-    let test = "fleet_planted::units_that_live_from_the_reply_on_are_caught";
+    let test = "fleet_seeded::units_that_live_from_the_reply_on_are_caught";
     is_caught("anchored-at-reply", test, Broken::AnchoredAtReply, &[Fault::Delay]).await;
 }
 
@@ -49,7 +49,7 @@ async fn units_that_live_from_the_reply_on_are_caught() {
 async fn a_return_under_two_names_is_caught() {
     is_caught(
         "returns-twice",
-        "fleet_planted::a_return_under_two_names_is_caught",
+        "fleet_seeded::a_return_under_two_names_is_caught",
         Broken::ReturnsTwice,
         &[],
     )
@@ -60,7 +60,7 @@ async fn a_return_under_two_names_is_caught() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bound() {
     const NODES: u64 = 4;
-    let test = "fleet_planted::a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bound";
+    let test = "fleet_seeded::a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bound";
     let node = NodePlan { share: 1, carry: Some(NODES), ..NodePlan::leased(BATCH) };
     let plan = Plan { test, rule: COUPLED, nodes: vec![node; NODES as usize], faults: &[] };
     let ran = run(&plan, Duration::from_secs(6), |_| false).await;
@@ -76,7 +76,7 @@ async fn a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bou
 async fn units_of_a_rate_that_live_too_long_are_caught() {
     const RATE: u32 = 400;
     const BURST: u64 = 80;
-    let test = "fleet_planted::units_of_a_rate_that_live_too_long_are_caught";
+    let test = "fleet_seeded::units_of_a_rate_that_live_too_long_are_caught";
     let rule = Rule::Gcra { per_second: RATE, burst: BURST, hold: Duration::from_millis(50) };
     let node = NodePlan { share: 1, ..NodePlan::leased(BATCH) }.broken(Broken::SlowClock(20));
     let plan = Plan { test, rule, nodes: vec![node; 4], faults: &[] };
