@@ -9,9 +9,9 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit::store::{MemoryStore, Store};
 use throttlekit::{Clock, WallClock};
-use throttlekit_verify::budget::{self, Chunks, Seen, Setup, Way};
 use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
+use throttlekit_verify::budget::{self, Chunks, Seen, Setup, Way};
 
 use crate::services;
 use crate::verify::{Options, Run};

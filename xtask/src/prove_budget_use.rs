@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use throttlekit::{Clock, WallClock};
-use throttlekit_verify::budget_use::{self, Attack, BUDGETS, Learns, Paced, Scenario, Seen};
 use throttlekit_redis::RedisStore;
+use throttlekit_verify::budget_use::{self, Attack, BUDGETS, Learns, Paced, Scenario, Seen};
 
 use crate::services;
 use crate::verify::{Options, Run, rounded};

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use throttlekit::{Limit, SharedLimiter};
 use throttlekit_conformance::bugs;
 use throttlekit_conformance::bugs::Found;
-use throttlekit_verify::postgres::{Exhaustion, Load, Second, Server, hang_commits};
 use throttlekit_postgres::{PostgresStore, SeededBug};
+use throttlekit_verify::postgres::{Exhaustion, Load, Second, Server, hang_commits};
 
 use crate::verify::{Options, Run};
 

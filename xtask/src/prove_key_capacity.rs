@@ -7,9 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use throttlekit_conformance::bugs;
-use throttlekit_verify::key_capacity::{
-    self, Bug, Flood, Found, InProcess, InStore, Model, RULES, Subject,
-};
+use throttlekit_verify::key_capacity::{self, Bug, Flood, Found, InProcess, InStore, Model, RULES, Subject};
 
 use crate::verify::{Options, Run};
 

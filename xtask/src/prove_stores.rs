@@ -12,12 +12,12 @@ use throttlekit::store::MemoryStore;
 use throttlekit::{Clock, PreciseClock};
 use throttlekit_conformance::laws::Violation;
 use throttlekit_conformance::regions::{PoolReport, examine_pool};
-use throttlekit_verify::reload::{ReloadReport, examine_reload};
 use throttlekit_conformance::stores::{
     StoreBug, StoreReport, examine_store, examine_vectors, find_store_bug,
 };
 use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
+use throttlekit_verify::reload::{ReloadReport, examine_reload};
 
 use crate::services;
 use crate::verify::{Options, Run, search};

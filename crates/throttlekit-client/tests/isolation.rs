@@ -9,10 +9,10 @@ use std::time::Duration;
 use throttlekit::store::LineStats;
 use throttlekit_client::{Ask, Batch, Client, ClientError, FleetLimiter, Mode, RemoteAnswer, RemoteLimiter};
 use throttlekit_conformance::Dice;
+use throttlekit_server::engine::Backend;
 use throttlekit_verify::isolation::{
     Bench, Boxed, Engine, Kind, Proxy, Schedule, Seen, Shared, Step, Timing, Trouble, examine,
 };
-use throttlekit_server::engine::Backend;
 
 use common::Running;
 

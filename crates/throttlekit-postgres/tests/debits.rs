@@ -7,8 +7,8 @@ use crate::common::{ask, builder, clear, client, form, fresh};
 use throttlekit::rate::shared::SharedForm;
 use throttlekit::store::{Charge, Debit, DebitId, Debited, REMEMBER_DEFAULT, Store, StoreError};
 use throttlekit::{Limit, ManualClock, Timestamp};
-use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 use throttlekit_postgres::PostgresStore;
+use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 
 /// The network loses some; `cargo xtask prove budget` takes larger fleets.
 const FLEET: Setup = Setup { gateways: 4, streams: 8, chunks: Chunks::Of(16), way: Way::Strict, loses: true };

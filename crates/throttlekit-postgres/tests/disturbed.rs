@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::common::{builder, clear, client, connect};
 use throttlekit::store::Store;
 use throttlekit::{Ask, Limit, SharedLimiter};
-use throttlekit_verify::postgres::Server;
 use throttlekit_postgres::PostgresStore;
+use throttlekit_verify::postgres::Server;
 use tokio::time::{Instant, sleep};
 
 const DAY: Duration = Duration::from_secs(86_400);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::common;
 use throttlekit::{Clock, Guarantee, Limit, PreciseClock, SharedLimiter};
-use throttlekit_verify::postgres::{Load, Server, hang_commits};
 use throttlekit_postgres::PostgresStore;
+use throttlekit_verify::postgres::{Load, Server, hang_commits};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 

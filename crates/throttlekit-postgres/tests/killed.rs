@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use throttlekit::store::LineOptions;
 use throttlekit::{Clock, Guarantee, Limit, PreciseClock, SharedLimiter};
-use throttlekit_verify::postgres::Server;
 use throttlekit_postgres::PostgresStore;
+use throttlekit_verify::postgres::Server;
 use tokio::time::{sleep, timeout};
 
 const LIMIT: u64 = 1_000;

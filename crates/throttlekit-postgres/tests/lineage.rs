@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use throttlekit::store::Store;
 use throttlekit::{Guarantee, Limit, SharedLimiter};
-use throttlekit_verify::postgres::{LIMIT, Server, Window, crash_round, failover_round, restore_round};
 use throttlekit_postgres::{Builder, Durability, PostgresStore, Warning};
+use throttlekit_verify::postgres::{LIMIT, Server, Window, crash_round, failover_round, restore_round};
 
 fn builder(url: &str) -> Builder {
     PostgresStore::builder(url).schema("lineage").deadline(Duration::from_secs(2)).migrate_on_connect(true)

@@ -1,8 +1,8 @@
 //! Unified admission on Redis and a Redis Cluster; `cargo xtask prove admission` plays many more timelines.
 
 use crate::common::{cluster, on_each, single};
-use throttlekit_verify::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
 use throttlekit_redis::Builder;
+use throttlekit_verify::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
 
 /// Of the cells of the matrix every so many.
 const STEP: usize = 11;

@@ -7,9 +7,9 @@ use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use crate::rig::{DAY, Limiter, Pair};
 use throttlekit::Limit;
 use throttlekit::store::{Charge, Debit, DebitId, KeySpace, REMEMBER_DEFAULT, Store, StoreError};
-use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_redis::{Builder, Failover, RedisStore};
+use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 
 /// The network loses some; `cargo xtask prove budget` takes larger fleets.
 const FLEET: Setup = Setup { gateways: 4, streams: 8, chunks: Chunks::Of(16), way: Way::Strict, loses: true };

@@ -47,13 +47,8 @@ async fn units_that_live_from_the_reply_on_are_caught() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_return_under_two_names_is_caught() {
-    is_caught(
-        "returns-twice",
-        "fleet_seeded::a_return_under_two_names_is_caught",
-        Broken::ReturnsTwice,
-        &[],
-    )
-    .await;
+    is_caught("returns-twice", "fleet_seeded::a_return_under_two_names_is_caught", Broken::ReturnsTwice, &[])
+        .await;
 }
 
 /// Carrying is a choice, with another bound: what N nodes hold, B each.

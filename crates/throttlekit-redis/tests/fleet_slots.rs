@@ -2,9 +2,7 @@
 //! fleet` takes longer.
 
 use crate::common::single;
-use throttlekit_verify::fleet::{
-    Bug, SHORT_CEILING, STORMS_MAX, ceiling_holds, post, serve, short_storm,
-};
+use throttlekit_verify::fleet::{Bug, SHORT_CEILING, STORMS_MAX, ceiling_holds, post, serve, short_storm};
 
 #[test]
 fn fleet_slots_processes_never_have_more_in_flight_than_the_ceiling() {

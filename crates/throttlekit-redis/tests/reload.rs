@@ -6,8 +6,8 @@ use crate::common::{cluster, on_each, policy, single, valkey};
 use throttlekit::rate::Rate;
 use throttlekit::tier::{Batch, Mode, TwoTier};
 use throttlekit::{Limit, SharedLimiter};
-use throttlekit_verify::reload::examine_reload;
 use throttlekit_redis::Builder;
+use throttlekit_verify::reload::examine_reload;
 
 const WORLDS: u64 = 800;
 

@@ -6,8 +6,8 @@ use crate::common::{cluster, policy, single, valkey};
 use throttlekit::budget::{Reservation, Reserve};
 use throttlekit::{Limit, TokenBudget};
 use throttlekit_conformance::Dice;
-use throttlekit_verify::learn::reserve::heavy_tailed;
 use throttlekit_redis::{Builder, RedisStore};
+use throttlekit_verify::learn::reserve::heavy_tailed;
 
 const BUDGET: u64 = 20_000;
 const CHUNK: u64 = 16;

@@ -9,10 +9,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 use throttlekit::{ManualClock, Timestamp};
-use throttlekit_verify::python::{interpreter, limited, run};
 use throttlekit_conformance::{golden, vectors};
 use throttlekit_server::engine::Backend;
 use throttlekit_server::{Server, ServerOptions};
+use throttlekit_verify::python::{interpreter, limited, run};
 
 const CLIENT: &str = "throttlekit-py==0.5.1";
 

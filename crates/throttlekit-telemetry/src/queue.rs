@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use throttlekit::admission::Event;
 use throttlekit::internals::Mutex;
-use throttlekit::{KeyHash, SecretHash};
+use throttlekit::{Clock, KeyHash, PreciseClock, SecretHash};
 
 use crate::counts::{Counts, PolicyAt};
 use crate::queued_event::QueuedEvent;
@@ -79,7 +79,13 @@ impl Queue {
             abandon: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
         });
-        let dispatcher = Dispatcher { link: Arc::clone(&link), waiting, subscribers, capacity };
+        let dispatcher = Dispatcher {
+            link: Arc::clone(&link),
+            waiting,
+            subscribers,
+            capacity,
+            clock: PreciseClock::new(),
+        };
         let thread = thread::Builder::new().name("throttlekit-telemetry".into()).spawn(move || {
             dispatcher.run();
             // Nobody may be there to hear it.
@@ -168,6 +174,7 @@ struct Dispatcher {
     waiting: Receiver<Item>,
     subscribers: Subscribers,
     capacity: usize,
+    clock: PreciseClock,
 }
 
 impl Dispatcher {
@@ -196,10 +203,10 @@ impl Dispatcher {
     /// Tells what waits, no more than the queue holds and for no longer than `burst`. Returns how much that was, and
     /// whether nothing waits any more.
     fn tell_waiting(&mut self, burst: Duration) -> (usize, bool) {
-        let begun = Instant::now();
+        let begun = self.clock.now();
         let mut told = 0;
         while told < self.capacity && !self.link.abandon.load(Relaxed) {
-            if told % EVENTS_PER_LOOK == EVENTS_PER_LOOK - 1 && begun.elapsed() >= burst {
+            if told % EVENTS_PER_LOOK == EVENTS_PER_LOOK - 1 && self.clock.now().since(begun) >= burst {
                 return (told, false);
             }
             match self.waiting.try_recv() {
@@ -245,7 +252,8 @@ mod tests {
         let (stop, abandon, asleep) = Default::default();
         let link = Arc::new(Link { counts, top: None, stop, abandon, asleep });
         let subscribers = Subscribers(vec![Box::new(slow)]);
-        let mut dispatcher = Dispatcher { link, waiting, subscribers, capacity: EVENTS };
+        let clock = PreciseClock::new();
+        let mut dispatcher = Dispatcher { link, waiting, subscribers, capacity: EVENTS, clock };
         let (first, is_over) = dispatcher.tell_waiting(BURST);
         assert!((1..=EVENTS_PER_LOOK).contains(&first) && !is_over, "{first} told at a time");
         let (rest, is_over) = dispatcher.tell_waiting(Duration::MAX);

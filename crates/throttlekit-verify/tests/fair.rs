@@ -1,8 +1,8 @@
 //! The laws of sharing over twenty thousand worlds, and every seeded bug found. Names are those of `docs/guarantees.md`.
 
-use throttlekit_verify::fair::{self, FairWorld, Given, Held, PICTURED, Shares};
 use throttlekit_core::Timestamp;
 use throttlekit_core::fair::Weight;
+use throttlekit_verify::fair::{self, FairWorld, Given, Held, PICTURED, Shares};
 
 const WORLDS: u64 = 20_000;
 

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use throttlekit_verify::admission::{OrderBug, check_order};
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::laws;
+use throttlekit_verify::admission::{OrderBug, check_order};
 
 use super::Part;
 

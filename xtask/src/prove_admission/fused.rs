@@ -3,9 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use throttlekit::{Clock, PreciseClock};
-use throttlekit_verify::admission::{
-    FUSED_BUGS, FusedReport, PAIRS, RULES, examine_fused, find_fused_bug,
-};
+use throttlekit_verify::admission::{FUSED_BUGS, FusedReport, PAIRS, RULES, examine_fused, find_fused_bug};
 
 use super::Part;
 use super::engine::{Engine, on};

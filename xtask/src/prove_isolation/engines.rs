@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use throttlekit::store::LineOptions;
+use throttlekit_postgres::{Durability, PostgresStore};
+use throttlekit_redis::RedisStore;
 use throttlekit_verify::isolation::{
     Bench, Connect, Engine, MemoryBench, ProxiedBench, Proxy, Rights, Schedule, Timing, background,
 };
-use throttlekit_postgres::{Durability, PostgresStore};
-use throttlekit_redis::RedisStore;
 
 use crate::services;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use throttlekit::{Limit, SharedLimiter};
 use throttlekit_conformance::bugs;
-use throttlekit_verify::postgres::{LIMIT, Server, Window, crash_round, failover_round, restore_round};
 use throttlekit_postgres::{PostgresStore, SeededBug};
+use throttlekit_verify::postgres::{LIMIT, Server, Window, crash_round, failover_round, restore_round};
 
 use super::Plan;
 use super::row::{Round, Row};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use throttlekit::{BootClock, Clock, Timestamp};
-use throttlekit_verify::fleet::{Bug, Crew, Limit, Order, Tally, post, serve, tally};
 use throttlekit_redis::RedisStore;
+use throttlekit_verify::fleet::{Bug, Crew, Limit, Order, Tally, post, serve, tally};
 
 use super::Part;
 use crate::services;

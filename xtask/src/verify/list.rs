@@ -3,12 +3,12 @@
 use throttlekit_conformance::bugs::SeededBug;
 use throttlekit_conformance::laws::Law;
 use throttlekit_conformance::{laws, regions, rolls, slots, stores};
+use throttlekit_sim::bugs::LeaseBug;
+use throttlekit_sim::slots::SlotBug;
 use throttlekit_verify::{
     admission, budget, budget_use, busiest, drill, fair, fleet, guard, inference, isolation, key_capacity,
     learn, metering, price, reload, sketch, streams, throttle,
 };
-use throttlekit_sim::bugs::LeaseBug;
-use throttlekit_sim::slots::SlotBug;
 
 use crate::{model, prove_exhaustion, prove_fleet, prove_label_truth, prove_slots};
 

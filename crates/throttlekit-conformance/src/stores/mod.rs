@@ -47,7 +47,5 @@ pub use report::{FEATURES, StoreReport};
 pub use seeded::{SeededStore, StoreBug};
 pub use vectors::examine_vectors;
 #[doc(hidden)]
-pub use world::{
-    MICRO, reach, roll_shareable, roll_store_cost, roll_used, roll_wait_micros, roll_want,
-};
+pub use world::{MICRO, reach, roll_shareable, roll_store_cost, roll_used, roll_wait_micros, roll_want};
 pub use world::{StoreAsk, StoreDebit, StoreLease, StoreOperation, StoreWorld, Turn, Used};

@@ -12,6 +12,7 @@ use crate::text::{nanos, print_duration};
 use crate::world::{rhythm, roll_cost, roll_spec, roll_wait};
 use crate::{Dice, Spec};
 
+/// Nanoseconds in a microsecond, the unit in which stores keep time.
 pub const MICRO: u64 = 1_000;
 const DAY: u64 = 86_400_000_000_000;
 const YEAR: u64 = 365 * DAY;
@@ -232,6 +233,7 @@ fn roll_specs_with(dice: &mut Dice, is_it: impl Fn(&Spec) -> bool) -> Vec<Spec> 
     specs
 }
 
+/// Rolls a limit that every shared store can keep.
 pub fn roll_shareable(dice: &mut Dice) -> Spec {
     loop {
         let spec = in_micros(roll_spec(dice), dice);
@@ -388,6 +390,7 @@ fn roll_ask(dice: &mut Dice, specs: &[Spec]) -> StoreAsk {
     costs.into_iter().map(|cost| (roll_key(dice), cost)).collect()
 }
 
+/// Rolls a cost, mostly near the edges of the limit.
 pub fn roll_store_cost(dice: &mut Dice, spec: &Spec) -> Cost {
     let limit = spec.limit().map_or(1, |limit| limit.units());
     let near = limit.saturating_sub(dice.below(3));
@@ -399,6 +402,7 @@ pub fn roll_store_cost(dice: &mut Dice, spec: &Spec) -> Cost {
     }
 }
 
+/// Rolls what was used of a charge.
 pub fn roll_used(dice: &mut Dice, spec: &Spec) -> Used {
     use Used::*;
     let limit = spec.limit().map_or(1, |limit| limit.units());

@@ -19,10 +19,10 @@ use super::model::{AdmissionBug, Model, Setup};
 use super::pair::{AXES, Extras, OnStore, Pairs, Pricing, SeededPairs, Way};
 use super::seat::Either;
 use super::subject::{Asked, End, Heard, Subject};
+use crate::price::Belief;
 use throttlekit_conformance::check::{Check, ensure};
 use throttlekit_conformance::laws::Violation;
 use throttlekit_conformance::played::{self, Played, Tally};
-use crate::price::Belief;
 use throttlekit_conformance::stores::{Used, policy_name, same_state};
 use throttlekit_conformance::{Dice, Spec};
 

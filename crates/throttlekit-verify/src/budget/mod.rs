@@ -19,10 +19,10 @@ use throttlekit::store::{Charge, DebitId, KeySpace, Store};
 use throttlekit_core::rate::State;
 use throttlekit_core::rate::shared::SharedForm;
 
-use throttlekit_conformance::Dice;
 pub use gateway::{Gateway, LeasedGateway, StrictGateway, Told};
 pub use lossy::Lossy;
 pub use seeded::{BudgetBug, find_seeded};
+use throttlekit_conformance::Dice;
 
 /// Long enough that no run meets its end.
 const WINDOW: Duration = Duration::from_secs(30 * 86_400);

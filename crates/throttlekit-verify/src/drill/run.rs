@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use super::bugs::DrillBug;
 use super::interrupt::Interrupt;
 use super::rig::{ALL, Layout, Rig, TENANTS};
-use throttlekit_conformance::Dice;
 use crate::guard::panic_with;
+use throttlekit_conformance::Dice;
 use throttlekit_conformance::laws::Violation;
 
 /// Runs that are under way at once: each waits for its retries.

@@ -16,11 +16,11 @@ use throttlekit::{Ask, Cadence, FairLimiter, ManualClock};
 use throttlekit_core::fair::Weight;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-use throttlekit_conformance::laws::{Law, Trial, Violation};
 pub use books::{Books, Place};
 pub use judge::{FairLaw, judge};
 pub use over_time::{Given, PICTURED, shares_over_time};
 pub use seeded::{Bug, Seeded};
+use throttlekit_conformance::laws::{Law, Trial, Violation};
 pub use world::{FairWorld, Operation, WINDOW};
 
 /// Anything that shares one budget per window among tenants.

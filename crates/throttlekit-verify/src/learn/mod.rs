@@ -12,13 +12,13 @@ mod seeded;
 
 use throttlekit_core::lease::{PredictiveSizer, Sizer, SizerOptions};
 
-use throttlekit_conformance::Dice;
-use throttlekit_conformance::bugs::Found;
-use throttlekit_conformance::check::{Check, ensure};
 pub use demand::{DRIFTING, Demand, Family, HOLDING};
 pub use predict::{BAD_HINTS, CLAIRVOYANT_BAR, Comparison, Hints, ROBUST_BAR, compare};
 pub use regret::{Account, accounts, average, check_drift, check_regret};
 pub use seeded::{PredictorBug, Predicts, SeededPredictor, SeededSizer, SizerBug, Sizes};
+use throttlekit_conformance::Dice;
+use throttlekit_conformance::bugs::Found;
+use throttlekit_conformance::check::{Check, ensure};
 
 /// How much to examine.
 #[derive(Clone, Copy, Debug)]

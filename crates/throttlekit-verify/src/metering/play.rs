@@ -1,8 +1,8 @@
 //! Streams that want to produce tokens, and a meter that lets them or not.
 
 use super::Meter;
-use throttlekit_conformance::Dice;
 use crate::learn::reserve::heavy_tailed;
+use throttlekit_conformance::Dice;
 
 /// How large a world is.
 #[derive(Clone, Copy, Debug)]

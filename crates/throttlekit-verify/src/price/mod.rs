@@ -17,8 +17,6 @@ pub mod two_axes;
 
 use throttlekit_core::price::{Prices, solve_fluid_lp};
 
-use throttlekit_conformance::bugs::Found;
-use throttlekit_conformance::check::{Check, ensure};
 pub use filter::{Filter, FilterBug, check_filter};
 pub use mulberry::Mulberry;
 pub use problem::{FAMILIES, Family, Problem};
@@ -26,6 +24,8 @@ pub use refine::{Belief, Make, check_refiner, real};
 pub use removes::{Admission, Limits, PassBug, check_removes, price_then_limits};
 pub use seeded::{RefinerBug, SeededRefiner};
 pub use solver::{CERTIFICATE_MAX, Solver, SolverBug, Verdict, check_solver};
+use throttlekit_conformance::bugs::Found;
+use throttlekit_conformance::check::{Check, ensure};
 
 /// How much to examine.
 #[derive(Clone, Copy, Debug)]

@@ -128,7 +128,8 @@ fn same<T: PartialEq + Debug>(want: &T, got: &T) -> Result<(), String> {
 impl<'a, S: Store> Play<'a, S> {
     fn new(world: &ReloadWorld, store: &'a S, clock: &'a ManualClock) -> Self {
         let form = |limit: &Limit| SharedForm::of(limit).expect("worlds hold limits with a shared form");
-        let version = |spec: &throttlekit_conformance::Spec| form(&spec.limit().expect("worlds hold valid limits"));
+        let version =
+            |spec: &throttlekit_conformance::Spec| form(&spec.limit().expect("worlds hold valid limits"));
         Self {
             store,
             beside: MemoryStore::with_clock(clock.clone()),

@@ -8,12 +8,12 @@ mod seeded;
 use throttlekit_core::learn::{Reservation, ReservationOptions};
 
 use super::{Check, Size, ensure};
-use throttlekit_conformance::Dice;
-use throttlekit_conformance::bugs::Found;
 pub use hints::{BAD_HINTS, Comparison, Hints, LEARNING_BAR, ROBUST_BAR, compare};
 pub use lengths::{FAMILIES, Family, Lengths, heavy_tailed};
 pub use regret::{Account, Hindsight, accounts, average, check_fractile, check_regret};
 pub use seeded::{ReserveBug, Reserves, SeededReservation};
+use throttlekit_conformance::Dice;
+use throttlekit_conformance::bugs::Found;
 
 /// Costs and bounds under which each family is met. The first are the defaults.
 pub const OPTIONS: [ReservationOptions; 4] = [
