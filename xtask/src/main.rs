@@ -31,6 +31,7 @@ mod prove_sketch;
 mod prove_slots;
 mod prove_stores;
 mod repository;
+mod runner;
 mod services;
 mod vectors;
 mod verify;

@@ -11,7 +11,7 @@ use throttlekit_sim::models::check::Findings;
 use throttlekit_sim::models::counter_examples::{self, Assumption};
 use throttlekit_sim::models::{catalogue, ceiling, fold, table};
 
-use crate::verify::{Options, Run, Unoptimized, Verification, Verify};
+use crate::runner::{Options, Run, Unoptimized, Verification, Verify};
 
 const THREADS: usize = 2;
 /// Fewer states than this in all would not be the search that is promised.

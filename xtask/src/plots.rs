@@ -10,7 +10,7 @@ use throttlekit_verify::metering::{self, CAPS, Policy};
 use throttlekit_verify::price::two_axes::{self, CORRELATIONS, LONG_RUNS};
 
 use crate::picture::{Axis, Line, Panel, Picture, Scale};
-use crate::verify::optimized;
+use crate::runner::optimized;
 
 const RED: &str = "#c0392b";
 const ORANGE: &str = "#e67e22";

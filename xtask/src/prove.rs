@@ -9,7 +9,7 @@ use throttlekit::{Clock, PreciseClock};
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::laws::{self, Law, Violation};
 
-use crate::verify::{Options, Run, in_threads};
+use crate::runner::{Options, Run, in_threads};
 
 const CASES: u64 = 1_000_000;
 const SEEDED_CASES_MAX: u64 = 100_000;

@@ -7,8 +7,8 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
+use crate::runner::{Options, Run, figure_of};
 use crate::services;
-use crate::verify::{Options, Run, figure_of};
 
 /// Requests that a hostile client sends through Envoy by default.
 const HOSTILE: u64 = 100_000;

@@ -13,8 +13,8 @@ use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
 use throttlekit_verify::budget::{self, Chunks, Seen, Setup, Way};
 
+use crate::runner::{Options, Run};
 use crate::services;
-use crate::verify::{Options, Run};
 
 const GATEWAYS: [u64; 4] = [1, 2, 8, 32];
 const STREAMS: [u64; 3] = [1, 8, 64];

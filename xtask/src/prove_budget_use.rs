@@ -10,8 +10,8 @@ use throttlekit::{Clock, WallClock};
 use throttlekit_redis::RedisStore;
 use throttlekit_verify::budget_use::{self, Attack, BUDGETS, Learns, Paced, Scenario, Seen};
 
+use crate::runner::{Options, Run, rounded};
 use crate::services;
-use crate::verify::{Options, Run, rounded};
 
 const MINUTES: u64 = 40;
 const MINUTES_SMALL: u64 = 3;

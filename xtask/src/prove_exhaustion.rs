@@ -12,7 +12,7 @@ use throttlekit_conformance::bugs::Found;
 use throttlekit_postgres::{PostgresStore, SeededBug};
 use throttlekit_verify::postgres::{Exhaustion, Load, Second, Server, hang_commits};
 
-use crate::verify::{Options, Run};
+use crate::runner::{Options, Run};
 
 const SECONDS: u64 = 60;
 const SECONDS_SMALL: u64 = 5;

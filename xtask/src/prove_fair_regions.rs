@@ -13,7 +13,7 @@ use throttlekit_conformance::regions::{
 };
 
 use crate::prove_stores::{self, addresses, engines};
-use crate::verify::{Options, Run, in_threads, rounded, search};
+use crate::runner::{Options, Run, in_threads, rounded, search};
 
 const WORLDS: u64 = 100_000;
 const TIMELINES: u64 = 20_000;

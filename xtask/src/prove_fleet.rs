@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use throttlekit_conformance::bugs;
 use throttlekit_conformance::bugs::Found;
 
-use crate::verify::{Options, Run};
+use crate::runner::{Options, Run};
 
 const SECONDS: u64 = 120;
 /// Fleets that weather a storm, one after another.

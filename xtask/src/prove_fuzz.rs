@@ -5,8 +5,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::verify::parts::{self, Part};
-use crate::verify::{Options, Run, figure_of};
+use crate::runner::parts::{self, Part};
+use crate::runner::{Options, Run, figure_of};
 
 const EXECUTIONS: u64 = 10_000_000;
 const SMALL_EXECUTIONS: u64 = 100_000;

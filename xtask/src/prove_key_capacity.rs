@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use throttlekit_conformance::bugs;
 use throttlekit_verify::key_capacity::{self, Bug, Flood, Found, InProcess, InStore, Model, RULES, Subject};
 
-use crate::verify::{Options, Run};
+use crate::runner::{Options, Run};
 
 const KEYS: u64 = 10_000_000;
 const SMALL: (u64, usize) = (60_000, 1 << 20);

@@ -8,7 +8,7 @@ use throttlekit_conformance::bugs::Found;
 use throttlekit_verify::learn::{self, Findings, Size, reserve};
 use throttlekit_verify::streams;
 
-use crate::verify::{Options, Run, rounded};
+use crate::runner::{Options, Run, rounded};
 
 const SIZE: Size =
     Size { seeds: 10, horizons: &[100, 1_000, 10_000, 100_000], windows: 10_000, observations: 1_000_000 };

@@ -8,7 +8,7 @@ use throttlekit::tier::Batch;
 use throttlekit_sim::scale::{Lending, Shape, Toll, measure};
 
 use crate::picture::{Axis, Line, Panel, Picture, Scale};
-use crate::verify::{Options, Run};
+use crate::runner::{Options, Run};
 
 const SEED: u64 = 1;
 const LIMIT: u64 = 100_000;

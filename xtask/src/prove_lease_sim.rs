@@ -8,7 +8,7 @@ use throttlekit_sim::bugs::LeaseBug;
 use throttlekit_sim::faults::{Fault, Fired};
 use throttlekit_sim::fleet::{self, Report};
 
-use crate::verify::{Options, Run, hunt, in_parallel};
+use crate::runner::{Options, Run, hunt, in_parallel};
 
 const SEEDS: u64 = 10_000;
 /// How many seeds a seeded bug has to be found in.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit_verify::metering::{self, CAPS, POLICIES, Policy, Row, Setup};
 
-use crate::verify::{Options, Run, rounded};
+use crate::runner::{Options, Run, rounded};
 
 const SEEDS: u64 = 20;
 /// Seeded meters show on fewer seeds, at one cap.

@@ -11,7 +11,7 @@ use throttlekit_verify::price::three_axes::{self, AMPLE, HOG, RATIONED, Wrong};
 use throttlekit_verify::price::two_axes::{self, CORRELATIONS, LONG_RUNS, PUBLISHED_SEEDS};
 use throttlekit_verify::price::{self, Family, Findings, Problem, Size};
 
-use crate::verify::{Options, Run};
+use crate::runner::{Options, Run};
 
 const SIZE: Size = Size { problems: 40_000, refiners: 2_000, streams: 20_000 };
 const SEEDED_SIZE: Size = Size { problems: 2_000, refiners: 200, streams: 2_000 };

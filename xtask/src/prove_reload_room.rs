@@ -7,7 +7,7 @@ use throttlekit::{Clock, PreciseClock};
 use throttlekit_verify::reload::{ReloadBug, ReloadReport, find_reload_bug};
 
 use crate::prove_stores::{Engine, addresses, engines, progress};
-use crate::verify::{Options, Run, search};
+use crate::runner::{Options, Run, search};
 
 /// In memory. Engines play one in [`ENGINE_PART`] of them.
 const CASES: u64 = 200_000;

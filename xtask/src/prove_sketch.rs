@@ -11,7 +11,7 @@ use throttlekit_conformance::bugs::Found;
 use throttlekit_verify::sketch::{self, Contest, Early, FLOODS, Findings, Kind, Size};
 use throttlekit_verify::throttle::{self, Convergence};
 
-use crate::verify::{Options, Run, rounded};
+use crate::runner::{Options, Run, rounded};
 
 const UNITS: u64 = 1_000_000_000;
 const THREADS: usize = 2;

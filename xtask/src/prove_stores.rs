@@ -19,8 +19,8 @@ use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
 use throttlekit_verify::reload::{ReloadReport, examine_reload};
 
+use crate::runner::{Options, Run, search};
 use crate::services;
-use crate::verify::{Options, Run, search};
 
 const TIMELINES: u64 = 100_000;
 const SEEDED_WORLDS_MAX: u64 = 10_000;

@@ -50,19 +50,19 @@ pub(super) const STAGES: &[Stage] = &[
     Stage::new("clone", "cargo xtask clone"),
     Stage::new("publish", "cargo publish --dry-run --workspace --allow-dirty")
         .env(&[("CARGO_TARGET_DIR", "target/publish")]),
-    Stage::new("prove-rate", "cargo xtask prove rate --cases 2000"),
-    Stage::new("prove-lease-model", "cargo xtask prove lease-model --small"),
-    Stage::new("prove-stores", "cargo xtask prove stores --timelines 500").engines(),
-    Stage::new("prove-inference", "cargo xtask prove inference --small tails"),
-    Stage::new("prove-key-capacity", "cargo xtask prove key-capacity --small"),
-    Stage::new("prove-reload-room", "cargo xtask prove reload-room --cases 1000").engines(),
-    Stage::new("prove-slots", "cargo xtask prove slots --small inference held models").engines(),
-    Stage::new("prove-admission", "cargo xtask prove admission --small matrix fused algebra price drill")
+    Stage::new("verify-rate", "cargo xtask verify rate --cases 2000"),
+    Stage::new("model-lease", "cargo xtask model lease --small"),
+    Stage::new("verify-stores", "cargo xtask verify stores --timelines 500").engines(),
+    Stage::new("verify-inference", "cargo xtask verify inference --small tails"),
+    Stage::new("verify-key-capacity", "cargo xtask verify key-capacity --small"),
+    Stage::new("verify-reload-room", "cargo xtask verify reload-room --cases 1000").engines(),
+    Stage::new("verify-slots", "cargo xtask verify slots --small inference held models").engines(),
+    Stage::new("verify-admission", "cargo xtask verify admission --small matrix fused algebra price drill")
         .engines(),
-    Stage::new("prove-exhaustion", "cargo xtask prove exhaustion --small"),
-    Stage::new("prove-label-truth", "cargo xtask prove label-truth --small --engine redis"),
-    Stage::new("prove-budget-use", "cargo xtask prove budget-use --small").engines(),
-    Stage::new("prove-lease-sim", "cargo xtask prove lease-sim --seeds 200"),
+    Stage::new("verify-exhaustion", "cargo xtask verify exhaustion --small"),
+    Stage::new("verify-label-truth", "cargo xtask verify label-truth --small --engine redis"),
+    Stage::new("verify-budget-use", "cargo xtask verify budget-use --small").engines(),
+    Stage::new("verify-lease-sim", "cargo xtask verify lease-sim --seeds 200"),
     // The library on systems that have no engines.
     Stage::new(
         "portable",

@@ -11,8 +11,8 @@ mod price;
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::verify::parts::{self, Part, Verify};
-use crate::verify::{Options, Run};
+use crate::runner::parts::{self, Part, Verify};
+use crate::runner::{Options, Run};
 
 const PARTS: [(&str, Verify); 6] = [
     ("matrix", matrix::run),

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use throttlekit_redis::Failover;
 
-use crate::verify::{Options, Run};
+use crate::runner::{Options, Run};
 use cost::Cost;
 use load::Heard;
 use round::{Fault, World};

@@ -6,8 +6,8 @@ use anyhow::Result;
 use serde_json::Value;
 
 use crate::prove_slots::inference;
-use crate::verify::parts::{self, Verify};
-use crate::verify::{Options, Run};
+use crate::runner::parts::{self, Verify};
+use crate::runner::{Options, Run};
 
 const PARTS: [(&str, Verify); 2] = [("steady", inference::run), ("tails", tails::run)];
 

@@ -6,8 +6,8 @@ use throttlekit_verify::inference::tails::{
     Compared, LOADS, SERVERS, SHAPES, Scenario, TailSize, compare, find_seeded, ours,
 };
 
-use crate::verify::in_parallel;
-use crate::verify::parts::Part;
+use crate::runner::in_parallel;
+use crate::runner::parts::Part;
 
 const SIZE: TailSize = TailSize { seeds: 50, warm_up: (20_000, 250), judged: 20_000 };
 const SMALL: TailSize = TailSize { seeds: 2, warm_up: (10_000, 250), judged: 10_000 };

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use throttlekit_verify::isolation::{Engine, Examined, Kind, Schedule, examine, one};
 
-use crate::verify::{Options, Run};
+use crate::runner::{Options, Run};
 use engines::Engines;
 
 /// How many schedules run on each engine, and how many at a time: they mostly wait.

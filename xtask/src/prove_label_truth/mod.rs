@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use throttlekit_conformance::bugs::Found;
 
-use crate::verify::{Options, Run, list};
+use crate::runner::{Options, Run, names};
 use row::{Row, print_head};
 
 const ROUNDS: u64 = 100;
@@ -47,7 +47,7 @@ impl Plan {
 
     /// The names of the seeded bugs that must be found.
     fn bugs(&self) -> Vec<&'static str> {
-        let bugs = [("postgres", list::names(postgres::Bug::ALL)), ("redis", redis::seeded())];
+        let bugs = [("postgres", names(postgres::Bug::ALL)), ("redis", redis::seeded())];
         bugs.into_iter().filter(|(engine, _)| self.plays(engine)).flat_map(|(_, bugs)| bugs).collect()
     }
 }

@@ -8,13 +8,13 @@ mod models;
 use anyhow::Result;
 use serde_json::Value;
 
-pub(crate) use crate::verify::parts::Part;
-use crate::verify::parts::{self, Verify};
-use crate::verify::{Options, Run};
+pub(crate) use crate::runner::parts::Part;
+use crate::runner::parts::{self, Verify};
+use crate::runner::{Options, Run};
 
 /// Returns the names of the bugs seeded into cycles of slots.
 pub(crate) fn cycle_bugs() -> Vec<&'static str> {
-    crate::verify::list::names(held::cycles::CycleBug::ALL)
+    crate::runner::names(held::cycles::CycleBug::ALL)
 }
 
 const PARTS: [(&str, Verify); 4] =

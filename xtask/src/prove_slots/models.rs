@@ -7,7 +7,7 @@ use throttlekit_sim::slots::{self, Fault, Fired, SlotBug};
 
 use super::Part;
 use crate::model;
-use crate::verify::{hunt, in_parallel};
+use crate::runner::{hunt, in_parallel};
 
 const SEEDS: u64 = 2_400;
 const SEEDS_SMALL: u64 = 60;

@@ -10,6 +10,7 @@ use throttlekit_verify::{
     learn, metering, price, reload, sketch, streams, throttle,
 };
 
+use crate::runner::names;
 use crate::{model, prove_exhaustion, prove_fleet, prove_label_truth, prove_slots};
 
 /// The name of a guarantee, and those of its seeded bugs.
@@ -82,11 +83,6 @@ fn others() -> Vec<Listed> {
 
 fn every<B: SeededBug>() -> Vec<&'static str> {
     names(B::ALL)
-}
-
-/// Returns the names of these bugs.
-pub(crate) fn names<B: SeededBug>(bugs: &[B]) -> Vec<&'static str> {
-    bugs.iter().map(|bug| bug.name()).collect()
 }
 
 #[cfg(test)]

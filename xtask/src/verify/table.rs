@@ -1,7 +1,7 @@
 //! Every verification.
 
-use super::Unoptimized::{Always, Cases, Never, Small};
-use super::Verification;
+use crate::runner::Unoptimized::{Always, Cases, Never, Small};
+use crate::runner::Verification;
 use crate::{
     prove, prove_abuse, prove_admission, prove_budget, prove_budget_use, prove_exhaustion, prove_failover,
     prove_fair_regions, prove_fleet, prove_fuzz, prove_inference, prove_isolation, prove_key_capacity,

@@ -74,7 +74,7 @@ pub(super) const FENCE: Mode = Mode {
 
 /// Returns the names of the seeded bugs.
 pub(super) fn seeded() -> Vec<&'static str> {
-    crate::verify::list::names(Bug::ALL)
+    crate::runner::names(Bug::ALL)
 }
 
 /// Every mode by every fault that it has something to say about, and every seeded bug. Each mode has servers of its own, so

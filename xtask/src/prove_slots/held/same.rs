@@ -11,7 +11,7 @@ use throttlekit_conformance::slots::{
 use super::Part;
 use super::engine::Engine;
 use crate::prove_stores::progress;
-use crate::verify::in_threads;
+use crate::runner::in_threads;
 
 const SEEDED_WORLDS_MAX: u64 = 10_000;
 const CHUNK: u64 = 1_000;
