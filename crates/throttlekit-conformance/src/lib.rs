@@ -5,7 +5,7 @@
 //! * [`Subject`] is anything that answers asks; [`suite`] examines it against the pure rules, field by field.
 //! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
 //!   shows with seeded bugs that each law can fail.
-//! * [`bugs`] declares seeded bugs with their descriptions, and holds the outcome of looking for them.
+//! * [`mod@bugs`] declares seeded bugs with their descriptions, and holds the outcome of looking for them.
 //! * [`regions`] holds what several regions may take of one budget, and its seeded bugs.
 //! * [`slots`] holds who may work in how many slots, and its seeded bugs.
 //! * [`rolls`] examines whoever keeps the rolls of fleets, and its seeded bugs.

@@ -225,7 +225,7 @@ impl Shield for Seeded {
     }
 }
 
-/// The name of the bug of [`racy`].
+/// The name of the bug of `racy`.
 pub const RACY: &str = "two_decide_on_one_count";
 
 /// A limiter that looks, lets others in, and counts: with one counter for each key.
